@@ -1,0 +1,135 @@
+"""
+What Clew can refuse, and why.
+
+* ClewError
+  x NotFound             NOT_FOUND        it does not exist, or it is not yours: the two look the same
+  x NotAllowed           INVALID_STATE    the thread's state forbids this command
+  x Conflict             CONFLICT         someone else was first; read again and decide again
+    - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
+  x Duplicate            DUPLICATE        this key was used before, for something else
+  x Invalid              INVALID          a value is not what it must be; `field` names it
+  x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
+  x Forbidden            FORBIDDEN        a good credential that may not do this
+  x Unavailable          UNAVAILABLE      the database did not answer in time; try again later
+    - StorageFull        STORAGE_FULL     no room to write; reads still work
+  x Corrupt              CORRUPT          what was stored cannot be read back; only this thread suffers
+  x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
+  x Transient            TRANSIENT        the outside world failed; trying again may help
+  x Permanent            PERMANENT        the outside world failed; trying again will not help
+
+`code` is what a program reads and never changes; the message is for a person. Messages reach clients and
+logs: they hold no message text of a conversation, no secret and no connection string.
+"""
+
+from typing import ClassVar
+
+
+class ClewError(Exception):
+    """Base of everything Clew raises on purpose; without a message it says the first line of its docstring."""
+
+    code: ClassVar[str] = "ERROR"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").partition("\n")[0])
+
+
+class NotFound(ClewError):
+    """It does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class NotAllowed(ClewError):
+    """The thread's state forbids this command."""
+
+    code = "INVALID_STATE"
+
+
+class Conflict(ClewError):
+    """Someone else was first; read again and decide again."""
+
+    code = "CONFLICT"
+
+
+class LostLease(Conflict):
+    """Another runner holds the thread now."""
+
+    code = "LOST_LEASE"
+
+
+class Duplicate(ClewError):
+    """This key was used before, for something else."""
+
+    code = "DUPLICATE"
+
+
+class Invalid(ClewError):
+    """A value is not what it must be."""
+
+    code = "INVALID"
+
+    def __init__(self, message: str | None = None, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Unauthenticated(ClewError):
+    """No credential, or not a good one."""
+
+    code = "UNAUTHENTICATED"
+
+
+class Forbidden(ClewError):
+    """This credential may not do that."""
+
+    code = "FORBIDDEN"
+
+
+class Unavailable(ClewError):
+    """The database did not answer in time; try again later."""
+
+    code = "UNAVAILABLE"
+
+
+class StorageFull(Unavailable):
+    """There is no room to write; reads still work."""
+
+    code = "STORAGE_FULL"
+
+
+class Corrupt(ClewError):
+    """What was stored cannot be read back."""
+
+    code = "CORRUPT"
+
+
+class ConfigError(ClewError):
+    """A setting is wrong."""
+
+    code = "CONFIG"
+
+
+class Transient(ClewError):
+    """The outside world failed; trying again may help.
+
+    `error_class` is one of `clew.domain.retry.ERROR_CLASSES`; `retry_after` is in seconds, when the other side said so.
+    """
+
+    code = "TRANSIENT"
+
+    def __init__(
+        self, message: str | None = None, error_class: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.retry_after = retry_after
+
+
+class Permanent(ClewError):
+    """The outside world failed; trying again will not help."""
+
+    code = "PERMANENT"
+
+    def __init__(self, message: str | None = None, error_class: str | None = None) -> None:
+        super().__init__(message)
+        self.error_class = error_class

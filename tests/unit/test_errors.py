@@ -1,0 +1,42 @@
+"""The error tree: stable codes, true drawing, and errors that survive a trip between processes."""
+
+import inspect
+import pickle
+
+import pytest
+
+from clew.domain import errors
+from clew.domain.errors import ClewError, Conflict, Invalid, LostLease, StorageFull, Transient, Unavailable
+
+ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, ClewError)]
+
+
+def test_every_error_has_its_own_upper_snake_code() -> None:
+    codes = [cls.code for cls in ALL]
+    assert len(set(codes)) == len(codes)
+    assert all(code.replace("_", "").isupper() for code in codes)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not ClewError])
+def test_the_drawing_at_the_top_names_every_error_with_its_code(cls: type[ClewError]) -> None:
+    drawn = [line.split() for line in (errors.__doc__ or "").splitlines()]
+    assert any(words[1:3] == [cls.__name__, cls.code] for words in drawn)
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_an_error_without_a_message_still_says_something(cls: type[ClewError]) -> None:
+    assert str(cls())
+    assert "\n" not in str(cls())
+    assert str(cls("no thread 't1'")) == "no thread 't1'"
+
+
+def test_special_cases_are_caught_as_their_general_case() -> None:
+    assert issubclass(LostLease, Conflict)
+    assert issubclass(StorageFull, Unavailable)
+
+
+def test_errors_keep_their_fields_across_processes() -> None:
+    invalid = pickle.loads(pickle.dumps(Invalid("must be positive", field="limit")))
+    assert (str(invalid), invalid.field) == ("must be positive", "limit")
+    transient = pickle.loads(pickle.dumps(Transient("busy", "rate_limit", 2.5)))
+    assert (transient.error_class, transient.retry_after) == ("rate_limit", 2.5)
