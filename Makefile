@@ -1,0 +1,74 @@
+# A fresh machine needs Python 3.11+, git and make. Everything else goes into .venv, once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
+
+# Two workers or more, but not a Postgres for each of sixty-four cores.
+WORKERS ?= -n logical --maxprocesses 4
+BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
+
+.PHONY: help setup serve test faults check fix bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make serve   start Clew on SQLite      (ARGS='--port 9000' goes to clew serve)"
+	@echo "make test    run the tests, with a real Postgres  (ARGS='-k word' goes to pytest)"
+	@echo "make check   formatting, lint, types, import contracts"
+	@echo "make fix     format, and repair what lint can repair"
+	@echo "make faults  the long tests: kills, faults, load"
+	@echo "make bench   the benchmarks            (BENCH=benchmarks/store.py for one)"
+	@echo "make setup   install what the tests and checks need"
+	@echo "make clean   remove .venv and caches; keeps .clew, your data"
+
+setup: $(VENV)/.dev
+
+serve: $(VENV)/.serve
+	@exec $(BIN)/clew serve $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+
+# One after another: these measure time and kill processes, and should not disturb each other.
+faults: $(VENV)/.dev
+	$(BIN)/python -m pytest -m long --timeout 3600 $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+fix: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	@set -e; for file in $(BENCH); do echo "== $$file"; $(BIN)/python $$file $(ARGS); done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# The stamps say which dependencies .venv has; a newer pyproject.toml or constraints.txt makes them stale.
+$(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing Clew into $(VENV)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing Clew, its tests and its checks into $(VENV)"
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.serve
+
+# pip comes last into a new environment, so an interrupted one is made again. Candidates are run, not looked
+# up: a pyenv shim exists for versions it cannot start, and Debian splits ensurepip off.
+$(BIN)/pip:
+	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
+	  if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Creating $(VENV) with $$($$python --version)"; \
+	    exec $$python -m venv --clear $(VENV); \
+	  fi; \
+	done; \
+	echo "Clew needs Python 3.11 or newer with its venv module; found none." >&2; \
+	echo "Install one (on Debian: python3 python3-venv), or name it: make PYTHON=/path/to/python3.12" >&2; \
+	exit 1
