@@ -6,7 +6,7 @@ What Clew can refuse, and why.
   x NotAllowed           INVALID_STATE    the thread's state forbids this command
   x Conflict             CONFLICT         someone else was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
-  x Duplicate            DUPLICATE        this key was used before, for something else
+  x Duplicate            DUPLICATE        the key was used before, for something else
   x Invalid              INVALID          a value is not what it must be; `field` names it
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
   x Forbidden            FORBIDDEN        a good credential that may not do this
@@ -58,7 +58,7 @@ class LostLease(Conflict):
 
 
 class Duplicate(ClewError):
-    """This key was used before, for something else."""
+    """The key was used before, for something else."""
 
     code = "DUPLICATE"
 
@@ -80,7 +80,7 @@ class Unauthenticated(ClewError):
 
 
 class Forbidden(ClewError):
-    """This credential may not do that."""
+    """The credential may not do that."""
 
     code = "FORBIDDEN"
 

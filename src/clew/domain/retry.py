@@ -1,0 +1,105 @@
+"""When a failed attempt is worth another one, and how long to wait before it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clew.domain.errors import Invalid
+
+MAX_RETRY_AFTER = 300.0
+
+
+class ErrorClass(StrEnum):
+    """Why an attempt failed. The list is closed; what fits nowhere is `internal`."""
+
+    NETWORK_TIMEOUT = "network_timeout"
+    RATE_LIMIT = "rate_limit"
+    LLM_OVERLOAD = "llm_overload"
+    CLI_TIMEOUT = "cli_timeout"
+    AUTH = "auth"
+    VALIDATION = "validation"
+    NOT_FOUND = "not_found"
+    INTERNAL = "internal"
+
+
+# What a policy may name: repeating any of the others gives the same answer again.
+RETRYABLE = (
+    ErrorClass.NETWORK_TIMEOUT,
+    ErrorClass.RATE_LIMIT,
+    ErrorClass.LLM_OVERLOAD,
+    ErrorClass.CLI_TIMEOUT,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    max_retries: int = 3
+    base_delay: float = 1.0
+    max_delay: float = 30.0
+    retryable_errors: tuple[ErrorClass, ...] = RETRYABLE[:3]
+
+    def __post_init__(self) -> None:
+        if type(self.max_retries) is not int or not 0 <= self.max_retries <= 10:
+            raise Invalid("expected a whole number from 0 to 10", field="max_retries")
+        object.__setattr__(self, "base_delay", _seconds(self.base_delay, 0.1, 30, field="base_delay"))
+        object.__setattr__(self, "max_delay", _seconds(self.max_delay, 1, 300, field="max_delay"))
+        object.__setattr__(self, "retryable_errors", _retryable(self.retryable_errors))
+
+    def delay(self, retry: int, *, jitter: float = 0.0, retry_after: float | None = None) -> float:
+        """Seconds to wait before retry number 1, 2, 3...
+
+        `jitter` is the share of the wait to take off: 0 waits it all, a random number below 1 spreads a crowd.
+        `max_delay` bounds our own patience; the other side's `retry_after` is never cut short.
+        """
+        if retry < 1:
+            raise Invalid("expected a retry number from 1", field="retry")
+        if not 0 <= jitter <= 1:
+            raise Invalid("expected a share from 0 to 1", field="jitter")
+        doublings = min(retry - 1, 32)  # far past any max_delay, and no overflow on the way
+        wait = min(self.max_delay, self.base_delay * 2.0**doublings) * (1 - jitter)
+        return max(wait, retry_after or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Trying again will not help, or was tried often enough."""
+
+    reason: str
+
+
+def decide(
+    policy: RetryPolicy,
+    error_class: ErrorClass,
+    attempts: int,
+    *,
+    jitter: float = 0.0,
+    retry_after: float | None = None,
+) -> Retry | GiveUp:
+    """What to do after `attempts` failed attempts, the last of them with `error_class`."""
+    made = f"{attempts} attempt{'' if attempts == 1 else 's'}"
+    if error_class not in policy.retryable_errors:
+        return GiveUp(f"{error_class} after {made}: not retried")
+    if attempts > policy.max_retries:
+        return GiveUp(f"{error_class} after {made}: no retry left")
+    if retry_after is not None and retry_after > MAX_RETRY_AFTER:
+        return GiveUp(f"{error_class} after {made}: asked to wait longer than {MAX_RETRY_AFTER:.0f} s")
+    return Retry(policy.delay(attempts, jitter=jitter, retry_after=retry_after))
+
+
+def _seconds(value: object, low: float, high: float, *, field: str) -> float:
+    # bool is an int and nan compares as false: both must end here.
+    if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+        return float(value)
+    raise Invalid(f"expected seconds from {low} to {high}", field=field)
+
+
+def _retryable(names: object) -> tuple[ErrorClass, ...]:
+    if isinstance(names, list | tuple) and all(name in RETRYABLE for name in names):
+        return tuple(dict.fromkeys(ErrorClass(name) for name in names))
+    raise Invalid(f"expected a list of {', '.join(RETRYABLE)}", field="retryable_errors")
