@@ -1,0 +1,69 @@
+"""Fixtures every room may use: the async backend and real Postgres databases."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import hypothesis
+import pytest
+
+from tests.postgres import PostgresServer, postgres_server
+
+# A slow machine is not a failing property.
+hypothesis.settings.register_profile("clew", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("clew")
+
+TEMPLATE = "clew_template"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    """The server whose databases the tests get. Never stop it: take `own_postgres` for that."""
+    with postgres_server() as server:
+        migrate_template(server.create_database(TEMPLATE))
+        yield server
+
+
+def migrate_template(url: str) -> None:
+    """Bring the template up to date; every `postgres_url` is a copy of it."""
+    # The one place to switch the migrations on: asyncio.run(clew.stores.postgres.migrate(url))
+
+
+@pytest.fixture
+def new_postgres_url(shared_postgres: PostgresServer) -> Iterator[Callable[[str], str]]:
+    """Makes as many databases as a test asks for, each a copy of the named template."""
+    made: list[str] = []
+
+    def new(template: str) -> str:
+        made.append(f"test_{next(_numbers)}")
+        return shared_postgres.create_database(made[-1], template=template)
+
+    yield new
+    for name in made:
+        shared_postgres.drop_database(name)
+
+
+@pytest.fixture
+def postgres_url(new_postgres_url: Callable[[str], str]) -> str:
+    """A fresh database with every migration applied."""
+    return new_postgres_url(TEMPLATE)
+
+
+@pytest.fixture
+def empty_postgres_url(new_postgres_url: Callable[[str], str]) -> str:
+    """A fresh database without tables, for tests of the migrations themselves."""
+    return new_postgres_url("template1")
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server of this test alone, to stop, kill and start as it likes (up in about a second)."""
+    with postgres_server() as server:
+        yield server
+
+
+_numbers = itertools.count(1)
