@@ -7,6 +7,7 @@ What Clew can refuse, and why.
   x Conflict             CONFLICT         someone else was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
+  x Repeated             REPEATED         this was done before; `answer` is what was said then
   x Invalid              INVALID          a value is not what it must be; `field` names it
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
   x Forbidden            FORBIDDEN        a good credential that may not do this
@@ -61,6 +62,19 @@ class Duplicate(ClewError):
     """The key was used before, for something else."""
 
     code = "DUPLICATE"
+
+
+class Repeated(ClewError):
+    """The same thing was done before.
+
+    Not a failure: `answer` is what was said then, and it is to be said again.
+    """
+
+    code = "REPEATED"
+
+    def __init__(self, answer: object, message: str | None = None) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 class Invalid(ClewError):

@@ -1,0 +1,1 @@
+"""What is true about threads. Plain Python: no I/O, no clock, no frameworks."""

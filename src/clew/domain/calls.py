@@ -1,0 +1,119 @@
+"""Tool calls as rows: where each call of a thread stands, folded from the log."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from clew.domain.events import Event, Outcome, Resolution, RoundFinished, Suspension, ToolCall, ToolResult
+from clew.domain.thread import Executor, Json, Kind
+
+
+class CallStatus(StrEnum):
+    PENDING = "pending"  # nobody has begun to carry it out
+    STARTED = "started"  # its effect may have happened
+    RESOLVED = "resolved"
+    ERRORED = "errored"
+    EXPIRED = "expired"
+    IN_DOUBT = "in_doubt"  # started, then killed, and not safe to repeat: a person decides
+
+    @property
+    def is_open(self) -> bool:
+        return self in (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
+
+
+_SETTLED: Mapping[Outcome, CallStatus] = {
+    "answered": CallStatus.RESOLVED,
+    "expired": CallStatus.EXPIRED,
+    "cancelled": CallStatus.ERRORED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One tool call or one question to a person. Its id is unique in its thread, not beyond: providers repeat ids."""
+
+    thread_id: str
+    id: str
+    round: int
+    executor: Executor
+    name: str
+    args: Json
+    created_at: datetime
+    status: CallStatus = CallStatus.PENDING
+    kind: Kind = Kind.NONE
+    idempotent: bool = True
+    prompt: Json = None
+    result: Json = None
+    deadline: datetime | None = None
+    started_at: datetime | None = None
+    resolved_at: datetime | None = None
+
+
+def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, Call]:
+    """The calls after these events. Events about calls that are already settled change nothing: the first answer stays."""
+    after = dict(calls)
+    for event in events:
+        match event.body:
+            case ToolCall() as body:
+                after.setdefault(body.call_id, _opened(event, body))
+            case Suspension() as body:
+                after[body.call_id] = _suspended(after.get(body.call_id), event, body)
+            case ToolResult(call_id=call_id) | Resolution(call_id=call_id) as body:
+                if (call := after.get(call_id)) and call.status.is_open:
+                    after[call_id] = _answered(call, body, event.at)
+            case RoundFinished():
+                for call in [call for call in after.values() if call.status.is_open]:
+                    after[call.id] = replace(
+                        call, status=CallStatus.ERRORED, deadline=None, resolved_at=event.at
+                    )
+            case _:
+                pass
+    return after
+
+
+def _opened(event: Event, body: ToolCall) -> Call:
+    return Call(
+        thread_id=event.thread_id,
+        id=body.call_id,
+        round=event.round,
+        executor=body.executor,
+        name=body.name,
+        args=body.args,
+        idempotent=body.idempotent,
+        created_at=event.at,
+    )
+
+
+def _suspended(call: Call | None, event: Event, body: Suspension) -> Call:
+    if call is None:  # a question that no tool call asked, such as a graph's own interrupt
+        call = Call(
+            thread_id=event.thread_id,
+            id=body.call_id,
+            round=event.round,
+            executor=body.executor,
+            name="",
+            args=None,
+            created_at=event.at,
+        )
+    status = CallStatus.IN_DOUBT if body.kind is Kind.IN_DOUBT else CallStatus.PENDING
+    return replace(
+        call,
+        executor=body.executor,
+        kind=body.kind,
+        prompt=body.prompt,
+        deadline=body.deadline,
+        status=status,
+    )
+
+
+def _answered(call: Call, body: ToolResult | Resolution, at: datetime) -> Call:
+    if isinstance(body, ToolResult):
+        status = CallStatus.RESOLVED if body.ok else CallStatus.ERRORED
+        answer = body.result if body.ok else {"ok": False, "error": body.error}
+    elif body.settles:
+        status, answer = _SETTLED[body.outcome], body.answer
+    else:
+        # The gate is open and the call still waits to be carried out, without a deadline now.
+        return replace(call, status=CallStatus.PENDING, kind=Kind.NONE, deadline=None)
+    return replace(call, status=status, result=answer, deadline=None, resolved_at=at)

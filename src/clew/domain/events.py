@@ -1,0 +1,218 @@
+"""The event log: everything that can happen to a thread. The list is closed; one frozen class per fact.
+
+Class names are ours; `type` is the word in the log and on the wire. New fields get defaults, so that old rows still read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import ClassVar, Literal, TypeAlias
+
+from clew.domain.thread import Executor, Json, Kind, Owner, Status
+
+# A text, or parts as the model clients have them: text, image, tool call, thinking.
+Content: TypeAlias = str | Sequence[Mapping[str, Json]]
+Marker: TypeAlias = Literal["first", "step", "last"]
+Level: TypeAlias = Literal["info", "warning", "error"]
+Outcome: TypeAlias = Literal["answered", "expired", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a thread is born with."""
+
+    owner: Owner
+    graph: str
+    name: str = ""
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    ttl: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundStarted:
+    """A round begins. The first of a thread carries its opening; a held one is started a second time, when told to."""
+
+    type: ClassVar[str] = "round_started"
+    round: int
+    opening: Opening | None = None
+    held: bool = False
+    input: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    type: ClassVar[str] = "user_msg"
+    content: Content
+    documents: tuple[str, ...] = ()
+    marker: Marker = "first"
+    number: int = 0  # counts the thread's messages; given when recorded
+    source: str = ""  # the channel and its own id of this message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantMessage:
+    type: ClassVar[str] = "assistant_msg"
+    content: Content
+    agent: str = ""
+    documents: tuple[str, ...] = ()
+    marker: Marker = "step"
+    number: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """Somebody must carry out `name` with exactly these arguments. The id is minted once and never again."""
+
+    type: ClassVar[str] = "tool_call"
+    call_id: str
+    name: str
+    args: Json
+    executor: Executor = Executor.SERVER
+    idempotent: bool = True
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    type: ClassVar[str] = "tool_result"
+    call_id: str
+    ok: bool
+    result: Json = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """The thread waits for an answer to `call_id`, until the deadline if there is one."""
+
+    type: ClassVar[str] = "suspension"
+    call_id: str
+    executor: Executor
+    kind: Kind
+    prompt: Json
+    args_hash: str = ""
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The answer, or that none came. One that does not settle the call has only opened its gate: the tool runs now."""
+
+    type: ClassVar[str] = "resolution"
+    call_id: str
+    outcome: Outcome
+    answer: Json = None
+    settles: bool = True
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageChanged:
+    type: ClassVar[str] = "stage_changed"
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCompleted:
+    type: ClassVar[str] = "stage_completed"
+    stage: str
+    output: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFinished:
+    type: ClassVar[str] = "round_finished"
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A line for whoever watches: what is being done, and how far it got."""
+
+    type: ClassVar[str] = "log"
+    message: str
+    progress: int | None = None
+    level: Level = "info"
+    agent: str = ""
+    status: Status = Status.RUNNING  # the thread's at that moment; given when recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentAdded:
+    type: ClassVar[str] = "document_added"
+    document_id: str
+    name: str
+    ext: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted:
+    """From here on no view shows this message, or this document of this message. The log itself stays as it is."""
+
+    type: ClassVar[str] = "redacted"
+    message_id: str
+    document_id: str = ""
+
+
+Body: TypeAlias = (
+    RoundStarted
+    | UserMessage
+    | AssistantMessage
+    | ToolCall
+    | ToolResult
+    | Suspension
+    | Resolution
+    | StageChanged
+    | StageCompleted
+    | RoundFinished
+    | Log
+    | DocumentAdded
+    | Redacted
+)
+
+BODIES: Mapping[str, type[Body]] = {
+    body.type: body
+    for body in (
+        RoundStarted,
+        UserMessage,
+        AssistantMessage,
+        ToolCall,
+        ToolResult,
+        Suspension,
+        Resolution,
+        StageChanged,
+        StageCompleted,
+        RoundFinished,
+        Log,
+        DocumentAdded,
+        Redacted,
+    )
+}
+
+MESSAGES = frozenset({UserMessage.type, AssistantMessage.type})
+CALLS = frozenset({ToolCall.type, ToolResult.type, Suspension.type, Resolution.type, RoundFinished.type})
+
+
+def id_prefix(body: Body) -> str:
+    """Records that clients list and name by id say what they are."""
+    if body.type in MESSAGES:
+        return "msg_"
+    return "log_" if body.type == Log.type else "evt_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    thread_id: str
+    seq: int
+    id: str
+    round: int
+    at: datetime
+    body: Body
+
+    @property
+    def type(self) -> str:
+        return self.body.type

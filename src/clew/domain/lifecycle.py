@@ -1,0 +1,325 @@
+"""The rules of a thread's life: pure functions from a thread to the change a command makes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from clew.domain.calls import Call
+from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
+from clew.domain.events import (
+    CALLS,
+    AssistantMessage,
+    Body,
+    Content,
+    Event,
+    Log,
+    Opening,
+    Redacted,
+    Resolution,
+    RoundFinished,
+    RoundStarted,
+    StageChanged,
+    Suspension,
+    ToolResult,
+    UserMessage,
+    id_prefix,
+)
+from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thread, may_follow
+
+NewId: TypeAlias = Callable[[], str]
+
+EXPIRED = "tool call expired: no response"
+CANCELLED = "[cancelled]"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one command did: the thread as it is now, and the events that made it so."""
+
+    thread: Thread
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        first = self.thread.last_seq - len(self.events) + 1
+        if not self.events or any(
+            event.seq != first + offset or event.thread_id != self.thread.id
+            for offset, event in enumerate(self.events)
+        ):
+            raise Conflict(f"the new events of thread {self.thread.id!r} are not numbered one by one")
+
+    @property
+    def read_at(self) -> int:
+        """The seq the thread had when it was read: what the store must still find."""
+        return self.thread.last_seq - len(self.events)
+
+    @property
+    def touches_calls(self) -> bool:
+        return any(event.type in CALLS for event in self.events)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a change is signed with: the time it was decided, and where new ids come from."""
+
+    now: datetime
+    new_id: NewId
+
+
+def open_thread(
+    thread_id: str,
+    opening: Opening,
+    message: Content | None,
+    *,
+    stamp: Stamp,
+    graph_input: Json = None,
+    documents: tuple[str, ...] = (),
+    held: bool = False,
+) -> Change:
+    """A new thread and its first round. A held one waits as `pending` until `begin`."""
+    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input)
+    return record(None, [started, *_said(message, documents)], stamp=stamp, thread_id=thread_id)
+
+
+def begin(thread: Thread, *, stamp: Stamp) -> Change:
+    """Start the round of a thread that was only made."""
+    if thread.status is not Status.PENDING:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it was started already")
+    return record(thread, [RoundStarted(round=thread.round)], stamp=stamp)
+
+
+def next_round(
+    thread: Thread,
+    message: Content | None,
+    *,
+    stamp: Stamp,
+    graph_input: Json = None,
+    documents: tuple[str, ...] = (),
+) -> Change:
+    if not thread.status.is_terminal:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new round must wait")
+    started = RoundStarted(round=thread.round + 1, input=graph_input)
+    return record(thread, [started, *_said(message, documents)], stamp=stamp)
+
+
+def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:
+    """Wait for all of these at once: one commit, so a kill never leaves half of the questions asked."""
+    if not suspensions:
+        raise Invalid("expected at least one suspension", "suspensions")
+    return record(thread, suspensions, stamp=stamp)
+
+
+def resolve(
+    thread: Thread, call_id: str, answer: Json, *, stamp: Stamp, by: str = "", approved: bool = True
+) -> Change:
+    """Answer a pending call. An approval of what the server or a client does only opens the gate; a refusal ends the call."""
+    pending = _pending(thread, call_id)
+    if pending.kind is Kind.APPROVAL and pending.executor is not Executor.HUMAN:
+        opened = Resolution(call_id=call_id, outcome="answered", answer=answer, by=by, settles=False)
+        if approved:
+            return record(thread, [opened], stamp=stamp)
+        refused = ToolResult(call_id=call_id, ok=False, error=f"refused by {by or 'a person'}", result=answer)
+        return record(thread, [opened, refused], stamp=stamp)
+    return record(
+        thread, [Resolution(call_id=call_id, outcome="answered", answer=answer, by=by)], stamp=stamp
+    )
+
+
+def expire(thread: Thread, call_id: str, *, stamp: Stamp) -> Change:
+    """Nobody answered in time: the call ends as a tool error and the thread goes on by itself."""
+    _pending(thread, call_id)
+    return record(
+        thread,
+        [
+            Resolution(call_id=call_id, outcome="expired", answer={"ok": False, "error": EXPIRED}),
+            ToolResult(call_id=call_id, ok=False, error=EXPIRED),
+        ],
+        stamp=stamp,
+    )
+
+
+def stop(thread: Thread, open_calls: Iterable[Call], *, stamp: Stamp, notes: Sequence[Body] = ()) -> Change:
+    """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call."""
+    if thread.status.is_terminal:
+        raise NotAllowed(f"thread {thread.id!r} is already {thread.status}")
+    cancelled = [ToolResult(call_id=call.id, ok=False, error=CANCELLED) for call in open_calls]
+    finished = RoundFinished(status=Status.STOPPED, reason="stopped by user")
+    return record(thread, [*cancelled, *notes, finished], stamp=stamp)
+
+
+def finish(
+    thread: Thread, status: Status, *, stamp: Stamp, reason: str = "", notes: Sequence[Body] = ()
+) -> Change:
+    if not status.is_terminal:
+        raise Invalid(f"a round cannot finish as {status}", "status")
+    return record(thread, [*notes, RoundFinished(status=status, reason=reason)], stamp=stamp)
+
+
+def redact(thread: Thread, message_id: str, *, stamp: Stamp, document_id: str = "") -> Change:
+    """Hide a message, or one document of it, from every view."""
+    if not thread.status.is_terminal:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
+    return record(thread, [Redacted(message_id=message_id, document_id=document_id)], stamp=stamp)
+
+
+def record(
+    thread: Thread | None, bodies: Sequence[Body], *, stamp: Stamp, thread_id: str | None = None
+) -> Change:
+    """Number the new events and fold them into the thread. Raises NotAllowed where its state forbids one of them."""
+    events: list[Event] = []
+    for body in bodies:
+        if thread is not None:
+            thread_id = thread.id
+        if thread_id is None:
+            raise Invalid("the first events of a thread need its id", "thread_id")
+        event = Event(
+            thread_id=thread_id,
+            seq=thread.last_seq + 1 if thread else 1,
+            id=id_prefix(body) + stamp.new_id(),
+            round=_round_of(thread, body),
+            at=stamp.now,
+            body=_numbered(thread, body),
+        )
+        thread = apply(thread, event)
+        events.append(event)
+    if thread is None:
+        raise Invalid("expected at least one event", "events")
+    return Change(thread, tuple(events))
+
+
+def rebuild(log: Iterable[Event]) -> Thread:
+    """The thread as its log alone tells it. Where a cached row disagrees, this is right."""
+    thread: Thread | None = None
+    for event in log:
+        thread = apply(thread, event)
+    if thread is None:
+        raise NotFound("an empty log has no thread")
+    return thread
+
+
+def apply(thread: Thread | None, event: Event) -> Thread:
+    """One more event: the state it leads to."""
+    if thread is None:
+        return _born(event)
+    if event.seq != thread.last_seq + 1:
+        raise Corrupt(f"thread {thread.id!r}: event {event.seq} follows {thread.last_seq}")
+    after = replace(_fold(thread, event), last_seq=event.seq, last_active_at=event.at)
+    if not may_follow(thread.status, after.status):
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it cannot become {after.status}")
+    return after
+
+
+def _born(event: Event) -> Thread:
+    match event.body:
+        case RoundStarted(opening=Opening() as opening, held=held) if event.seq == 1:
+            return Thread(
+                id=event.thread_id,
+                owner=opening.owner,
+                graph=opening.graph,
+                name=opening.name,
+                status=Status.PENDING if held else Status.RUNNING,
+                stage="initializing",
+                round=1,
+                round_seq=1,
+                last_seq=1,
+                created_at=event.at,
+                last_active_at=event.at,
+                round_started_at=None if held else event.at,
+                settings=opening.settings,
+                ttl=opening.ttl,
+            )
+        case _:
+            raise Corrupt(f"thread {event.thread_id!r}: its log does not begin with an opening")
+
+
+def _fold(thread: Thread, event: Event) -> Thread:
+    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
+        # Late writes never reopen or adorn a round that has ended.
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
+    match event.body:
+        case RoundStarted(round=number, held=held):
+            if held:
+                raise NotAllowed("only the first round of a thread can be held")
+            return replace(
+                thread,
+                status=Status.RUNNING,
+                round=number,
+                round_seq=event.seq,
+                round_started_at=event.at,
+                failure_reason=None,
+            )
+        case Suspension(call_id=call_id, executor=executor, kind=kind, prompt=prompt):
+            waits = Pending(executor=executor, kind=kind, prompt=prompt)
+            return replace(thread, status=Status.BLOCKED, pending={**thread.pending, call_id: waits})
+        case Resolution(call_id=call_id) | ToolResult(call_id=call_id):
+            if call_id not in thread.pending:
+                return thread
+            left = {other: call for other, call in thread.pending.items() if other != call_id}
+            return replace(thread, pending=left, status=thread.status if left else Status.RUNNING)
+        case StageChanged(stage=stage):
+            return replace(thread, stage=stage)
+        case RoundFinished(status=status, reason=reason):
+            return replace(
+                thread,
+                status=status,
+                failure_reason=reason if status is Status.FAILED else None,
+                pending={},
+                stats=_timed(thread, event.at),
+            )
+        case UserMessage() | AssistantMessage() as message:
+            return replace(thread, stats=_counted(thread.stats, message))
+        case Redacted(message_id=message_id, document_id=document_id):
+            hidden = f"{message_id}/{document_id}" if document_id else message_id
+            return replace(thread, redacted=thread.redacted | {hidden})
+        case _:
+            return thread
+
+
+def _counted(stats: Stats, message: UserMessage | AssistantMessage) -> Stats:
+    said = (
+        [message.content]
+        if isinstance(message.content, str)
+        else [part.get("text", "") for part in message.content if isinstance(part.get("text", ""), str)]
+    )
+    tokens = (message.tokens_in, message.tokens_out) if isinstance(message, AssistantMessage) else (0, 0)
+    return replace(
+        stats,
+        messages=stats.messages + 1,
+        bytes=stats.bytes + sum(len(text.encode()) for text in said),
+        tokens_in=stats.tokens_in + tokens[0],
+        tokens_out=stats.tokens_out + tokens[1],
+    )
+
+
+def _timed(thread: Thread, now: datetime) -> Stats:
+    if thread.round_started_at is None:
+        return thread.stats
+    spent = max(timedelta(), now - thread.round_started_at)
+    return replace(thread.stats, milliseconds=thread.stats.milliseconds + spent // timedelta(milliseconds=1))
+
+
+def _numbered(thread: Thread | None, body: Body) -> Body:
+    """What only the thread knows: a message's number, and the status a log line was written under."""
+    match body:
+        case UserMessage() | AssistantMessage():
+            return replace(body, number=thread.stats.messages + 1 if thread else 1)
+        case Log():
+            return replace(body, status=thread.status if thread else Status.RUNNING)
+        case _:
+            return body
+
+
+def _round_of(thread: Thread | None, body: Body) -> int:
+    if isinstance(body, RoundStarted):
+        return body.round
+    return thread.round if thread else 1
+
+
+def _said(message: Content | None, documents: tuple[str, ...]) -> list[Body]:
+    return [] if message is None else [UserMessage(content=message, documents=documents)]
+
+
+def _pending(thread: Thread, call_id: str) -> Pending:
+    if call_id not in thread.pending:
+        raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for no answer")
+    return thread.pending[call_id]

@@ -1,0 +1,124 @@
+"""What is kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from clew.domain.thread import Json, Owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to run a thread for a while. Every write under it shows its fence."""
+
+    thread_id: str
+    fence: int
+    recoveries: int  # how often this round was taken over from a runner that died
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What the events from `from_seq` to `to_seq` came to. Derived: without it reading is slower, nothing else."""
+
+    from_seq: int
+    to_seq: int
+    content: Json
+    version: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """Exactly what was sent to a model, and what it cost."""
+
+    id: str
+    thread_id: str
+    turn_ref: int
+    model: str
+    rendered_context: Json
+    created_at: datetime
+    status: Literal["ok", "failed", "cancelled"] = "ok"
+    usage: Json = field(default_factory=dict)
+    latency_ms: int = 0
+    summary_version: str | None = None
+    evictions: Json = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """Somebody's upload; its bytes are kept once under their sha256."""
+
+    id: str
+    owner: Owner
+    name: str
+    mime: str
+    size: int
+    sha256: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentItem:
+    """One part of a document: a page, a sheet, an image."""
+
+    sequence_nr: int
+    name: str
+    ext: str
+    content_type: str
+    data: str
+    metadata: Json = field(default_factory=dict)
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file as one thread uses it."""
+
+    id: str
+    thread_id: str
+    file_id: str
+    name: str
+    ext: str
+    mime: str
+    size: int
+    sha256: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """Something a channel delivered; admitted once, however often it is delivered."""
+
+    source: str
+    source_id: str
+    fingerprint: str
+    payload: Json
+    thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A request that must happen once: its key, what it asked for, and the answer to give when it comes again."""
+
+    tenant: str
+    key: str
+    fingerprint: str
+    response: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A credential. Only the hash of its secret is kept."""
+
+    id: str
+    hash: str
+    prefix: str
+    name: str
+    owner: Owner
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_valid(self, *, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -1,0 +1,93 @@
+"""What a thread owes: the end of its log in, the next thing to do out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from clew.domain.events import (
+    Event,
+    Resolution,
+    RoundStarted,
+    StageChanged,
+    Suspension,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
+from clew.domain.thread import Json, Status, Thread
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The round has ended, or was not begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody outside must answer first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """Nothing came of this round's input yet: run the turn. Safe to repeat, for no effect has happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redispatch:
+    """These calls were asked for and have no result: carry out exactly them, under the same ids, before any model is asked."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Every question is answered: hand the answers to whoever asked."""
+
+    answers: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The turn was under way: continue from its last checkpoint, without input."""
+
+
+Owed: TypeAlias = Nothing | Wait | RunTurn | Redispatch | Resume | GoOn
+
+
+def owed(thread: Thread, this_round: Sequence[Event]) -> Owed:
+    """What to do next, told by the events of the current round alone."""
+    if thread.status is Status.BLOCKED:
+        return Wait()
+    if thread.status is not Status.RUNNING:
+        return Nothing()
+    if dangling := _dangling(this_round):
+        return Redispatch(dangling)
+    if answers := _fresh_answers(this_round):
+        return Resume(answers)
+    begun = any(not isinstance(event.body, RoundStarted | UserMessage | StageChanged) for event in this_round)
+    return GoOn() if begun else RunTurn()
+
+
+def _dangling(events: Sequence[Event]) -> tuple[ToolCall, ...]:
+    calls = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolCall)}
+    for event in events:
+        match event.body:
+            case ToolResult(call_id=call_id) | Resolution(call_id=call_id, settles=True):
+                calls.pop(call_id, None)
+            case _:
+                pass
+    return tuple(calls.values())
+
+
+def _fresh_answers(events: Sequence[Event]) -> dict[str, Json]:
+    """The answers since the thread last waited, unless something already came of them."""
+    answers: dict[str, Json] = {}
+    for event in events:
+        match event.body:
+            case Resolution(call_id=call_id, answer=answer):
+                answers[call_id] = answer
+            case Suspension() | ToolResult():
+                pass  # part of the asking and answering itself
+            case _:
+                answers.clear()
+    return answers

@@ -1,0 +1,128 @@
+"""A thread: one conversation or workflow, the states it can be in, and which may follow which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+# What JSON can hold. Not spelled out recursively: every checker and every decoder would pay for it.
+Json: TypeAlias = Any
+
+
+class Status(StrEnum):
+    PENDING = "pending"  # made, and not yet told to begin
+    RUNNING = "running"  # a runner holds it, or will claim it
+    BLOCKED = "blocked"  # waits for a person or a client; nothing of it is in memory
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+FOLLOWS: Mapping[Status | None, frozenset[Status]] = MappingProxyType(
+    {
+        None: frozenset({Status.PENDING, Status.RUNNING}),
+        Status.PENDING: frozenset({Status.RUNNING, Status.STOPPED}),
+        Status.RUNNING: frozenset({Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED}),
+        Status.BLOCKED: frozenset({Status.RUNNING, Status.FAILED, Status.STOPPED}),
+        Status.COMPLETED: frozenset({Status.RUNNING}),
+        Status.FAILED: frozenset({Status.RUNNING}),
+        Status.STOPPED: frozenset({Status.RUNNING}),
+    }
+)
+
+
+def may_follow(before: Status | None, after: Status) -> bool:
+    """Staying where one is, is always allowed, but no thread stays nowhere."""
+    return before is after or after in FOLLOWS[before]
+
+
+class Executor(StrEnum):
+    """Who carries a tool call out."""
+
+    SERVER = "server"
+    HUMAN = "human"
+    CLIENT = "client"
+    PROVIDER = "provider"
+
+
+class Kind(StrEnum):
+    """What a suspended call waits for."""
+
+    NONE = ""
+    APPROVAL = "approval"
+    ELICITATION = "elicitation"
+    CLIENT_EXEC = "client_exec"
+    IN_DOUBT = "in_doubt"  # its effect may have happened, and repeating it is not safe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A call that someone outside must answer before the thread goes on."""
+
+    executor: Executor
+    kind: Kind
+    prompt: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What a thread has cost so far; grows with every round."""
+
+    messages: int = 0
+    bytes: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose thread it is. The tenant separates customers; the user separates people of one tenant."""
+
+    tenant: str = "default"
+    user_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """The newest known state of a thread: a cache over its events, never the truth."""
+
+    id: str
+    owner: Owner
+    graph: str
+    name: str
+    status: Status
+    stage: str
+    round: int
+    round_seq: int  # where the current round begins in the log
+    last_seq: int
+    created_at: datetime
+    last_active_at: datetime
+    round_started_at: datetime | None = None
+    failure_reason: str | None = None
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    ttl: timedelta | None = None  # None: keep
+    pending: Mapping[str, Pending] = field(default_factory=dict)
+    redacted: frozenset[str] = frozenset()
+    stats: Stats = Stats()
+    # Moved by whoever looks at the thread, so the store keeps them and the log does not know them.
+    last_accessed_at: datetime | None = field(default=None, compare=False)
+    expires_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def fsm_state(self) -> dict[str, Json]:
+        """What a revived thread must know at once. Streaming and running tools are not states one can come back to."""
+        return {
+            "state": "awaiting_input" if self.pending else "idle",
+            "pending": {
+                call_id: {"executor": str(call.executor), "kind": str(call.kind), "prompt": call.prompt}
+                for call_id, call in self.pending.items()
+            },
+            "last_seq": self.last_seq,
+        }

@@ -1,0 +1,106 @@
+"""What others see of a thread: events as messages, logs and pending calls, and its status in each contract's words."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from clew.domain.events import AssistantMessage, Content, Event, Level, Log, Marker, UserMessage
+from clew.domain.thread import Status, Thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    id: str
+    seq: int
+    round: int
+    number: int
+    role: Literal["user", "assistant"]
+    agent: str
+    content: Content
+    marker: Marker
+    documents: tuple[str, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    id: str
+    seq: int
+    message: str
+    progress: int | None
+    level: Level
+    agent: str
+    status: Status
+    at: datetime
+
+
+def messages(thread: Thread, events: Iterable[Event]) -> Iterator[Message]:
+    """The messages among the events, without what was redacted."""
+    for event in events:
+        match event.body:
+            case UserMessage() as body:
+                role: Literal["user", "assistant"] = "user"
+                agent = ""
+            case AssistantMessage(agent=agent) as body:
+                role = "assistant"
+            case _:
+                continue
+        if event.id in thread.redacted:
+            continue
+        yield Message(
+            id=event.id,
+            seq=event.seq,
+            round=event.round,
+            number=body.number,
+            role=role,
+            agent=agent,
+            content=body.content,
+            marker=body.marker,
+            documents=tuple(doc for doc in body.documents if f"{event.id}/{doc}" not in thread.redacted),
+            at=event.at,
+        )
+
+
+def logs(events: Iterable[Event]) -> Iterator[LogLine]:
+    for event in events:
+        if isinstance(event.body, Log):
+            body = event.body
+            yield LogLine(
+                id=event.id,
+                seq=event.seq,
+                message=body.message,
+                progress=body.progress,
+                level=body.level,
+                agent=body.agent,
+                status=body.status,
+                at=event.at,
+            )
+
+
+_CHAT: Mapping[Status, str] = {Status.PENDING: "running", Status.BLOCKED: "running"}
+_CONVERSATION: Mapping[Status, str] = {
+    Status.PENDING: "idle",
+    Status.RUNNING: "active",
+    Status.BLOCKED: "suspended",
+    Status.COMPLETED: "idle",
+    Status.FAILED: "idle",
+    Status.STOPPED: "ended",
+}
+
+
+def chat_status(thread: Thread) -> str:
+    """As chat clients know it: running, completed, failed, stopped."""
+    return _CHAT.get(thread.status, str(thread.status))
+
+
+def conversation_status(thread: Thread) -> str:
+    """As a conversation: active, suspended, idle, ended."""
+    return _CONVERSATION[thread.status]
+
+
+def retention_status(thread: Thread, *, now: datetime) -> str:
+    """As clean-up sees it: active, completed, expired."""
+    if thread.expires_at is not None and thread.expires_at <= now and thread.status is not Status.RUNNING:
+        return "expired"
+    return "completed" if thread.status is Status.COMPLETED else "active"

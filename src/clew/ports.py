@@ -1,0 +1,253 @@
+"""Everything outside the core, as the core sees it. One protocol per neighbour; adapters live in their own folders."""
+
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from clew.domain.calls import Call, CallStatus
+from clew.domain.events import Event
+from clew.domain.lifecycle import Change
+from clew.domain.records import (
+    ApiKey,
+    ContentItem,
+    Document,
+    File,
+    Incoming,
+    Lease,
+    ModelCall,
+    Once,
+    Summary,
+)
+from clew.domain.thread import Json, Owner, Status, Thread
+
+
+class Clock(Protocol):
+    def __call__(self) -> datetime: ...
+
+
+class Store(Protocol):
+    """Keeps threads and their events. Knows no rules: it saves what the domain decided, or refuses.
+
+    Where an `owner` is asked for, another owner's thread does not exist; `None` is the system, which sees all.
+    """
+
+    async def commit(
+        self,
+        change: Change,
+        *,
+        fence: int | None = None,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+    ) -> None:
+        """Save the thread, append its events and update its calls, in one transaction.
+
+        A thread that leaves `running` gives up its lease in the same transaction.
+        Raises Conflict if the stored log no longer ends at `change.read_at`, LostLease if `fence` is no longer
+        the thread's, NotFound if the thread was deleted, Repeated with the answer of then if `once` or `admits`
+        were done before, Duplicate if they were used for something else.
+        """
+        ...
+
+    async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
+        """Raises NotFound."""
+        ...
+
+    async def find(
+        self,
+        owner: Owner | None = None,
+        *,
+        status: Collection[Status] = (),
+        graph: str | None = None,
+        before: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Thread]:
+        """Threads, newest first; `before` is the creation time and id of the last one already seen."""
+        ...
+
+    async def read(
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: bool = False,
+        types: Collection[str] = (),
+    ) -> Sequence[Event]:
+        """Events with `after < seq < before`, in order: the first `limit` of them, or the `newest` ones.
+
+        Raises Corrupt when a row cannot be read back.
+        """
+        ...
+
+    async def seq_of(self, thread_id: str, event_id: str) -> int:
+        """Where in the log a message or a log line stands. Raises NotFound."""
+        ...
+
+    async def claim(self, runner: str, *, lease: timedelta, limit: int) -> Sequence[Lease]:
+        """Lease up to `limit` running threads that no live runner holds. Time is the database's."""
+        ...
+
+    async def renew(self, runner: str, leases: Iterable[Lease], *, lease: timedelta) -> Collection[str]:
+        """Prolong the leases; returns the ids of the threads whose lease is no longer this runner's."""
+        ...
+
+    async def release(self, runner: str, lease: Lease) -> None:
+        """Give a lease back before its time. One that was lost is left alone."""
+        ...
+
+    async def touch(self, thread_id: str, *, now: datetime) -> None:
+        """Somebody looked at the thread: it expires later. Written at most once a minute."""
+        ...
+
+    async def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
+        """Delete the thread for good: from now on it is not found, and nothing can be written under its id.
+
+        Its rows are purged next. Raises NotFound.
+        """
+        ...
+
+    async def purge(self, *, limit: int = 100) -> Sequence[str]:
+        """Remove every row of up to `limit` buried threads; returns their ids. Empty when nothing is left to do."""
+        ...
+
+
+class Calls(Protocol):
+    """Where each tool call stands. The rows follow the log; only `start` writes here by itself."""
+
+    async def find(self, thread_id: str, *, status: Collection[CallStatus] = ()) -> Sequence[Call]: ...
+
+    async def get(self, thread_id: str, call_id: str) -> Call:
+        """Raises NotFound."""
+        ...
+
+    async def start(self, thread_id: str, call_id: str, *, fence: int, now: datetime) -> bool:
+        """Mark that the effect may happen from now on. False if the call was not pending; raises LostLease."""
+        ...
+
+    async def reschedule(self, thread_id: str, call_id: str, deadline: datetime | None) -> bool:
+        """Move or lift the deadline of a pending call. False if it is no longer pending."""
+        ...
+
+    async def due(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        """Pending calls past their deadline, the longest overdue first."""
+        ...
+
+
+class Summaries(Protocol):
+    """Compactions of a log's beginning. Derived: deleting all of them changes nothing but speed."""
+
+    async def add(self, thread_id: str, summary: Summary) -> None: ...
+
+    async def load_since(self, thread_id: str) -> tuple[Summary | None, Sequence[Event]]:
+        """The summary that reaches furthest, and the events after it; without one, all events."""
+        ...
+
+    async def drop(self, thread_id: str) -> int: ...
+
+
+class Audit(Protocol):
+    """What was sent to models. Bounded by age and by rows a thread."""
+
+    async def add(self, call: ModelCall, *, keep: int | None = None) -> None:
+        """Record one call; with `keep`, forget the thread's oldest beyond that many."""
+        ...
+
+    async def find(self, thread_id: str, *, limit: int = 100) -> Sequence[ModelCall]:
+        """The newest calls of a thread, newest first."""
+        ...
+
+    async def trim(self, *, older_than: datetime, limit: int = 1000) -> int:
+        """Forget up to `limit` old calls; returns how many."""
+        ...
+
+
+class Files(Protocol):
+    """Uploads and documents. Bytes are kept once per content, in parts, and go when nobody refers to them."""
+
+    async def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> None:
+        """Keep one part of a content; the same part twice changes nothing."""
+        ...
+
+    async def add_file(self, file: File) -> None:
+        """Make the upload visible. Raises Conflict if parts of its content are missing."""
+        ...
+
+    async def get_file(self, file_id: str, owner: Owner | None = None) -> File:
+        """Raises NotFound."""
+        ...
+
+    async def find_files(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[File]:
+        """Uploads, newest first."""
+        ...
+
+    async def delete_file(self, file_id: str, owner: Owner | None = None) -> None:
+        """Raises NotFound. Documents made of it keep its bytes."""
+        ...
+
+    def read_bytes(self, sha256: str) -> AsyncIterator[bytes]:
+        """The parts of a content in order. Raises NotFound before the first one."""
+        ...
+
+    async def add_document(self, document: Document, contents: Sequence[ContentItem]) -> None: ...
+
+    async def get_document(self, thread_id: str, document_id: str) -> Document:
+        """Raises NotFound."""
+        ...
+
+    async def find_documents(self, thread_id: str) -> Sequence[Document]: ...
+
+    async def contents(self, thread_id: str, document_id: str) -> Sequence[ContentItem]: ...
+
+    async def collect(self, *, older_than: datetime, limit: int = 100) -> int:
+        """Remove contents that no file and no document refers to; returns how many."""
+        ...
+
+
+class Inbox(Protocol):
+    """What came from outside, each thing once; also the queue of a thread that is busy."""
+
+    async def admit(self, incoming: Incoming, *, now: datetime) -> bool:
+        """Queue it; False if it is here already. Raises Duplicate if it came before with another content."""
+        ...
+
+    async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:
+        """What waits, oldest first. It leaves the queue with the commit that `admits` it."""
+        ...
+
+    async def answered(self, tenant: str, key: str, fingerprint: str) -> Json | None:
+        """The answer given to this request before, if any. Raises Duplicate if the key asked for something else."""
+        ...
+
+    async def forget(self, *, older_than: datetime, limit: int = 1000) -> int:
+        """Drop old idempotency keys and admissions that are done; returns how many."""
+        ...
+
+
+class Keys(Protocol):
+    """API keys, by the hash of their secret."""
+
+    async def add(self, key: ApiKey) -> None: ...
+
+    async def by_hash(self, hash: str) -> ApiKey | None: ...
+
+    async def find(self) -> Sequence[ApiKey]: ...
+
+    async def revoke(self, key_id: str, *, now: datetime) -> None:
+        """Raises NotFound."""
+        ...
+
+
+class Subscription(Protocol):
+    async def wait(self, seconds: float) -> bool:
+        """True once anything was published since the last wait, False after `seconds`."""
+        ...
+
+
+class Bus(Protocol):
+    """Says that a log has grown. Carries no data and may lose a call: readers read the store."""
+
+    def publish(self, thread_id: str) -> None: ...
+
+    def subscribe(self, thread_id: str | None = None) -> AbstractContextManager[Subscription]: ...

@@ -1,0 +1,138 @@
+"""Tool calls: rows that follow the log, and the one mark it does not hold."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from clew.domain.calls import Call, CallStatus, fold_calls
+from clew.domain.errors import LostLease, NotFound
+from clew.domain.events import Event, RoundFinished
+from clew.domain.thread import Executor, Kind
+from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
+from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, placeholders, reads, writes
+
+COLUMNS = (
+    "thread_id, tool_call_id, round, executor, kind, name, status, idempotent, prompt, args, result, deadline,"
+    " created_at, started_at, resolved_at"
+)
+_UPSERT = (
+    f"INSERT INTO tool_calls ({COLUMNS}) VALUES ({placeholders(1, 15)})"
+    " ON CONFLICT (thread_id, tool_call_id) DO UPDATE SET executor = excluded.executor, kind = excluded.kind,"
+    " status = excluded.status, prompt = excluded.prompt, result = excluded.result, deadline = excluded.deadline,"
+    " started_at = excluded.started_at, resolved_at = excluded.resolved_at"
+)
+
+
+class CallRows(Tables):
+    """The Calls port on a SQL database."""
+
+    @reads
+    def find(self, thread_id: str, *, status: Collection[CallStatus] = ()) -> Work[list[Call]]:
+        where = f" AND status IN ({placeholders(2, len(status))})" if status else ""
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1{where} ORDER BY created_at, tool_call_id",
+            (thread_id, *status),
+        )
+        return [to_call(row) for row in rows]
+
+    @reads
+    def get(self, thread_id: str, call_id: str) -> Work[Call]:
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2",
+            (thread_id, call_id),
+        )
+        if not rows:
+            raise NotFound(f"no call {call_id!r} in thread {thread_id!r}")
+        return to_call(rows[0])
+
+    @writes
+    def start(self, thread_id: str, call_id: str, *, fence: int, now: datetime) -> Work[bool]:
+        rows = yield Statement("SELECT 1 FROM threads WHERE id = $1 AND fence = $2", (thread_id, fence))
+        if not rows:
+            raise LostLease(f"thread {thread_id!r} is run by someone else now")
+        rows = yield Statement(
+            "UPDATE tool_calls SET status = 'started', started_at = $3"
+            " WHERE thread_id = $1 AND tool_call_id = $2 AND status = 'pending' RETURNING 1",
+            (thread_id, call_id, micros(now)),
+        )
+        return bool(rows)
+
+    @writes
+    def reschedule(self, thread_id: str, call_id: str, deadline: datetime | None) -> Work[bool]:
+        rows = yield Statement(
+            "UPDATE tool_calls SET deadline = $3"
+            " WHERE thread_id = $1 AND tool_call_id = $2 AND status = 'pending' RETURNING 1",
+            (thread_id, call_id, maybe_micros(deadline)),
+        )
+        return bool(rows)
+
+    @reads
+    def due(self, *, now: datetime, limit: int) -> Work[list[Call]]:
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM tool_calls"
+            " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1 ORDER BY deadline LIMIT $2",
+            (micros(now), limit),
+        )
+        return [to_call(row) for row in rows]
+
+
+def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
+    """Bring the rows to where these events lead. The rule is the domain's; here the rows it needs are read and kept."""
+    before = {call.id: call for call in map(to_call, (yield from _concerned(thread_id, events)))}
+    after = fold_calls(before, events)
+    if changed := [call for call_id, call in after.items() if before.get(call_id) != call]:
+        yield Many(_UPSERT, [_row(call) for call in changed])
+
+
+def _concerned(thread_id: str, events: Sequence[Event]) -> Work[Rows]:
+    if any(isinstance(event.body, RoundFinished) for event in events):
+        condition = "status IN ('pending', 'started', 'in_doubt')"
+        named: list[str] = []
+    else:
+        named = sorted({call_id for event in events if (call_id := getattr(event.body, "call_id", None))})
+        condition = f"tool_call_id IN ({placeholders(2, len(named))})"
+    return (
+        yield Statement(
+            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND {condition}",
+            (thread_id, *named),
+        )
+    )
+
+
+def _row(call: Call) -> tuple[Value, ...]:
+    return (
+        call.thread_id,
+        call.id,
+        call.round,
+        call.executor,
+        call.kind,
+        call.name,
+        call.status,
+        int(call.idempotent),
+        dump(call.prompt),
+        dump(call.args),
+        None if call.result is None else dump(call.result),
+        maybe_micros(call.deadline),
+        micros(call.created_at),
+        maybe_micros(call.started_at),
+        maybe_micros(call.resolved_at),
+    )
+
+
+def to_call(row: Row) -> Call:
+    return Call(
+        thread_id=row[0],
+        id=row[1],
+        round=row[2],
+        executor=Executor(row[3]),
+        kind=Kind(row[4]),
+        name=row[5],
+        status=CallStatus(row[6]),
+        idempotent=bool(row[7]),
+        prompt=load(row[8]),
+        args=load(row[9]),
+        result=None if row[10] is None else load(row[10]),
+        deadline=maybe_moment(row[11]),
+        created_at=moment(row[12]),
+        started_at=maybe_moment(row[13]),
+        resolved_at=maybe_moment(row[14]),
+    )

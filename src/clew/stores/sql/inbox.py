@@ -1,0 +1,119 @@
+"""What happens once: things a channel delivered, and requests that carry an idempotency key."""
+
+from datetime import datetime
+
+from clew.domain.errors import Duplicate, Repeated
+from clew.domain.records import Incoming, Once
+from clew.domain.thread import Json, Thread
+from clew.stores.codec import dump, load, micros
+from clew.stores.sql.work import Statement, Tables, Work, reads, writes
+
+
+class InboxRows(Tables):
+    """The Inbox port on a SQL database."""
+
+    @writes
+    def admit(self, incoming: Incoming, *, now: datetime) -> Work[bool]:
+        rows = yield Statement(
+            "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at)"
+            " VALUES ($1, $2, $3, $4, $5, 'queued', $6) ON CONFLICT (source, source_id) DO NOTHING RETURNING 1",
+            (
+                incoming.source,
+                incoming.source_id,
+                incoming.fingerprint,
+                incoming.thread_id,
+                dump(incoming.payload),
+                micros(now),
+            ),
+        )
+        if rows:
+            return True
+        yield from _same_content(incoming)
+        return False
+
+    @reads
+    def queued(self, *, limit: int = 100) -> Work[list[Incoming]]:
+        rows = yield Statement(
+            "SELECT source, source_id, fingerprint, payload, thread_id FROM inbox WHERE status = 'queued'"
+            " ORDER BY admitted_at, source, source_id LIMIT $1",
+            (limit,),
+        )
+        return [
+            Incoming(
+                source=row[0], source_id=row[1], fingerprint=row[2], payload=load(row[3]), thread_id=row[4]
+            )
+            for row in rows
+        ]
+
+    @reads
+    def answered(self, tenant: str, key: str, fingerprint: str) -> Work[Json]:
+        return (yield from _stored_answer(tenant, key, fingerprint))
+
+    @writes
+    def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
+        forgotten = 0
+        for table, key, age in (
+            ("idempotency", "tenant, key", "created_at < $1"),
+            ("inbox", "source, source_id", "status = 'done' AND done_at < $1"),
+        ):
+            rows = yield Statement(
+                f"DELETE FROM {table} WHERE ({key}) IN"
+                f" (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1",
+                (micros(older_than), limit),
+            )
+            forgotten += len(rows)
+        return forgotten
+
+
+def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
+    """Take the key with the change it belongs to. Raises Repeated or Duplicate if it was taken."""
+    rows = yield Statement(
+        "INSERT INTO idempotency (tenant, key, fingerprint, thread_id, response, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, key) DO NOTHING RETURNING 1",
+        (once.tenant, once.key, once.fingerprint, thread.id, dump(once.response), micros(now)),
+    )
+    if not rows:
+        raise Repeated((yield from _stored_answer(once.tenant, once.key, once.fingerprint)))
+
+
+def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
+    """Take it off the queue with the change it led to. What was never queued is admitted here."""
+    rows = yield Statement(
+        "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at, done_at)"
+        " VALUES ($1, $2, $3, $4, $5, 'done', $6, $6) ON CONFLICT (source, source_id)"
+        " DO UPDATE SET status = 'done', thread_id = excluded.thread_id, done_at = excluded.done_at"
+        " WHERE inbox.status = 'queued' AND inbox.fingerprint = excluded.fingerprint RETURNING 1",
+        (
+            incoming.source,
+            incoming.source_id,
+            incoming.fingerprint,
+            thread_id,
+            dump(incoming.payload),
+            micros(now),
+        ),
+    )
+    if not rows:
+        raise Repeated({"thread_id": (yield from _same_content(incoming))})
+
+
+def _same_content(incoming: Incoming) -> Work[str | None]:
+    """The thread an earlier delivery went to. Raises Duplicate if that one had another content."""
+    rows = yield Statement(
+        "SELECT fingerprint, thread_id FROM inbox WHERE source = $1 AND source_id = $2",
+        (incoming.source, incoming.source_id),
+    )
+    if rows[0][0] != incoming.fingerprint:
+        raise Duplicate(f"{incoming.source} delivered {incoming.source_id!r} before, with another content")
+    thread_id: str | None = rows[0][1]
+    return thread_id
+
+
+def _stored_answer(tenant: str, key: str, fingerprint: str) -> Work[Json]:
+    rows = yield Statement(
+        "SELECT fingerprint, response FROM idempotency WHERE tenant = $1 AND key = $2", (tenant, key)
+    )
+    if not rows:
+        return None
+    if rows[0][0] != fingerprint:
+        raise Duplicate("this idempotency key was used for a different request")
+    return load(rows[0][1])

@@ -1,0 +1,66 @@
+"""API keys, by the hash of their secret."""
+
+from datetime import datetime
+
+from clew.domain.errors import NotFound
+from clew.domain.records import ApiKey
+from clew.domain.thread import Owner
+from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
+from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, reads, writes
+
+COLUMNS = "id, hash, prefix, name, tenant, user_id, scopes, created_at, expires_at, revoked_at"
+
+
+class KeyRows(Tables):
+    """The Keys port on a SQL database."""
+
+    @writes
+    def add(self, key: ApiKey) -> Work[None]:
+        yield Statement(
+            f"INSERT INTO api_keys ({COLUMNS}) VALUES ({placeholders(1, 10)})",
+            (
+                key.id,
+                key.hash,
+                key.prefix,
+                key.name,
+                key.owner.tenant,
+                key.owner.user_id,
+                dump(sorted(key.scopes)),
+                micros(key.created_at),
+                maybe_micros(key.expires_at),
+                maybe_micros(key.revoked_at),
+            ),
+        )
+
+    @reads
+    def by_hash(self, hash: str) -> Work[ApiKey | None]:
+        rows = yield Statement(f"SELECT {COLUMNS} FROM api_keys WHERE hash = $1", (hash,))
+        return _key(rows[0]) if rows else None
+
+    @reads
+    def find(self) -> Work[list[ApiKey]]:
+        rows = yield Statement(f"SELECT {COLUMNS} FROM api_keys ORDER BY created_at, id")
+        return [_key(row) for row in rows]
+
+    @writes
+    def revoke(self, key_id: str, *, now: datetime) -> Work[None]:
+        rows = yield Statement(
+            "UPDATE api_keys SET revoked_at = coalesce(revoked_at, CAST($2 AS BIGINT)) WHERE id = $1 RETURNING 1",
+            (key_id, micros(now)),
+        )
+        if not rows:
+            raise NotFound(f"no API key {key_id!r}")
+
+
+def _key(row: Row) -> ApiKey:
+    return ApiKey(
+        id=row[0],
+        hash=row[1],
+        prefix=row[2],
+        name=row[3],
+        owner=Owner(tenant=row[4], user_id=row[5]),
+        scopes=frozenset(load(row[6])),
+        created_at=moment(row[7]),
+        expires_at=maybe_moment(row[8]),
+        revoked_at=maybe_moment(row[9]),
+    )

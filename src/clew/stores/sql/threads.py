@@ -1,0 +1,386 @@
+"""Threads, their events and their leases: the one write path and the reads beside it."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from clew.domain.errors import Conflict, LostLease, NotFound
+from clew.domain.events import Event
+from clew.domain.lifecycle import Change
+from clew.domain.records import Incoming, Lease, Once
+from clew.domain.thread import Executor, Kind, Owner, Pending, Stats, Status, Thread
+from clew.stores.codec import (
+    MICROSECOND,
+    dump,
+    dump_body,
+    load,
+    load_event,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment,
+)
+from clew.stores.sql import calls, inbox
+from clew.stores.sql.work import (
+    SKIP_LOCKED,
+    Many,
+    Row,
+    Statement,
+    Tables,
+    Value,
+    Work,
+    placeholders,
+    reads,
+    writes,
+)
+
+# One look a minute is written down; the rest of the polling costs nothing.
+ACCESS_GRAIN = 60_000_000
+
+COLUMNS = (
+    "id, tenant, user_id, graph, name, status, stage, round, round_seq, settings, fsm_state, stats, redacted, last_seq,"
+    " failure_reason, ttl, created_at, round_started_at, last_active_at, last_accessed_at, expires_at"
+)
+EVENT_COLUMNS = "seq, id, round, type, version, content, at"
+
+# In the order a deleted thread's rows go. The thread itself went when it was buried.
+PURGED = ("events", "tool_calls", "summaries", "model_calls", "contents", "documents", "inbox", "idempotency")
+
+
+class Threads(Tables):
+    """The Store port on a SQL database."""
+
+    @writes
+    def commit(
+        self,
+        change: Change,
+        *,
+        fence: int | None = None,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+    ) -> Work[None]:
+        thread = change.thread
+        if once is not None:
+            yield from inbox.use_key(once, thread, change.events[-1].at)
+        if admits is not None:
+            yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
+        saved = yield (_insert(thread) if change.read_at == 0 else _update(change, fence))
+        if not saved:
+            yield from refuse(change, fence)
+        if change.read_at:
+            yield _accessed(thread.id, micros(thread.last_active_at))
+        yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
+        if change.touches_calls:
+            yield from calls.follow(thread.id, change.events)
+
+    @reads
+    def get(self, thread_id: str, owner: Owner | None = None) -> Work[Thread]:
+        mine, args = owned(owner, 2)
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine}",
+            (thread_id, *args),
+        )
+        if not rows:
+            raise NotFound(f"no thread {thread_id!r}")
+        return to_thread(rows[0])
+
+    @reads
+    def find(
+        self,
+        owner: Owner | None = None,
+        *,
+        status: Collection[Status] = (),
+        graph: str | None = None,
+        before: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> Work[list[Thread]]:
+        where, args = owned(owner, 1)
+        if status:
+            where += f" AND status IN ({placeholders(len(args) + 1, len(status))})"
+            args += tuple(status)
+        if graph is not None:
+            where += f" AND graph = ${len(args) + 1}"
+            args += (graph,)
+        if before is not None:
+            where += f" AND (created_at, id) < (${len(args) + 1}, ${len(args) + 2})"
+            args += (micros(before[0]), before[1])
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM threads WHERE deleted_at IS NULL{where}"
+            f" ORDER BY created_at DESC, id DESC LIMIT ${len(args) + 1}",
+            (*args, limit),
+        )
+        return [to_thread(row) for row in rows]
+
+    @reads
+    def read(
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: bool = False,
+        types: Collection[str] = (),
+    ) -> Work[list[Event]]:
+        return (yield from events(thread_id, after, before, limit, newest, types))
+
+    @reads
+    def seq_of(self, thread_id: str, event_id: str) -> Work[int]:
+        rows = yield Statement(
+            "SELECT seq FROM events WHERE id = $1 AND thread_id = $2 AND type IN ('user_msg', 'assistant_msg', 'log')",
+            (event_id, thread_id),
+        )
+        if not rows:
+            raise NotFound(f"no record {event_id!r} in thread {thread_id!r}")
+        return int(rows[0][0])
+
+    @writes
+    def claim(self, runner: str, *, lease: timedelta, limit: int) -> Work[list[Lease]]:
+        # A lease that ran out while somebody held it means that somebody died: that is a recovery.
+        rows = yield Statement(
+            "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
+            " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
+            " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
+            " AND (lease_until IS NULL OR lease_until <= clew_now())"
+            f" ORDER BY lease_until LIMIT $3 {SKIP_LOCKED})"
+            " RETURNING id, fence, recoveries",
+            (runner, lease // MICROSECOND, limit),
+        )
+        return [Lease(thread_id=row[0], fence=row[1], recoveries=row[2]) for row in rows]
+
+    @writes
+    def renew(self, runner: str, leases: Iterable[Lease], *, lease: timedelta) -> Work[set[str]]:
+        lost: set[str] = set()
+        for held in leases:
+            rows = yield Statement(
+                "UPDATE threads SET lease_until = clew_now() + $3"
+                " WHERE id = $1 AND fence = $2 AND lease_owner = $4 AND deleted_at IS NULL RETURNING id",
+                (held.thread_id, held.fence, lease // MICROSECOND, runner),
+            )
+            if not rows:
+                lost.add(held.thread_id)
+        return lost
+
+    @writes
+    def release(self, runner: str, lease: Lease) -> Work[None]:
+        yield Statement(
+            "UPDATE threads SET lease_owner = NULL, lease_until = NULL WHERE id = $1 AND fence = $2 AND lease_owner = $3",
+            (lease.thread_id, lease.fence, runner),
+        )
+
+    @writes
+    def touch(self, thread_id: str, *, now: datetime) -> Work[None]:
+        yield _accessed(thread_id, micros(now))
+
+    @writes
+    def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
+        mine, args = owned(owner, 2)
+        rows = yield Statement(
+            f"DELETE FROM threads WHERE id = $1{mine} RETURNING tenant",
+            (thread_id, *args),
+        )
+        if not rows:
+            raise NotFound(f"no thread {thread_id!r}")
+        yield Statement(
+            "INSERT INTO tombstones (thread_id, tenant, deleted_at) VALUES ($1, $2, $3)",
+            (thread_id, rows[0][0], micros(now)),
+        )
+
+    @writes
+    def purge(self, *, limit: int = 100) -> Work[list[str]]:
+        rows = yield Statement(
+            f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
+            (limit,),
+        )
+        buried = [row[0] for row in rows]
+        if not buried:
+            return []
+        ids = placeholders(1, len(buried))
+        for table in PURGED:
+            yield Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
+        yield Statement(
+            f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids})",
+            buried,
+        )
+        return buried
+
+
+def events(
+    thread_id: str,
+    after: int = 0,
+    before: int | None = None,
+    limit: int | None = None,
+    newest: bool = False,
+    types: Collection[str] = (),
+) -> Work[list[Event]]:
+    where = "thread_id = $1 AND seq > $2"
+    args: list[Value] = [thread_id, after]
+    if before is not None:
+        args.append(before)
+        where += f" AND seq < ${len(args)}"
+    if types:
+        where += f" AND type IN ({placeholders(len(args) + 1, len(types))})"
+        args += types
+    order = "DESC" if newest else "ASC"
+    bound = ""
+    if limit is not None:
+        args.append(limit)
+        bound = f" LIMIT ${len(args)}"
+    rows = yield Statement(
+        f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq {order}{bound}",
+        args,
+    )
+    return [load_event(thread_id, row) for row in (reversed(rows) if newest else rows)]
+
+
+def owned(owner: Owner | None, first: int) -> tuple[str, tuple[Value, ...]]:
+    """The condition that makes another owner's rows not exist. An empty user is the whole tenant."""
+    if owner is None:
+        return "", ()
+    if not owner.user_id:
+        return f" AND tenant = ${first}", (owner.tenant,)
+    return f" AND tenant = ${first} AND user_id = ${first + 1}", (owner.tenant, owner.user_id)
+
+
+INSERT_EVENT = "INSERT INTO events (thread_id, seq, id, round, type, version, content, at) VALUES ($1, $2, $3, $4, $5, 1, $6, $7)"
+
+
+def event_row(event: Event) -> tuple[Value, ...]:
+    return (
+        event.thread_id,
+        event.seq,
+        event.id,
+        event.round,
+        event.type,
+        dump_body(event.body),
+        micros(event.at),
+    )
+
+
+def thread_row(thread: Thread) -> tuple[Value, ...]:
+    """The folded columns, in the order of COLUMNS."""
+    return (
+        thread.id,
+        thread.owner.tenant,
+        thread.owner.user_id,
+        thread.graph,
+        thread.name,
+        thread.status,
+        thread.stage,
+        thread.round,
+        thread.round_seq,
+        dump(thread.settings),
+        dump(thread.fsm_state),
+        dump(thread.stats),
+        dump(sorted(thread.redacted)),
+        thread.last_seq,
+        thread.failure_reason,
+        None if thread.ttl is None else thread.ttl // MICROSECOND,
+        micros(thread.created_at),
+        maybe_micros(thread.round_started_at),
+        micros(thread.last_active_at),
+    )
+
+
+def to_thread(row: Row) -> Thread:
+    (
+        thread_id,
+        tenant,
+        user_id,
+        graph,
+        name,
+        status,
+        stage,
+        round_,
+        round_seq,
+        settings,
+        fsm_state,
+        stats,
+        redacted,
+        last_seq,
+        failure_reason,
+        ttl,
+        created_at,
+        round_started_at,
+        last_active_at,
+        last_accessed_at,
+        expires_at,
+    ) = row
+    return Thread(
+        id=thread_id,
+        owner=Owner(tenant=tenant, user_id=user_id),
+        graph=graph,
+        name=name,
+        status=Status(status),
+        stage=stage,
+        round=round_,
+        round_seq=round_seq,
+        settings=load(settings),
+        pending={call_id: _pending(call) for call_id, call in load(fsm_state)["pending"].items()},
+        stats=Stats(**load(stats)),
+        redacted=frozenset(load(redacted)),
+        last_seq=last_seq,
+        failure_reason=failure_reason,
+        ttl=None if ttl is None else timedelta(microseconds=ttl),
+        created_at=moment(created_at),
+        round_started_at=maybe_moment(round_started_at),
+        last_active_at=moment(last_active_at),
+        last_accessed_at=moment(last_accessed_at),
+        expires_at=maybe_moment(expires_at),
+    )
+
+
+def refuse(change: Change, fence: int | None) -> Work[None]:
+    """Say why the thread row did not take the change."""
+    thread_id = change.thread.id
+    rows = yield Statement("SELECT last_seq, fence FROM threads WHERE id = $1", (thread_id,))
+    if not rows:
+        raise NotFound(f"no thread {thread_id!r}")
+    if fence is not None and rows[0][1] != fence:
+        raise LostLease(f"thread {thread_id!r} is run by someone else now")
+    raise Conflict(f"thread {thread_id!r} is at seq {rows[0][0]}, not at {change.read_at}")
+
+
+# Placeholders $1 to $19 are thread_row's; what never changes after the first commit is not written again.
+_FOLDED = (
+    "name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
+    " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19"
+)
+# A thread that stops running gives up its lease, and a new fence shuts out whoever still works under the old one.
+_RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
+
+
+def _insert(thread: Thread) -> Statement:
+    now = micros(thread.last_active_at)
+    expires = None if thread.ttl is None else now + thread.ttl // MICROSECOND
+    return Statement(
+        f"INSERT INTO threads ({COLUMNS}) SELECT {placeholders(1, 21)}"
+        " WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
+        " ON CONFLICT (id) DO NOTHING RETURNING id",
+        (*thread_row(thread), now, expires),
+    )
+
+
+def _update(change: Change, fence: int | None) -> Statement:
+    thread = change.thread
+    rests = "" if thread.status is Status.RUNNING else _RESTS
+    fenced = "" if fence is None else " AND fence = $21"
+    return Statement(
+        f"UPDATE threads SET {_FOLDED}{rests}"
+        # The immutable columns are compared: they bind $2, $3, $4 and $17, and a foreign row is never overwritten.
+        " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17"
+        f" AND last_seq = $20 AND deleted_at IS NULL{fenced} RETURNING id",
+        (*thread_row(thread), change.read_at, *(() if fence is None else (fence,))),
+    )
+
+
+def _accessed(thread_id: str, now: int) -> Statement:
+    return Statement(
+        "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
+        " WHERE id = $1 AND last_accessed_at < CAST($2 AS BIGINT) - CAST($3 AS BIGINT)",
+        (thread_id, now, ACCESS_GRAIN),
+    )
+
+
+def _pending(call: dict[str, Any]) -> Pending:
+    return Pending(executor=Executor(call["executor"]), kind=Kind(call["kind"]), prompt=call["prompt"])

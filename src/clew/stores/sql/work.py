@@ -1,0 +1,100 @@
+"""A unit of database work: a generator that yields statements and receives rows, so that any database can drive it.
+
+The SQL is written once. Both databases understand `$1, $2, ...`, `RETURNING`, `ON CONFLICT`, and `clew_now()`:
+the database's own time in microseconds since the epoch. What only Postgres understands hides in a comment
+(`SKIP_LOCKED`) that SQLite, which has a single writer, may ignore.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+Value: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = Sequence[Any]
+Rows: TypeAlias = Sequence[Row]
+
+SKIP_LOCKED = "/*+ FOR UPDATE SKIP LOCKED */"
+FOR_UPDATE = "/*+ FOR UPDATE */"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement; what it returns is sent back into the generator."""
+
+    sql: str
+    args: Sequence[Value] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """The same statement for every row of arguments; nothing comes back."""
+
+    sql: str
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Many statements without arguments, as a migration has them; nothing comes back."""
+
+    sql: str
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work: TypeAlias = Generator[Statement | Many | Script, Rows, T]
+
+
+class Database(Protocol):
+    """Runs units of work. Both methods raise Unavailable when the database cannot be reached in time."""
+
+    async def write(self, work: Callable[[], Work[T]]) -> T:
+        """Run the work in a transaction of its own effects: all of it is durable on return, or none of it happened.
+
+        A caller that is cancelled leaves no open transaction; its work may still have been done.
+        """
+        ...
+
+    async def read(self, work: Callable[[], Work[T]]) -> T:
+        """Run the work on one consistent snapshot; it must not write."""
+        ...
+
+
+class Tables:
+    """A group of tables on some database; its methods are units of work turned into coroutines."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+
+S = TypeVar("S", bound=Tables)
+
+
+def writes(
+    method: Callable[Concatenate[S, P], Work[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Turn a method that is a unit of work into a coroutine that runs it in one transaction."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.write(lambda: method(self, *args, **kwargs))
+
+    return run
+
+
+def reads(
+    method: Callable[Concatenate[S, P], Work[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Turn a method that is a unit of work into a coroutine that runs it on one snapshot."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.read(lambda: method(self, *args, **kwargs))
+
+    return run
+
+
+def placeholders(first: int, count: int) -> str:
+    """`$3, $4, $5` for first=3 and count=3."""
+    return ", ".join(f"${n}" for n in range(first, first + count))

@@ -1,0 +1,328 @@
+"""SQLite as a database for our work: one writer thread with group commit, reader threads beside it."""
+
+import asyncio
+import logging
+import queue
+import re
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from clew.domain.errors import ClewError, ConfigError, Conflict, StorageFull, Unavailable
+from clew.failpoints import failpoint
+from clew.stores.sql.migrate import migrate
+from clew.stores.sql.work import Many, Rows, Script, Work
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# How many units of work may share one transaction: enough to hide the fsync, few enough to keep latency even.
+BATCH = 256
+READERS = 4
+# How long a writer waits for another process that holds the file's write lock before it gives up.
+BUSY_SECONDS = 15.0
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One unit of work and whoever waits for it: a coroutine of `loop`, or another thread when there is none."""
+
+    work: Callable[[], Work[Any]]
+    future: "asyncio.Future[Any] | Future[Any]"
+    loop: asyncio.AbstractEventLoop | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    job: Job
+    result: Any = None
+    error: BaseException | None = None
+
+
+class SQLiteDatabase:
+    """One file (or one database in memory). Writes queue up; all that wait at a moment share one fsync."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._uri = _uri(path)
+        self._writer = connect(self._uri)
+        if path is not None:
+            _use_wal(self._writer)
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_forever, name="clew-writer", daemon=True)
+        # A database in memory lives in one connection, so there the writer reads as well.
+        self._readers = ThreadPoolExecutor(READERS, "clew-reader") if path is not None else None
+        self._local = threading.local()
+        self._reader_connections: list[sqlite3.Connection] = []
+        self._closed = False
+        self._thread.start()
+
+    async def write(self, work: Callable[[], Work[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._submit(Job(work, future, loop))
+        return await future
+
+    async def read(self, work: Callable[[], Work[T]]) -> T:
+        if self._readers is None:
+            return await self.write(work)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._readers, self._read, work)
+        except sqlite3.Error as exc:
+            raise refusal(exc) from exc
+
+    def write_from_thread(self, work: Callable[[], Work[T]]) -> T:
+        """The same as `write` for a caller without an event loop; blocks its thread."""
+        future: Future[T] = Future()
+        self._submit(Job(work, future, None))
+        return future.result()
+
+    def read_from_thread(self, work: Callable[[], Work[T]]) -> T:
+        """The same as `read` for a caller without an event loop; blocks its thread."""
+        if self._readers is None:
+            return self.write_from_thread(work)
+        try:
+            return self._readers.submit(self._read, work).result()
+        except sqlite3.Error as exc:
+            raise refusal(exc) from exc
+
+    def close(self) -> None:
+        """Finish what was submitted, then close every connection. Blocks: call it from a thread."""
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join()
+        if self._readers is not None:
+            self._readers.shutdown()
+        for connection in self._reader_connections:
+            connection.close()
+        self._writer.close()
+
+    def _submit(self, job: Job) -> None:
+        if self._closed:
+            raise Unavailable("the database is closed")
+        self._queue.put(job)
+
+    def _read(self, work: Callable[[], Work[T]]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._uri)
+            connection.execute("PRAGMA query_only = ON")
+            self._reader_connections.append(connection)
+        connection.execute("BEGIN")
+        try:
+            return drive(connection, work())
+        finally:
+            connection.execute("COMMIT")
+
+    def _write_forever(self) -> None:
+        stopping = False
+        while not stopping:
+            batch: list[Job] = []
+            job = self._queue.get()
+            while job is not None:
+                batch.append(job)
+                if len(batch) == BATCH:
+                    break
+                try:
+                    job = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                stopping = True
+            if batch:
+                settle(self._transact(batch))
+
+    def _transact(self, batch: list[Job]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        try:
+            self._begin()
+            failpoint("commit_begun")
+            for job in batch:
+                if job.future.cancelled():
+                    continue
+                outcomes.append(self._run(job, alone=len(batch) == 1))
+                if not self._writer.in_transaction:
+                    # A full disk or a failing one makes SQLite roll the whole transaction back, everybody's work.
+                    raise outcomes[-1].error or sqlite3.OperationalError  # noqa: TRY301 - handled right below
+            failpoint("commit_written")
+            self._writer.execute("COMMIT")
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            return [Outcome(job, error=refusal(exc)) for job in batch]
+        failpoint("commit_done")
+        return outcomes
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as exc:
+                if not _is_busy(exc) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _run(self, job: Job, *, alone: bool) -> Outcome:
+        """Run one unit so that its failure undoes only itself. Alone in the transaction it needs no savepoint."""
+        savepoint = not alone
+        if savepoint:
+            self._writer.execute("SAVEPOINT unit")
+        try:
+            outcome = Outcome(job, result=drive(self._writer, job.work()))
+        except Exception as exc:  # noqa: BLE001 - the caller gets it
+            outcome = Outcome(job, error=refusal(exc))
+            if not self._writer.in_transaction:
+                return outcome
+            if savepoint:
+                self._writer.execute("ROLLBACK TO unit")
+            else:
+                self._writer.execute("ROLLBACK")
+                self._writer.execute("BEGIN IMMEDIATE")
+        if savepoint:
+            self._writer.execute("RELEASE unit")
+        return outcome
+
+
+@asynccontextmanager
+async def open_sqlite(path: Path | None) -> AsyncGenerator[SQLiteDatabase]:
+    """Open the file, made and migrated as needed; `None` is a database in memory that ends with the process."""
+    try:
+        if path is not None:
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        db = await asyncio.to_thread(SQLiteDatabase, path)
+    except (sqlite3.Error, OSError) as exc:
+        raise ConfigError(f"cannot open the SQLite database at {path}: {exc}") from exc
+    try:
+        await migrate(db, "sqlite")
+        yield db
+    finally:
+        await asyncio.to_thread(db.close)
+
+
+def connect(uri: str) -> sqlite3.Connection:
+    """A connection as we use it: we say BEGIN ourselves, and a full fsync makes COMMIT mean durable."""
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_SECONDS,
+        cached_statements=512,
+    )
+    for pragma in ("auto_vacuum = INCREMENTAL", "synchronous = FULL", "journal_size_limit = 67108864"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.create_function("clew_now", 0, lambda: time.time_ns() // 1000)
+    return connection
+
+
+def drive(connection: sqlite3.Connection, work: Work[T]) -> T:
+    """Send each statement to the connection and its rows back into the work, until the work returns."""
+    with closing(work):
+        try:
+            step = next(work)
+            while True:
+                rows: Rows = ()
+                match step:
+                    case Many():
+                        connection.executemany(numbered(step.sql), step.rows)
+                    case Script():
+                        for statement in _statements(step.sql):
+                            connection.execute(statement)
+                            failpoint("migration_mid")
+                    case _:
+                        rows = connection.execute(numbered(step.sql), step.args).fetchall()
+                step = work.send(rows)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def numbered(sql: str) -> str:
+    return re.sub(r"\$(\d+)", r"?\1", sql)
+
+
+def settle(outcomes: Iterable[Outcome]) -> None:
+    """Tell everybody who waits; one wake-up a loop, however many wait in it."""
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_loop[outcome.job.loop].append(outcome)
+    for loop, ready in by_loop.items():
+        if loop is None:
+            _deliver(ready)
+            continue
+        try:
+            loop.call_soon_threadsafe(_deliver, ready)
+        except RuntimeError:
+            logger.warning("an event loop was closed before its database work was done")
+
+
+def refusal(exc: BaseException) -> BaseException:
+    """SQLite's refusals in our words; anything else as it is."""
+    if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
+        return exc
+    if isinstance(exc, sqlite3.IntegrityError):
+        return Conflict(f"the database refused a duplicate or missing value ({exc.sqlite_errorname})")
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull("the disk or the database is full; nothing was written")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Unavailable("the database is busy with another process; try again")
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return Unavailable(f"the database file cannot be read or written ({exc.sqlite_errorname})")
+    return exc
+
+
+def _deliver(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        future = outcome.job.future
+        if future.done():
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.result)
+
+
+def _uri(path: Path | None) -> str:
+    return ":memory:" if path is None else f"file:{quote(str(path))}"
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Two first starts at once may both try to switch the journal; the switch does not wait for locks by itself."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if not _is_busy(exc) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _is_busy(exc: sqlite3.OperationalError) -> bool:
+    return exc.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one: `executescript` would commit the transaction we are in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        raise ValueError("a migration ends in the middle of a statement")
