@@ -1,11 +1,13 @@
 """Fixtures every room may use: the async backend and real Postgres databases."""
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
 
+from clew.stores.postgres import migrate
 from tests.postgres import PostgresServer, postgres_server
 
 # A slow machine is not a failing property.
@@ -30,7 +32,7 @@ def shared_postgres() -> Iterator[PostgresServer]:
 
 def migrate_template(url: str) -> None:
     """Bring the template up to date; every `postgres_url` is a copy of it."""
-    # The one place to switch the migrations on: asyncio.run(clew.stores.postgres.migrate(url))
+    asyncio.run(migrate(url))
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
 """Brings a database to the newest version: each migration in one transaction with its version row."""
 
 from clew.domain.errors import ConfigError
+from clew.failpoints import failpoint
 from clew.stores.migrations import Migration, migrations
 from clew.stores.sql.work import Database, Script, Statement, Work
+
+# Any number, as long as every Clew knows the same one.
+LOCK = 7310434
 
 
 async def migrate(db: Database, dialect: str) -> None:
@@ -11,7 +15,7 @@ async def migrate(db: Database, dialect: str) -> None:
     Raises ConfigError when the database was written by a newer version of Clew.
     """
     known = migrations(dialect)
-    await db.write(version_table)
+    await db.write(lambda: version_table(dialect))
     applied = await db.read(versions)
     if newer := [version for version in applied if version > len(known)]:
         raise ConfigError(
@@ -21,7 +25,9 @@ async def migrate(db: Database, dialect: str) -> None:
         await db.write(lambda migration=migration: apply(migration))  # type: ignore[misc]
 
 
-def version_table() -> Work[None]:
+def version_table(dialect: str) -> Work[None]:
+    if dialect == "postgres":  # two starts that both create the table at once would stumble over each other
+        yield Statement(f"SELECT pg_advisory_xact_lock({LOCK})")
     yield Statement(
         "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT)"
     )
@@ -40,6 +46,7 @@ def apply(migration: Migration) -> Work[None]:
     )
     if rows:
         yield Script(migration.sql)
+        failpoint("migration_mid")
         yield Statement(
             "UPDATE migrations SET applied_at = clew_now() WHERE version = $1", (migration.version,)
         )

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 Value: TypeAlias = str | int | float | bytes | None
-Row: TypeAlias = Sequence[Any]
+Row: TypeAlias = Any  # as each database hands it out; all can be indexed and unpacked
 Rows: TypeAlias = Sequence[Row]
 
 SKIP_LOCKED = "/*+ FOR UPDATE SKIP LOCKED */"

@@ -1,0 +1,210 @@
+"""The write path on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
+
+import asyncio
+from dataclasses import dataclass
+
+import asyncpg
+
+from clew.domain.errors import ClewError, Unavailable
+from clew.domain.lifecycle import Change
+from clew.domain.records import Incoming, Once
+from clew.failpoints import failpoint
+from clew.stores.codec import MICROSECOND, micros
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, Threads, event_row, refuse, thread_row
+from clew.stores.sql.work import Value
+
+BATCH = 256
+
+_TYPES = [
+    "text[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "bigint[]",
+    "bigint[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "text[]",
+    "bigint[]",
+    "text[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+    "bigint[]",
+]
+_GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
+_EVENT_TYPES = ("text[]", "bigint[]", "text[]", "bigint[]", "text[]", "text[]", "bigint[]")
+_EVENTS = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_EVENT_TYPES, len(_TYPES) + 1))
+_FOLDED = [
+    "name",
+    "status",
+    "stage",
+    "round",
+    "round_seq",
+    "settings",
+    "fsm_state",
+    "stats",
+    "redacted",
+    "last_seq",
+    "failure_reason",
+    "ttl",
+    "round_started_at",
+    "last_active_at",
+]
+
+# The same rules as the statements in sql/threads.py, for many changes at once. A change whose thread moved on
+# matches no row, so its thread is missing from the answer and its events are not inserted.
+STATEMENT = f"""
+WITH given AS (
+    SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence)
+), moved AS (
+    UPDATE threads AS t SET {", ".join(f"{column} = g.{column}" for column in _FOLDED)},
+        last_accessed_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN}
+            THEN g.last_active_at ELSE t.last_accessed_at END,
+        expires_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN}
+            THEN g.last_active_at + t.ttl ELSE t.expires_at END,
+        lease_owner = CASE WHEN g.status = 'running' THEN t.lease_owner END,
+        lease_until = CASE WHEN g.status = 'running' THEN t.lease_until END,
+        recoveries = CASE WHEN g.status = 'running' THEN t.recoveries ELSE 0 END,
+        fence = t.fence + CASE WHEN g.status = 'running' THEN 0 ELSE 1 END
+    FROM given AS g
+    WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id AND t.graph = g.graph
+        AND t.created_at = g.created_at AND t.last_seq = g.read_at AND g.read_at > 0 AND t.deleted_at IS NULL
+        AND (g.fence IS NULL OR t.fence = g.fence)
+    RETURNING t.id
+), opened AS (
+    INSERT INTO threads ({COLUMNS}) SELECT {", ".join(f"g.{column}" for column in COLUMNS.split(", "))}
+    FROM given AS g
+    WHERE g.read_at = 0 AND NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = g.id)
+    ON CONFLICT (id) DO NOTHING RETURNING id
+), saved AS (
+    SELECT id FROM moved UNION ALL SELECT id FROM opened
+), appended AS (
+    INSERT INTO events (thread_id, seq, id, round, type, version, content, at)
+    SELECT e.thread_id, e.seq, e.id, e.round, e.type, 1, e.content, e.at
+    FROM unnest({_EVENTS}) AS e (thread_id, seq, id, round, type, content, at)
+    WHERE e.thread_id IN (SELECT id FROM saved)
+)
+SELECT id FROM saved
+"""  # noqa: S608 - constants and placeholders
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    change: Change
+    fence: int | None
+    thread: tuple[Value, ...]
+    events: list[tuple[Value, ...]]
+    done: "asyncio.Future[bool]"
+
+
+class PostgresThreads(Threads):
+    """Threads on Postgres, with group commit for the plain changes that make up nearly all of the traffic."""
+
+    def __init__(self, db: PostgresDatabase) -> None:
+        super().__init__(db)
+        self._postgres = db
+        self._waiting: list[Waiting] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def commit(
+        self,
+        change: Change,
+        *,
+        fence: int | None = None,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+    ) -> None:
+        if once is not None or admits is not None or change.touches_calls:
+            await super().commit(change, fence=fence, once=once, admits=admits)
+            return
+        waiting = Waiting(
+            change,
+            fence,
+            _given(change, fence),
+            [event_row(event) for event in change.events],
+            asyncio.get_running_loop().create_future(),
+        )
+        self._waiting.append(waiting)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        # The future may be cancelled with its caller; the batch it rides in is not.
+        if not await waiting.done:
+            await self._db.read(lambda: refuse(change, fence))
+
+    async def _flush(self) -> None:
+        """Send batch after batch until nobody waits. While one is on its way the next one gathers."""
+        try:
+            while self._waiting:
+                batch = self._next_batch()
+                try:
+                    saved = await self._send(batch)
+                except Unavailable as exc:
+                    for waiting in batch:
+                        _answer(waiting, exc)
+                except (ClewError, asyncpg.PostgresError):
+                    await self._one_by_one(batch)
+                else:
+                    for waiting in batch:
+                        _answer(waiting, waiting.change.thread.id in saved)
+        finally:
+            self._flushing = None
+
+    async def _one_by_one(self, batch: list[Waiting]) -> None:
+        """Somebody's values broke the statement: find out whose, so that each caller's failure stays its own."""
+        for waiting in batch:
+            try:
+                await super().commit(waiting.change, fence=waiting.fence)
+            except (ClewError, asyncpg.PostgresError) as exc:
+                _answer(waiting, exc)
+            else:
+                _answer(waiting, True)
+
+    def _next_batch(self) -> list[Waiting]:
+        """At most one change a thread: a second one was decided on the outcome of the first or is stale anyway."""
+        batch: dict[str, Waiting] = {}
+        left: list[Waiting] = []
+        for waiting in self._waiting:
+            if waiting.done.cancelled():
+                continue
+            if waiting.change.thread.id in batch or len(batch) == BATCH:
+                left.append(waiting)
+            else:
+                batch[waiting.change.thread.id] = waiting
+        self._waiting = left
+        return sorted(batch.values(), key=lambda waiting: waiting.change.thread.id)
+
+    async def _send(self, batch: list[Waiting]) -> set[str]:
+        if not batch:
+            return set()
+        threads = zip(*(waiting.thread for waiting in batch), strict=True)
+        events = zip(*(row for waiting in batch for row in waiting.events), strict=True)
+        failpoint("commit_begun")
+        rows = await self._postgres.fetch(STATEMENT, *threads, *events)
+        failpoint("commit_done")
+        return {row[0] for row in rows}
+
+
+def _answer(waiting: Waiting, outcome: bool | Exception) -> None:
+    if waiting.done.done():
+        return  # its caller was cancelled
+    if isinstance(outcome, Exception):
+        waiting.done.set_exception(outcome)
+    else:
+        waiting.done.set_result(outcome)
+
+
+def _given(change: Change, fence: int | None) -> tuple[Value, ...]:
+    now = micros(change.thread.last_active_at)
+    ttl = change.thread.ttl
+    expires = None if ttl is None else now + ttl // MICROSECOND
+    return (*thread_row(change.thread), now, expires, change.read_at, fence)
