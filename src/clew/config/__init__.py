@@ -1,0 +1,23 @@
+"""Environment, clew.yaml and langgraph.json into one frozen value, read once at the top."""
+
+from clew.config.channels import Channel
+from clew.config.database import DatabaseUrl
+from clew.config.describe import Described, describe, secrets_of
+from clew.config.graphs import GraphSource
+from clew.config.load import load_settings
+from clew.config.process import export_environment, load_process_settings, read_database_url
+from clew.config.settings import Settings
+
+__all__ = [
+    "Channel",
+    "DatabaseUrl",
+    "Described",
+    "GraphSource",
+    "Settings",
+    "describe",
+    "export_environment",
+    "load_process_settings",
+    "load_settings",
+    "read_database_url",
+    "secrets_of",
+]

@@ -1,0 +1,79 @@
+"""What may be shown of the settings, and what must never be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from pydantic import SecretStr
+
+from clew.config.database import DatabaseUrl
+from clew.config.settings import SETTINGS, Settings
+
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN", "URL")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One setting for a person: `source` is the variable, option or file it came from, or `default`."""
+
+    key: str
+    value: str
+    source: str
+
+
+def describe(settings: Settings) -> list[Described]:
+    """Every setting with its value, fit for a terminal and a bug report."""
+    described = [
+        Described(
+            setting.key,
+            _shown(getattr(getattr(settings, setting.section), setting.name)),
+            settings.sources.get(setting.key, "default"),
+        )
+        for setting in SETTINGS
+    ]
+    file = str(settings.config_file) if settings.config_file else "default"
+    described += [
+        Described(f"profiles.{name}", f"{profile.driver}, tracker {profile.tracker}", file)
+        for name, profile in settings.profiles.items()
+    ]
+    described += [Described(f"graphs.{name}", str(graph), file) for name, graph in settings.graphs.items()]
+    described += [Described(f"channels.{c.kind}.{c.name}", "set", file) for c in settings.channels]
+    return described
+
+
+def secrets_of(settings: Settings) -> frozenset[str]:
+    """The very words that must not appear in a log line."""
+    return frozenset(_secrets(settings))
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    urls = (settings.database.url, settings.database.direct_url, settings.database.postgres_dsn)
+    for url in urls:
+        if url is not None and url.dsn is not None:
+            yield url.reveal()
+            if password := urlsplit(url.reveal()).password:
+                yield from (password, unquote(password))
+    for secret in (settings.cleanup.api_key, settings.cleanup.cron_secret):
+        if secret is not None:
+            yield secret.get_secret_value()
+    for channel in settings.channels:
+        yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))
+    for name, value in settings.graph_environment.items():
+        if any(word in name.upper() for word in _SECRET_NAMES):
+            yield value.get_secret_value()
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "not set"
+        case SecretStr():
+            return "set"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ", ".join(value) or "none"
+        case DatabaseUrl() | _:
+            return str(value)

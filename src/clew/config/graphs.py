@@ -1,0 +1,85 @@
+"""Where graphs come from: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dotenv import dotenv_values
+from pydantic import SecretStr
+
+from clew.config.files import read_json, read_text
+from clew.config.tree import Place
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_EXPECTED = "module:attribute or ./file.py:attribute"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSource:
+    """`attribute` of `module`, or of the file `path` when that is set."""
+
+    name: str
+    attribute: str
+    module: str | None = None
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.module or self.path}:{self.attribute}"
+
+
+@dataclass(frozen=True, slots=True)
+class LangGraphProject:
+    """What Clew reads of a langgraph.json."""
+
+    graphs: dict[str, GraphSource]
+    import_paths: tuple[Path, ...]
+    environment: dict[str, SecretStr]
+
+
+def read_graphs(place: Place) -> dict[str, GraphSource]:
+    return {name: _graph(name, entry) for name, entry in place.named().items()}
+
+
+def read_langgraph_json(path: Path) -> LangGraphProject:
+    """Keys that Clew has no use for are left alone: the file is not ours."""
+    entries = Place(path, "", read_json(path)).entries()
+    nothing = Place(path, "", None)
+    return LangGraphProject(
+        graphs=read_graphs(entries.get("graphs", nothing)),
+        import_paths=_import_paths(entries.get("dependencies", nothing)),
+        environment=_environment(entries.get("env", nothing)),
+    )
+
+
+def _graph(name: str, place: Place) -> GraphSource:
+    if isinstance(place.value, dict):  # langgraph.json: {"path": "./agent.py:graph", "description": ...}
+        place = place.entries().get("path", place)
+    module, _, attribute = place.text(_EXPECTED).rpartition(":")
+    if not _ATTRIBUTE.fullmatch(attribute):
+        raise place.expected(_EXPECTED)
+    if _MODULE.fullmatch(module) and not module.endswith(".py"):
+        return GraphSource(name, attribute, module=module)
+    path = place.folder / module
+    if path.suffix != ".py":
+        raise place.expected(_EXPECTED)
+    if not path.is_file():
+        raise place.expected(f"{_EXPECTED}; there is no file {path}")
+    return GraphSource(name, attribute, path=path)
+
+
+def _import_paths(place: Place) -> tuple[Path, ...]:
+    # "." and "./lib" are folders to import from; anything else is a package somebody has installed.
+    given = place.value if place.value is not None else []
+    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
+        raise place.expected("a list of packages and folders")
+    return tuple(place.folder / item for item in given if item.startswith("."))
+
+
+def _environment(place: Place) -> dict[str, SecretStr]:
+    if isinstance(place.value, str):
+        file = place.folder / place.value
+        read_text(file)  # the same refusals as for every file of ours, before dotenv looks at it
+        values = dotenv_values(file, interpolate=False)
+        return {name: SecretStr(value) for name, value in values.items() if value is not None}
+    return {name: SecretStr(entry.text("text")) for name, entry in place.entries().items()}

@@ -1,0 +1,165 @@
+"""What a setting can be: each kind says what it expects in words and reads it from text or from YAML.
+
+A kind refuses with a bare ValueError. The message for a person is made from the setting's name and `expected` alone,
+so a value that was typed into the wrong place, a password perhaps, is never repeated.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import SecretStr
+
+from clew.config.database import DatabaseUrl, parse_database_url
+
+T = TypeVar("T")
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})")
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
+_URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
+
+_FLAGS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    expected: str
+    read: Callable[[object], T]
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    def read(raw: object) -> int:
+        if isinstance(raw, str) and _WHOLE.fullmatch(raw):
+            raw = int(raw)
+        if type(raw) is int and low <= raw <= high:
+            return raw
+        raise ValueError
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def seconds(low: float, high: float) -> Kind[float]:
+    def read(raw: object) -> float:
+        if isinstance(raw, str) and _NUMBER.fullmatch(raw):
+            raw = float(raw)
+        if isinstance(raw, int | float) and not isinstance(raw, bool) and low <= raw <= high:
+            return float(raw)
+        raise ValueError
+
+    return Kind(f"seconds from {low:g} to {high:g}", read)
+
+
+def choice(*options: str) -> Kind[str]:
+    def read(raw: object) -> str:
+        if isinstance(raw, str) and raw.lower() in options:
+            return raw.lower()
+        raise ValueError
+
+    return Kind(f"one of {', '.join(options)}", read)
+
+
+def flag() -> Kind[bool]:
+    def read(raw: object) -> bool:
+        if isinstance(raw, str):
+            raw = _FLAGS.get(raw.lower())
+        if isinstance(raw, bool):
+            return raw
+        raise ValueError
+
+    return Kind("true or false", read)
+
+
+def matching(pattern: re.Pattern[str], expected: str) -> Kind[str]:
+    def read(raw: object) -> str:
+        if isinstance(raw, str) and pattern.fullmatch(raw):
+            return raw
+        raise ValueError
+
+    return Kind(expected, read)
+
+
+def host_name() -> Kind[str]:
+    return matching(_HOST, "a host name or an IP address")
+
+
+def url_path() -> Kind[str]:
+    return matching(_URL_PATH, "a path like /clew, without a slash at its end")
+
+
+def line() -> Kind[str]:
+    def read(raw: object) -> str:
+        if isinstance(raw, str) and raw.isprintable():
+            return raw
+        raise ValueError
+
+    return Kind("one line of text", read)
+
+
+def origins() -> Kind[tuple[str, ...]]:
+    def read(raw: object) -> tuple[str, ...]:
+        given = raw.split(",") if isinstance(raw, str) else raw
+        if isinstance(given, list):
+            wanted = tuple(_text(origin).strip().lower() for origin in given)
+            if all(_ORIGIN.fullmatch(origin) for origin in wanted):
+                return wanted
+        raise ValueError
+
+    return Kind("a list of origins like https://chat.example.com; * is not one", read)
+
+
+def secret() -> Kind[SecretStr]:
+    def read(raw: object) -> SecretStr:
+        text = _text(raw)
+        if text.isascii() and " " not in text:  # it must fit into an HTTP header as it is
+            return SecretStr(text)
+        raise ValueError
+
+    return Kind("a secret in printable ASCII without spaces", read)
+
+
+def absolute_path() -> Kind[Path]:
+    def read(raw: object) -> Path:
+        path = Path(_text(raw))
+        if path.is_absolute() and not _text(raw).endswith("/"):
+            return path
+        raise ValueError
+
+    return Kind("an absolute path (no ~, nothing relative)", read)
+
+
+def database_url() -> Kind[DatabaseUrl]:
+    def read(raw: object) -> DatabaseUrl:
+        return parse_database_url(_text(raw))
+
+    return Kind(
+        "sqlite:///relative, sqlite:////absolute, memory:// or postgresql://user:password@host/name", read
+    )
+
+
+def postgres_url() -> Kind[DatabaseUrl]:
+    def read(raw: object) -> DatabaseUrl:
+        url = parse_database_url(_text(raw))
+        if url.kind == "postgres":
+            return url
+        raise ValueError
+
+    return Kind("postgresql://user:password@host/name", read)
+
+
+def _text(raw: object) -> str:
+    if isinstance(raw, str) and raw and raw.isprintable():
+        return raw
+    raise ValueError

@@ -1,0 +1,66 @@
+"""Settings that depend on each other: which database is meant, and what looks like a mistake."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from clew.config.database import DatabaseUrl
+from clew.config.settings import SETTINGS, Checkpoints, Cleanup, Database, GraphStore
+from clew.config.tree import suggestion
+from clew.domain.errors import ConfigError
+
+_SHORT_SECRET = 16
+
+
+def choose_database(database: Database, checkpoints: Checkpoints, sources: dict[str, str]) -> Database:
+    """Threads and their checkpoints are written under one fence, so they are in one database."""
+    if database.pool_min > database.pool_max:
+        where = sources.get("database.pool_min") or sources["database.pool_max"]
+        raise ConfigError(f"{where}: expected pool_min no larger than pool_max")
+    if checkpoints.backend in (None, database.url.kind):
+        return database
+    where = sources["checkpoints.backend"]
+    if "database.url" in sources:
+        raise ConfigError(
+            f"{where}: expected {database.url.kind}, as {sources['database.url']} says, or nothing"
+        )
+    if checkpoints.backend == "memory":
+        return replace(database, url=DatabaseUrl("memory"))
+    if database.postgres_dsn is None:
+        raise ConfigError(f"{where}: postgres needs CLEW_DATABASE_URL or CLEW_POSTGRES_DSN")
+    sources["database.url"] = sources["database.postgres_dsn"]
+    return replace(database, url=database.postgres_dsn)
+
+
+def choose_graph_store(
+    store: GraphStore, database: Database, sources: Mapping[str, str], cwd: Path
+) -> DatabaseUrl:
+    if store.backend == "postgres":
+        if database.postgres_dsn is not None:
+            return database.postgres_dsn
+        if database.url.kind == "postgres":
+            return database.url
+        raise ConfigError(f"{sources['graph_store.backend']}: postgres needs CLEW_POSTGRES_DSN")
+    if store.sqlite_path is not None:
+        return DatabaseUrl("sqlite", path=store.sqlite_path)
+    if store.backend == "sqlite" and database.url.kind == "postgres":
+        return DatabaseUrl("sqlite", path=cwd / ".clew" / "graph_store.db")
+    return database.url
+
+
+def doubts(
+    database: Database, cleanup: Cleanup, sources: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is no reason not to start, but worth a line in the log."""
+    names = {variable for setting in SETTINGS for variable in setting.variables}
+    unknown = sorted(name for name in environ if name.startswith("CLEW_") and name not in names)
+    found = [f"{name}: no such setting{suggestion(name, names)}" for name in unknown]
+    secrets = {"cleanup.api_key": cleanup.api_key, "cleanup.cron_secret": cleanup.cron_secret}
+    found += [
+        f"{sources[key]}: shorter than {_SHORT_SECRET} characters, which can be guessed"
+        for key, secret in secrets.items()
+        if secret is not None and len(secret) < _SHORT_SECRET
+    ]
+    if database.direct_url is not None and database.url.kind != "postgres":
+        found.append(f"{sources['database.direct_url']}: of no use, the database is not Postgres")
+    return tuple(found)

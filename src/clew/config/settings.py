@@ -1,0 +1,305 @@
+"""Every setting there is: its type, its default, what it may be, and a sentence about it.
+
+A class is a section of clew.yaml and a field a key in it; PREFIX and the field's name make its variable, unless `env`
+says otherwise. docs/reference/settings.md is checked against this file.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import SecretStr
+
+from clew.config.channels import Channel
+from clew.config.database import DatabaseUrl
+from clew.config.declare import Setting, declared_in
+from clew.config.graphs import GraphSource
+from clew.config.kinds import (
+    absolute_path,
+    choice,
+    database_url,
+    flag,
+    host_name,
+    line,
+    origins,
+    postgres_url,
+    seconds,
+    secret,
+    url_path,
+    whole,
+)
+from clew.domain.profile import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    PREFIX: ClassVar = "CLEW_"
+
+    host: Annotated[str, Setting("127.0.0.1", host_name(), "Where to listen; but loopback needs API keys.")]
+    port: Annotated[int, Setting(8124, whole(0, 65535), "Port to listen on; 0 takes a free one.")]
+    root_path: Annotated[str, Setting("", url_path(), "Path under which a proxy shows Clew.")]
+    auth: Annotated[
+        str,
+        Setting(
+            "auto", choice("auto", "keys"), "`keys`: always ask for an API key. `auto`: not on loopback."
+        ),
+    ]
+    allowed_origins: Annotated[
+        tuple[str, ...], Setting([], origins(), "Other web pages that may call the API.")
+    ]
+    shutdown_seconds: Annotated[
+        float, Setting(10, seconds(0, 600), "How long SIGTERM waits for running steps.")
+    ]
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    PREFIX: ClassVar = "CLEW_DATABASE_"
+
+    url: Annotated[
+        DatabaseUrl,
+        Setting(
+            "sqlite:///.clew/clew.db",
+            database_url(),
+            "Where threads are kept. `memory://` forgets at the end of the process.",
+            aliases=("DATABASE_URL",),
+        ),
+    ]
+    direct_url: Annotated[
+        DatabaseUrl | None,
+        Setting(
+            None, postgres_url(), "Postgres around the pooler, for LISTEN. Behind one without it, Clew polls."
+        ),
+    ]
+    postgres_dsn: Annotated[
+        DatabaseUrl | None,
+        Setting(None, postgres_url(), "Postgres for a backend set to `postgres`.", env="CLEW_POSTGRES_DSN"),
+    ]
+    transaction_pooler: Annotated[
+        str,
+        Setting(
+            "auto",
+            choice("auto", "yes", "no"),
+            "No prepared statements behind a transaction pooler. `auto`: port 6543 or `?pgbouncer=true`.",
+        ),
+    ]
+    pool_min: Annotated[int, Setting(1, whole(0, 1000), "Postgres connections kept open.")]
+    pool_max: Annotated[int, Setting(10, whole(1, 1000), "Postgres connections at most.")]
+    connect_seconds: Annotated[float, Setting(3, seconds(0.1, 60), "Deadline for a new Postgres connection.")]
+    acquire_seconds: Annotated[float, Setting(4, seconds(0.1, 60), "Deadline for a free connection.")]
+    statement_seconds: Annotated[float, Setting(5, seconds(0.1, 600), "Deadline for a statement.")]
+    busy_seconds: Annotated[
+        float, Setting(5, seconds(0.1, 600), "How long SQLite waits for other processes.")
+    ]
+    readers: Annotated[int, Setting(4, whole(1, 64), "SQLite connections that read.")]
+
+    @property
+    def is_behind_transaction_pooler(self) -> bool:
+        if self.transaction_pooler == "auto":
+            return self.url.is_transaction_pooler
+        return self.transaction_pooler == "yes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads:
+    PREFIX: ClassVar = "CLEW_THREAD_"
+
+    ttl_days: Annotated[
+        int,
+        Setting(
+            30,
+            whole(1, 3650),
+            "Days without access after which a thread may be cleaned up.",
+            aliases=("THREAD_TTL_DAYS",),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    PREFIX: ClassVar = "CLEW_RUNNER_"
+
+    concurrency: Annotated[int, Setting(16, whole(1, 1000), "Threads this process steps at once.")]
+    lease_seconds: Annotated[
+        float, Setting(30, seconds(0.5, 3600), "How long a silent runner keeps its threads.")
+    ]
+    poll_seconds: Annotated[
+        float, Setting(1, seconds(0.01, 60), "How often to look for work when no bell rings.")
+    ]
+    max_recoveries: Annotated[int, Setting(5, whole(1, 100), "Crashes in a row before a thread is given up.")]
+    verbose: Annotated[
+        bool, Setting(False, flag(), "Stream model tokens as `llm_token`.", env="CLEW_VERBOSE")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    PREFIX: ClassVar = "CLEW_LIMITS_"
+
+    body_bytes: Annotated[
+        int, Setting(1_048_576, whole(1024, 2**30), "Largest request body that is not a file.")
+    ]
+    upload_bytes: Annotated[int, Setting(52_428_800, whole(1024, 2**33), "Largest file.")]
+    round_seconds: Annotated[
+        float, Setting(3600, seconds(1, 604800), "Longest round, waiting for people aside.")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    PREFIX: ClassVar = "CLEW_LOG_"
+
+    level: Annotated[
+        str, Setting("info", choice("debug", "info", "warning", "error"), "Least record to write.")
+    ]
+    format: Annotated[
+        str,
+        Setting(
+            "auto", choice("auto", "json", "human"), "`auto`: for people on a terminal, JSON lines elsewhere."
+        ),
+    ]
+    debug: Annotated[
+        bool,
+        Setting(
+            False, flag(), "Write what agents were asked and answered, which is private.", env="CLEW_DEBUG"
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphStore:
+    PREFIX: ClassVar = "CLEW_GRAPH_STORE_"
+
+    backend: Annotated[
+        str | None,
+        Setting(
+            None,
+            choice("sqlite", "postgres"),
+            "Where graphs keep their items; beside the threads unless set.",
+        ),
+    ]
+    sqlite_path: Annotated[Path | None, Setting(None, absolute_path(), "The graph store's own SQLite file.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    PREFIX: ClassVar = "CLEW_CHECKPOINT_"
+
+    backend: Annotated[
+        str | None,
+        Setting(
+            None,
+            choice("sqlite", "postgres", "memory"),
+            "Checkpoints are kept with their threads: chooses the database if no URL does, else must agree with it.",
+            aliases=("LANGGRAPH_CHECKPOINTER",),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    PREFIX: ClassVar = "CLEW_CLEANUP_"
+
+    api_key: Annotated[
+        SecretStr | None,
+        Setting(
+            None, secret(), "Key of the cleanup endpoint; closed without one.", aliases=("CLEANUP_API_KEY",)
+        ),
+    ]
+    cron_secret: Annotated[
+        SecretStr | None,
+        Setting(
+            None,
+            secret(),
+            "What a cron service proves itself with.",
+            "CLEW_CRON_SECRET",
+            aliases=("CRON_SECRET",),
+        ),
+    ]
+    every_seconds: Annotated[
+        float, Setting(3600, seconds(0, 604800), "How often to clean up unasked; 0 is never.")
+    ]
+    budget_seconds: Annotated[
+        float, Setting(8, seconds(0.1, 300), "Longest cleanup; the rest is done later.")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCalls:
+    PREFIX: ClassVar = "CLEW_MODEL_CALLS_"
+
+    record: Annotated[bool, Setting(False, flag(), "Keep each model call with the context it was given.")]
+    ttl_days: Annotated[int | None, Setting(None, whole(1, 3650), "Days to keep them; for ever unless set.")]
+    rows_per_thread: Annotated[
+        int | None, Setting(None, whole(1, 10**6), "How many to keep of a thread, newest.")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Testing:
+    PREFIX: ClassVar = "CLEW_"
+
+    failpoints: Annotated[
+        str, Setting("", line(), "`name:action@n,...`: where this process is to die or fail.", in_file=False)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything Clew was told, read once. Safe to print: secrets show as stars, URLs without their user."""
+
+    server: Server
+    database: Database
+    threads: Threads
+    runner: Runner
+    limits: Limits
+    logs: Logs
+    graph_store: GraphStore
+    checkpoints: Checkpoints
+    cleanup: Cleanup
+    model_calls: ModelCalls
+    testing: Testing
+
+    profiles: Mapping[str, Profile]
+    graphs: Mapping[str, GraphSource]
+    channels: tuple[Channel, ...]
+
+    graph_store_url: DatabaseUrl
+    """Where the graph store is, after `graph_store` and `database` had their say."""
+    import_paths: tuple[Path, ...]
+    """Folders from which graphs are imported."""
+    graph_environment: Mapping[str, SecretStr]
+    """Variables that langgraph.json asks for; `export_environment` hands them over."""
+    config_file: Path | None
+    sources: Mapping[str, str]
+    """Where each setting that is not a default came from, by its key."""
+    warnings: tuple[str, ...]
+    """What looks like a mistake but is no reason not to start."""
+
+
+SECTIONS: Mapping[str, type] = {
+    "server": Server,
+    "database": Database,
+    "threads": Threads,
+    "runner": Runner,
+    "limits": Limits,
+    "logs": Logs,
+    "graph_store": GraphStore,
+    "checkpoints": Checkpoints,
+    "cleanup": Cleanup,
+    "model_calls": ModelCalls,
+    "testing": Testing,
+}
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    setting for section, cls in SECTIONS.items() for setting in declared_in(section, cls)
+)
