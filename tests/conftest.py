@@ -26,13 +26,8 @@ def anyio_backend() -> str:
 def shared_postgres() -> Iterator[PostgresServer]:
     """The server whose databases the tests get. Never stop it: take `own_postgres` for that."""
     with postgres_server() as server:
-        migrate_template(server.create_database(TEMPLATE))
+        asyncio.run(migrate(server.create_database(TEMPLATE)))
         yield server
-
-
-def migrate_template(url: str) -> None:
-    """Bring the template up to date; every `postgres_url` is a copy of it."""
-    asyncio.run(migrate(url))
 
 
 @pytest.fixture

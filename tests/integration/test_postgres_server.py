@@ -26,12 +26,22 @@ async def test_asyncpg_reaches_a_fresh_database(postgres_url: str) -> None:
         await connection.close()
 
 
-def test_every_test_has_its_own_database(postgres_url: str, empty_postgres_url: str) -> None:
+def tables(url: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        return {name for (name,) in rows}
+
+
+def test_a_database_comes_with_the_migrations_or_empty(postgres_url: str, empty_postgres_url: str) -> None:
+    assert {"threads", "events"} <= tables(postgres_url)
+    assert tables(empty_postgres_url) == set()
+
+
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_every_test_has_its_own_database(postgres_url: str, turn: str) -> None:
+    assert "left_behind" not in tables(postgres_url)
     with psycopg.connect(postgres_url) as connection:
-        connection.execute("CREATE TABLE only_here (id bigint)")
-    with psycopg.connect(empty_postgres_url) as connection:
-        tables = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
-    assert tables == (0,)
+        connection.execute("CREATE TABLE left_behind (id bigint)")
 
 
 ENDS: dict[str, Callable[[PostgresServer], None]] = {
