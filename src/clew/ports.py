@@ -7,6 +7,9 @@ from typing import Protocol
 
 from clew.domain.calls import Call, CallStatus
 from clew.domain.events import Event
+from clew.domain.history import Message, NewMessage, Place, Shape
+from clew.domain.history import Summary as HistorySummary
+from clew.domain.items import Answer, ItemChange, Namespace, Question
 from clew.domain.lifecycle import Change
 from clew.domain.records import (
     ApiKey,
@@ -236,6 +239,69 @@ class Keys(Protocol):
 
     async def revoke(self, key_id: str, *, now: datetime) -> None:
         """Raises NotFound."""
+        ...
+
+
+class Items(Protocol):
+    """Values under namespaces and keys, the store of LangGraph. Tenants never see each other's.
+
+    The metadata and chunks of chat histories can be read here like items, and cannot be written.
+    """
+
+    async def ask(
+        self, tenant: str, questions: Sequence[Question], *, expired: bool = False
+    ) -> Sequence[Answer]:
+        """One answer a question, all from one moment. Changes nothing. `expired` shows also what is past its time."""
+        ...
+
+    async def change(
+        self,
+        tenant: str,
+        questions: Sequence[Question],
+        changes: Sequence[ItemChange],
+        *,
+        expired: bool = False,
+    ) -> Sequence[Answer]:
+        """Answer the questions, then make the changes in order: all in one transaction or not at all.
+
+        Raises Invalid for a value that is not JSON, NotAllowed for a change to what only views a history.
+        """
+        ...
+
+    async def refresh(self, tenant: str, names: Sequence[tuple[Namespace, str]]) -> None:
+        """Let the time to live of these items begin anew. An item that is past its time stays so."""
+        ...
+
+    async def sweep(self, *, limit: int = 1000) -> int:
+        """Remove up to `limit` items past their time, every tenant's; returns how many."""
+        ...
+
+
+class Histories(Protocol):
+    """Chat histories: one row a message, numbered from 1 without a gap inside the transaction that writes it."""
+
+    async def append(
+        self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
+    ) -> int:
+        """Append the messages side by side, all or none; returns the seq of the history's last message.
+
+        A message whose id is stored already is left out. When `origin`, a piece of work that may run again after a
+        crash, answers a message for the second time, its new answer takes the place of its first.
+        """
+        ...
+
+    async def tail(self, place: Place, *, limit: int) -> Sequence[Message]:
+        """The newest messages, oldest first. Reads no more than it returns."""
+        ...
+
+    async def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> Sequence[Message]:
+        """Messages with a greater seq, in order."""
+        ...
+
+    async def summary(self, place: Place) -> HistorySummary | None: ...
+
+    async def delete(self, place: Place) -> bool:
+        """Forget a conversation for good; False if there was none."""
         ...
 
 

@@ -1,0 +1,165 @@
+"""Items of the graph store: what may be asked of them, how filters match, and how namespaces become text and back."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import ge, gt, le, lt
+from typing import Any, Literal, TypeAlias
+
+from clew.domain.errors import Invalid
+from clew.domain.thread import Json
+
+Namespace: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    namespace: Namespace
+    key: str
+    value: Json
+    created_at: datetime
+    updated_at: datetime
+    ttl: timedelta | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetItem:
+    namespace: Namespace
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindItems:
+    """Items in the namespace and below it, the newest change first."""
+
+    prefix: Namespace
+    filter: Mapping[str, Json] | None = None
+    limit: int = 10
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """Labels a namespace begins or ends with; `*` is any one label."""
+
+    at: Literal["prefix", "suffix"]
+    labels: Namespace
+
+    def matches(self, namespace: Namespace) -> bool:
+        if len(namespace) < len(self.labels):
+            return False
+        here = (
+            namespace[: len(self.labels)]
+            if self.at == "prefix"
+            else namespace[len(namespace) - len(self.labels) :]
+        )
+        return all(wanted in ("*", label) for wanted, label in zip(self.labels, here, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListNamespaces:
+    """Namespaces that match every pattern, cut to `max_depth` labels, in order."""
+
+    patterns: tuple[Pattern, ...] = ()
+    max_depth: int | None = None
+    limit: int = 100
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutItem:
+    """Write an item; it expires `ttl` after it was last written, or read with the wish to keep it."""
+
+    namespace: Namespace
+    key: str
+    value: Json
+    ttl: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteItem:
+    namespace: Namespace
+    key: str
+
+
+Question: TypeAlias = GetItem | FindItems | ListNamespaces
+Answer: TypeAlias = Item | Sequence[Item] | Sequence[Namespace] | None
+ItemChange: TypeAlias = PutItem | DeleteItem
+
+
+def to_path(namespace: Namespace) -> str:
+    """`("a", "b")` as `a.b.`: labels hold no period, so a text prefix that ends in one is a prefix of whole labels."""
+    return "".join(f"{label}." for label in namespace)
+
+
+def from_path(path: str) -> Namespace:
+    return tuple(path.split(".")[:-1])
+
+
+def below(prefix: Namespace) -> tuple[str, str | None]:
+    """The paths in a namespace and below it: from the first text up to, not with, the second; None has no end."""
+    path = to_path(prefix)
+    return path, (path[:-1] + "/" if path else None)  # "/" comes right after "."
+
+
+def common_prefix(patterns: Sequence[Pattern]) -> Namespace:
+    """The plain labels every match begins with: as much as an index can help."""
+    longest: Namespace = ()
+    for pattern in patterns:
+        if pattern.at == "prefix":
+            labels = pattern.labels[: pattern.labels.index("*")] if "*" in pattern.labels else pattern.labels
+            longest = max(longest, labels, key=len)
+    return longest
+
+
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
+OPERATORS = frozenset({"$eq", "$ne", *_ORDER})
+
+
+def check_filter(wanted: Json) -> None:
+    """Raises Invalid for an operator nobody knows, or a name that is no text."""
+    if isinstance(wanted, Mapping):
+        for name, value in wanted.items():
+            if not isinstance(name, str):
+                raise Invalid("a filter names fields by text", "filter")
+            if name.startswith("$") and name not in OPERATORS:
+                raise Invalid(
+                    f"no operator {name!r} in filters; there are {', '.join(sorted(OPERATORS))}", "filter"
+                )
+            check_filter(value)
+
+
+def matches(value: Json, wanted: Json) -> bool:
+    """Whether a JSON value is what a filter wants: for an object, every named field; for anything else, the same."""
+    if isinstance(wanted, Mapping):
+        if any(name.startswith("$") for name in wanted):
+            return all(_holds(value, operator, other) for operator, other in wanted.items())
+        return isinstance(value, Mapping) and all(
+            matches(value.get(name), want) for name, want in wanted.items()
+        )
+    return _same(value, wanted)
+
+
+def _holds(value: Json, operator: str, other: Json) -> bool:
+    if operator == "$eq":
+        return _same(value, other)
+    if operator == "$ne":
+        return not _same(value, other)
+    # Only numbers with numbers and texts with texts have an order.
+    if (_is_number(value) and _is_number(other)) or (isinstance(value, str) and isinstance(other, str)):
+        return _ORDER[operator](value, other)
+    return False
+
+
+def _same(one: Json, two: Json) -> bool:
+    """Equal as JSON: `true` is not 1, and a list is one however it was written."""
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        return one.keys() == two.keys() and all(_same(one[name], two[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(two, list | tuple):
+        return len(one) == len(two) and all(_same(a, b) for a, b in zip(one, two, strict=True))
+    return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,199 @@
+"""Chat histories: one row a message, numbered inside the transaction that writes it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from clew.domain.errors import Conflict
+from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
+from clew.domain.items import from_path, to_path
+from clew.stores.codec import moment
+from clew.stores.sql.work import FOR_UPDATE, Many, Row, Statement, Tables, Work, placeholders, reads, writes
+
+SUMMARY: Final = "id, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at"
+MESSAGE: Final = "seq, role, content, message_id"
+# How far after a message its answers are looked for when it is answered again.
+ANSWERS_WITHIN: Final = 16
+IDS_AT_ONCE: Final = 500
+
+
+class HistoryRows(Tables):
+    """The Histories port on a SQL database."""
+
+    async def append(
+        self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
+    ) -> int:
+        messages = _each_once(messages)
+        try:
+            return await self._append(place, messages, shape, origin)
+        except Conflict:
+            # Some of them are stored: a message was delivered again, or a run repeated after a crash. Rare enough
+            # that the index finds it for us, instead of a question before every append.
+            return await self._append_again(place, messages, shape, origin)
+
+    @writes
+    def _append(
+        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None
+    ) -> Work[int]:
+        return (yield from _add(place, messages, shape, origin))
+
+    @writes
+    def _append_again(
+        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None
+    ) -> Work[int]:
+        rows = yield Statement(
+            f"SELECT id, last_seq FROM histories WHERE tenant = $1 AND path = $2 {FOR_UPDATE}", _named(place)
+        )
+        if not rows:
+            return (yield from _add(place, messages, shape, origin))
+        history_id, last_seq = rows[0]
+        known = yield from _known(history_id, messages)
+        fresh: list[NewMessage] = []
+        replaced = False
+        after = 0
+        for message in messages:
+            if message.id in known:
+                after = known[message.id]
+            elif after and origin is not None and message.role == "assistant":
+                answered = yield from _answer_again(history_id, message, after, origin)
+                if answered:
+                    after, replaced = answered, True
+                else:
+                    fresh.append(message)
+            else:
+                fresh.append(message)
+        if fresh:
+            return (yield from _add(place, fresh, shape, origin))
+        if replaced:
+            yield Statement(
+                "UPDATE histories SET version = version + 1, updated_at = clew_now() WHERE id = $1",
+                (history_id,),
+            )
+        return int(last_seq)
+
+    @reads
+    def tail(self, place: Place, *, limit: int) -> Work[list[Message]]:
+        rows = yield Statement(
+            f"SELECT {MESSAGE} FROM history_messages"
+            " WHERE history_id = (SELECT id FROM histories WHERE tenant = $1 AND path = $2)"
+            " ORDER BY seq DESC LIMIT $3",
+            (*_named(place), limit),
+        )
+        return [_message(row) for row in reversed(rows)]
+
+    @reads
+    def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> Work[list[Message]]:
+        rows = yield Statement(
+            f"SELECT {MESSAGE} FROM history_messages"
+            " WHERE history_id = (SELECT id FROM histories WHERE tenant = $1 AND path = $2) AND seq > $3"
+            " ORDER BY seq LIMIT $4",
+            (*_named(place), after, limit),
+        )
+        return [_message(row) for row in rows]
+
+    @reads
+    def summary(self, place: Place) -> Work[Summary | None]:
+        rows = yield Statement(
+            f"SELECT {SUMMARY} FROM histories WHERE tenant = $1 AND path = $2", _named(place)
+        )
+        return to_summary(rows[0]) if rows else None
+
+    @writes
+    def delete(self, place: Place) -> Work[bool]:
+        rows = yield Statement(
+            "DELETE FROM histories WHERE tenant = $1 AND path = $2 RETURNING id", _named(place)
+        )
+        for (history_id,) in rows:
+            yield Statement("DELETE FROM history_messages WHERE history_id = $1", (history_id,))
+        return bool(rows)
+
+
+def to_summary(row: Row) -> Summary:
+    _, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at = row
+    return Summary(
+        key=from_path(path)[-1],
+        shape=Shape(chunk_size=chunk_size, value_field=value_field, meta_key=meta_key),
+        last_seq=last_seq,
+        version=version,
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+    )
+
+
+def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Message], datetime, datetime]]:
+    """The messages of one chunk, and when its first and its last came."""
+    rows = yield Statement(
+        f"SELECT {MESSAGE}, at FROM history_messages WHERE history_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
+        (history_id, *chunk_range(index, summary.shape.chunk_size, summary.last_seq)),
+    )
+    return [_message(row[:4]) for row in rows], moment(rows[0][4]), moment(rows[-1][4])
+
+
+def _add(place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None) -> Work[int]:
+    """Take the next seqs and write the rows. The row of the history is the lock two writers meet at."""
+    rows = yield Statement(
+        "INSERT INTO histories"
+        " (tenant, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, 1, clew_now(), clew_now())"
+        " ON CONFLICT (tenant, path) DO UPDATE SET last_seq = histories.last_seq + excluded.last_seq,"
+        " version = histories.version + 1, updated_at = excluded.updated_at"
+        " RETURNING id, last_seq, updated_at",
+        (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages)),
+    )
+    history_id, last_seq, at = rows[0]
+    first = last_seq - len(messages) + 1
+    yield Many(
+        "INSERT INTO history_messages (history_id, seq, role, content, at, message_id, origin)"
+        f" VALUES ({placeholders(1, 7)})",
+        [
+            (history_id, seq, message.role, message.content, at, message.id, origin)
+            for seq, message in enumerate(messages, first)
+        ],
+    )
+    return int(last_seq)
+
+
+def _known(history_id: int, messages: Sequence[NewMessage]) -> Work[dict[str | None, int]]:
+    """The seqs of those messages that are stored, by id."""
+    ids = [message.id for message in messages if message.id is not None]
+    known: dict[str | None, int] = {}
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        some = ids[start : start + IDS_AT_ONCE]
+        rows = yield Statement(
+            "SELECT message_id, seq FROM history_messages"
+            f" WHERE history_id = $1 AND message_id IN ({placeholders(2, len(some))})",
+            (history_id, *some),
+        )
+        known.update((message_id, seq) for message_id, seq in rows)
+    return known
+
+
+def _answer_again(history_id: int, message: NewMessage, after: int, origin: str) -> Work[int]:
+    """Put the answer where the same work's first answer stands; its seq, or 0 if there was none."""
+    rows = yield Statement(
+        "UPDATE history_messages SET content = $1, message_id = $2, at = clew_now()"
+        " WHERE history_id = $3 AND seq = (SELECT min(seq) FROM history_messages WHERE history_id = $3"
+        " AND seq > $4 AND seq <= $5 AND role = 'assistant' AND origin = $6) RETURNING seq",
+        (message.content, message.id, history_id, after, after + ANSWERS_WITHIN, origin),
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def _each_once(messages: Sequence[NewMessage]) -> list[NewMessage]:
+    seen: set[str] = set()
+    once: list[NewMessage] = []
+    for message in messages:
+        if message.id is None or message.id not in seen:
+            once.append(message)
+        if message.id is not None:
+            seen.add(message.id)
+    return once
+
+
+def _named(place: Place) -> tuple[str, str]:
+    return place.tenant, to_path(place.path)
+
+
+def _message(row: Row) -> Message:
+    seq, role, content, message_id = row
+    return Message(seq=seq, role=role, content=content, id=message_id)

@@ -1,0 +1,254 @@
+"""Items of the graph store, and chat histories shown as items."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from clew.domain.errors import NotAllowed
+from clew.domain.history import Summary, chunk_index, chunk_key
+from clew.domain.items import (
+    Answer,
+    DeleteItem,
+    FindItems,
+    GetItem,
+    Item,
+    ItemChange,
+    ListNamespaces,
+    Namespace,
+    PutItem,
+    Question,
+    below,
+    common_prefix,
+    from_path,
+    matches,
+    to_path,
+)
+from clew.stores.codec import MICROSECOND, dump, load, maybe_moment, moment
+from clew.stores.sql.histories import SUMMARY, chunk, to_summary
+from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes
+
+COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at"
+ALIVE: Final = "(expires_at IS NULL OR expires_at > (SELECT clew_now()))"
+# How many items are looked at in one go when a filter decides which are wanted.
+PAGE: Final = 500
+
+
+class ItemRows(Tables):
+    """The Items port on a SQL database."""
+
+    async def ask(self, tenant: str, questions: Sequence[Question], *, expired: bool = False) -> list[Answer]:
+        return await self._db.read(lambda: _answers(tenant, questions, expired))
+
+    async def change(
+        self,
+        tenant: str,
+        questions: Sequence[Question],
+        changes: Sequence[ItemChange],
+        *,
+        expired: bool = False,
+    ) -> list[Answer]:
+        # Values become text before they wait in line with other writers.
+        statements = [_statement(tenant, change) for change in changes]
+        return await self._db.write(lambda: _change(tenant, questions, changes, statements, expired))
+
+    @writes
+    def refresh(self, tenant: str, names: Sequence[tuple[Namespace, str]]) -> Work[None]:
+        yield Many(
+            "UPDATE store_items SET expires_at = clew_now() + ttl"
+            f" WHERE tenant = $1 AND path = $2 AND key = $3 AND ttl IS NOT NULL AND {ALIVE}",
+            [(tenant, to_path(namespace), key) for namespace, key in names],
+        )
+
+    @writes
+    def sweep(self, *, limit: int = 1000) -> Work[int]:
+        rows = yield Statement(
+            "DELETE FROM store_items WHERE (tenant, path, key) IN (SELECT tenant, path, key FROM store_items"
+            " WHERE expires_at <= (SELECT clew_now()) ORDER BY expires_at LIMIT $1) RETURNING 1",
+            (limit,),
+        )
+        return len(rows)
+
+
+def _answers(tenant: str, questions: Sequence[Question], expired: bool) -> Work[list[Answer]]:
+    answers: list[Answer] = []
+    for question in questions:
+        match question:
+            case GetItem():
+                answers.append((yield from _get(tenant, question, expired)))
+            case FindItems():
+                answers.append((yield from _find(tenant, question, expired)))
+            case ListNamespaces():
+                answers.append((yield from _list(tenant, question, expired)))
+    return answers
+
+
+def _change(
+    tenant: str,
+    questions: Sequence[Question],
+    changes: Sequence[ItemChange],
+    statements: Sequence[Statement],
+    expired: bool,
+) -> Work[list[Answer]]:
+    answers = yield from _answers(tenant, questions, expired)
+    for change, statement in zip(changes, statements, strict=True):
+        rows = yield statement
+        if not rows and (
+            isinstance(change, PutItem)
+            or (yield from _view(tenant, change.namespace, change.key)) is not None
+        ):
+            raise NotAllowed(f"{change.key!r} is a view of a chat history; ChatHistory writes it")
+    return answers
+
+
+def _statement(tenant: str, change: ItemChange) -> Statement:
+    name = (tenant, to_path(change.namespace), change.key)
+    if isinstance(change, DeleteItem):
+        return Statement(
+            "DELETE FROM store_items WHERE tenant = $1 AND path = $2 AND key = $3 RETURNING 1", name
+        )
+    ttl = None if change.ttl is None else change.ttl // MICROSECOND
+    return Statement(
+        "INSERT INTO store_items (tenant, path, key, value, created_at, updated_at, ttl, expires_at)"
+        " SELECT $1, $2, $3, $4, clew_now(), clew_now(), CAST($5 AS BIGINT), clew_now() + CAST($5 AS BIGINT)"
+        " WHERE NOT EXISTS (SELECT 1 FROM histories WHERE tenant = $1 AND path = $2"
+        " AND (meta_key = $3 OR CAST($6 AS BIGINT) = 1))"
+        " ON CONFLICT (tenant, path, key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
+        " ttl = excluded.ttl, expires_at = excluded.expires_at RETURNING 1",
+        (*name, dump(change.value), ttl, int(chunk_index(change.key) is not None)),
+    )
+
+
+def _get(tenant: str, question: GetItem, expired: bool) -> Work[Item | None]:
+    rows = yield Statement(
+        f"SELECT {COLUMNS} FROM store_items WHERE tenant = $1 AND path = $2 AND key = $3"
+        + ("" if expired else f" AND {ALIVE}"),
+        (tenant, to_path(question.namespace), question.key),
+    )
+    return _item(rows[0]) if rows else (yield from _view(tenant, question.namespace, question.key))
+
+
+def _view(tenant: str, namespace: Namespace, key: str) -> Work[Item | None]:
+    """The metadata or the chunk of a history that stands under this name, if one does."""
+    rows = yield Statement(
+        f"SELECT {SUMMARY} FROM histories WHERE tenant = $1 AND path = $2", (tenant, to_path(namespace))
+    )
+    if not rows:
+        return None
+    summary = to_summary(rows[0])
+    if key == summary.shape.meta_key:
+        return _metadata(namespace, summary)
+    index = chunk_index(key)
+    if index is None or index * summary.shape.chunk_size >= summary.last_seq:
+        return None
+    return (yield from _chunk(namespace, rows[0][0], summary, index))
+
+
+def _metadata(namespace: Namespace, summary: Summary) -> Item:
+    return Item(
+        namespace=namespace,
+        key=summary.shape.meta_key,
+        value=summary.metadata(),
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+    )
+
+
+def _chunk(namespace: Namespace, history_id: int, summary: Summary, index: int) -> Work[Item]:
+    messages, created_at, updated_at = yield from chunk(history_id, summary, index)
+    return Item(
+        namespace=namespace,
+        key=chunk_key(index),
+        value=summary.chunk(index, messages, updated_at),
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
+    """One page if nothing is filtered; else page after page until enough match."""
+    if question.filter is None:
+        rows = yield _page(tenant, question.prefix, expired, question.limit, question.offset)
+        return (yield from _items(rows))
+    found: list[Item] = []
+    offset = 0
+    while len(found) < question.offset + question.limit:
+        rows = yield _page(tenant, question.prefix, expired, PAGE, offset)
+        items = yield from _items(rows)
+        found.extend(item for item in items if matches(item.value, question.filter))
+        if len(rows) < PAGE:
+            break
+        offset += PAGE
+    return found[question.offset : question.offset + question.limit]
+
+
+def _page(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
+    """Items, histories and their chunks below a prefix; a chunk is as new as its last message.
+
+    The last two columns tell a view: the history it belongs to and, for a chunk, its number.
+    """
+    first, end = below(prefix)
+    within = "tenant = $1 AND path >= $2" + ("" if end is None else " AND path < $5")
+    args: tuple[Value, ...] = (tenant, first, limit, offset)
+    return Statement(
+        "WITH RECURSIVE chunks (id, path, size, last_seq, n) AS ("
+        f" SELECT id, path, chunk_size, last_seq, CAST(0 AS BIGINT) FROM histories WHERE {within}"
+        " UNION ALL SELECT id, path, size, last_seq, n + 1 FROM chunks WHERE (n + 1) * size < last_seq)"
+        " SELECT * FROM ("
+        f"SELECT {COLUMNS}, CAST(NULL AS BIGINT) AS history_id, CAST(NULL AS BIGINT) AS n"
+        f" FROM store_items WHERE {within}" + ("" if expired else f" AND {ALIVE}") + ""
+        " UNION ALL SELECT path, meta_key, NULL, created_at, updated_at, NULL, NULL, id, NULL"
+        f" FROM histories WHERE {within}"
+        " UNION ALL SELECT path, '', NULL, 0, (SELECT at FROM history_messages WHERE history_id = chunks.id AND seq ="
+        " CASE WHEN (n + 1) * size < last_seq THEN (n + 1) * size ELSE last_seq END), NULL, NULL, id, n FROM chunks"
+        ") AS everything ORDER BY updated_at DESC, path, coalesce(n, -1), key LIMIT $3 OFFSET $4",
+        args if end is None else (*args, end),
+    )
+
+
+def _items(rows: Rows) -> Work[list[Item]]:
+    items: list[Item] = []
+    for row in rows:
+        history_id, index = row[7], row[8]
+        if history_id is None:
+            items.append(_item(row))
+            continue
+        namespace = from_path(row[0])
+        found = yield Statement(f"SELECT {SUMMARY} FROM histories WHERE id = $1", (history_id,))
+        summary = to_summary(found[0])
+        if index is None:
+            items.append(_metadata(namespace, summary))
+        else:
+            items.append((yield from _chunk(namespace, history_id, summary, index)))
+    return items
+
+
+def _list(tenant: str, question: ListNamespaces, expired: bool) -> Work[list[Namespace]]:
+    """Jump from one path to the next through the index, however many items share it."""
+    first, end = below(common_prefix(question.patterns))
+    within = "tenant = $1" + ("" if end is None else " AND path < $3")
+    args: tuple[Value, ...] = (tenant, first)
+    namespaces: set[Namespace] = set()
+    for table, alive in (("store_items", "" if expired else f" AND {ALIVE}"), ("histories", "")):
+        rows = yield Statement(
+            "WITH RECURSIVE paths (path) AS ("
+            f" SELECT min(path) FROM {table} WHERE {within} AND path >= $2{alive}"
+            f" UNION ALL SELECT (SELECT min(path) FROM {table} WHERE {within} AND path > paths.path{alive})"
+            " FROM paths WHERE path IS NOT NULL) SELECT path FROM paths WHERE path IS NOT NULL",
+            args if end is None else (*args, end),
+        )
+        namespaces.update(from_path(path) for (path,) in rows)
+    matching = (ns for ns in namespaces if all(pattern.matches(ns) for pattern in question.patterns))
+    cut = sorted({ns[: question.max_depth] for ns in matching})
+    return cut[question.offset : question.offset + question.limit]
+
+
+def _item(row: Row) -> Item:
+    path, key, value, created_at, updated_at, ttl, expires_at = row[:7]
+    return Item(
+        namespace=from_path(path),
+        key=key,
+        value=load(value),
+        created_at=moment(created_at),
+        updated_at=moment(updated_at),
+        ttl=None if ttl is None else ttl * MICROSECOND,
+        expires_at=maybe_moment(expires_at),
+    )

@@ -1,0 +1,39 @@
+"""The databases a contract is checked on: a file, memory, and a real Postgres."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from clew.stores.postgres import open_postgres
+from clew.stores.sql.work import Database
+from clew.stores.sqlite import open_sqlite
+
+DATABASES = ("memory", "sqlite", "postgres")
+
+
+def locate(kind: str, request: pytest.FixtureRequest) -> str:
+    """A fresh database of this kind: `memory`, the path of a file, or the URL of a server's.
+
+    Called from a fixture that is not async: the first one to need Postgres starts it.
+    """
+    match kind:
+        case "memory":
+            return kind
+        case "sqlite":
+            path: Path = request.getfixturevalue("tmp_path")
+            return str(path / "clew.sqlite")
+        case _:
+            url: str = request.getfixturevalue("postgres_url")
+            return url
+
+
+@asynccontextmanager
+async def open_database(where: str) -> AsyncGenerator[Database]:
+    if where.startswith("postgres"):
+        async with open_postgres(where) as server:
+            yield server
+    else:
+        async with open_sqlite(None if where == "memory" else Path(where)) as file:
+            yield file
