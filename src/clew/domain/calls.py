@@ -114,6 +114,6 @@ def _answered(call: Call, body: ToolResult | Resolution, at: datetime) -> Call:
     elif body.settles:
         status, answer = _SETTLED[body.outcome], body.answer
     else:
-        # The gate is open and the call still waits to be carried out, without a deadline now.
-        return replace(call, status=CallStatus.PENDING, kind=Kind.NONE, deadline=None)
+        # The gate is open, and the call waits to be carried out: pending as a row, no longer pending in the thread.
+        return replace(call, status=CallStatus.PENDING, deadline=None)
     return replace(call, status=status, result=answer, deadline=None, resolved_at=at)

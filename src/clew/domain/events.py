@@ -139,6 +139,7 @@ class Log:
     level: Level = "info"
     agent: str = ""
     status: Status = Status.RUNNING  # the thread's at that moment; given when recorded
+    attempt: int = 0  # which attempt of the round failed, on a line that says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

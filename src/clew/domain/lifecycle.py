@@ -110,32 +110,41 @@ def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) 
 
 
 def resolve(
-    thread: Thread, call_id: str, answer: Json, *, stamp: Stamp, by: str = "", approved: bool = True
+    thread: Thread, call: Call, answer: Json, *, stamp: Stamp, by: str = "", approved: bool = True
 ) -> Change:
-    """Answer a pending call. An approval of what the server or a client does only opens the gate; a refusal ends the call."""
-    pending = _pending(thread, call_id)
-    if pending.kind is Kind.APPROVAL and pending.executor is not Executor.HUMAN:
-        opened = Resolution(call_id=call_id, outcome="answered", answer=answer, by=by, settles=False)
-        if approved:
-            return record(thread, [opened], stamp=stamp)
-        refused = ToolResult(call_id=call_id, ok=False, error=f"refused by {by or 'a person'}", result=answer)
-        return record(thread, [opened, refused], stamp=stamp)
-    return record(
-        thread, [Resolution(call_id=call_id, outcome="answered", answer=answer, by=by)], stamp=stamp
-    )
+    """Answer a pending call. What the answer means depends on what was asked.
+
+    An approval of what the server or a client does opens the gate, a refusal ends the call; whoever is asked about a
+    call in doubt says how it ended, or that it may run again; any other answer is the result itself.
+    """
+    pending = _pending(thread, call.id)
+    if opens_gate(pending, answer, approved=approved):
+        opened = Resolution(call_id=call.id, outcome="answered", answer=answer, by=by, settles=False)
+        return record(thread, [opened], stamp=stamp)
+    bodies: list[Body] = [Resolution(call_id=call.id, outcome="answered", answer=answer, by=by)]
+    if call.name:
+        refused = pending.kind is Kind.APPROVAL and not approved
+        error = f"refused by {by or 'a person'}" if refused else ""
+        bodies.append(ToolResult(call_id=call.id, ok=not refused, result=answer, error=error))
+    return record(thread, bodies, stamp=stamp)
 
 
-def expire(thread: Thread, call_id: str, *, stamp: Stamp) -> Change:
-    """Nobody answered in time: the call ends as a tool error and the thread goes on by itself."""
-    _pending(thread, call_id)
-    return record(
-        thread,
-        [
-            Resolution(call_id=call_id, outcome="expired", answer={"ok": False, "error": EXPIRED}),
-            ToolResult(call_id=call_id, ok=False, error=EXPIRED),
-        ],
-        stamp=stamp,
-    )
+def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
+    """Whether the answer lets the call run rather than ending it."""
+    if pending.kind is Kind.IN_DOUBT:
+        return isinstance(answer, dict) and answer.get("retry") is True
+    return pending.kind is Kind.APPROVAL and pending.executor is not Executor.HUMAN and approved
+
+
+def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
+    """Nobody answered in time: the call ends as an error and the thread goes on by itself."""
+    _pending(thread, call.id)
+    bodies: list[Body] = [
+        Resolution(call_id=call.id, outcome="expired", answer={"ok": False, "error": EXPIRED}),
+    ]
+    if call.name:
+        bodies.append(ToolResult(call_id=call.id, ok=False, error=EXPIRED))
+    return record(thread, bodies, stamp=stamp)
 
 
 def stop(thread: Thread, open_calls: Iterable[Call], *, stamp: Stamp, notes: Sequence[Body] = ()) -> Change:
