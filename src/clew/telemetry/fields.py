@@ -1,0 +1,55 @@
+"""The fields a log line may have. Anything else is left out: a field nobody thought about may hold a conversation."""
+
+FIELDS = frozenset(
+    {
+        # what it is about
+        "thread_id",
+        "graph",
+        "round",
+        "seq",
+        "stage",
+        "status",
+        "call_id",
+        "tool",
+        "executor",
+        "checkpoint_id",
+        "namespace",
+        "key",
+        "file_id",
+        # who
+        "tenant",
+        "user_id",
+        "key_id",
+        "runner",
+        "channel",
+        "source",
+        "source_id",
+        "profile",
+        "driver",
+        "model",
+        # one HTTP request
+        "request_id",
+        "method",
+        "route",
+        "status_code",
+        # how it went
+        "code",
+        "error_class",
+        "attempts",
+        "seconds",
+        "retry_seconds",
+        "count",
+        "deleted",
+        "preserved",
+        "failed",
+        "bytes",
+        # the process and what it stands on
+        "address",
+        "backend",
+        "database",
+        "migration",
+        "setting",
+        "signal",
+        "version",
+    }
+)

@@ -1,0 +1,122 @@
+"""Every counter, timer and gauge, by name."""
+
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CHANNELS = ("telegram", "wecom_cs", "wecom_aibot", "wecom_dm", "other")
+
+_MILLISECONDS = (0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LONG_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """One set of metrics on a registry of its own, so that two apps in one process do not add up."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry = registry or CollectorRegistry()
+
+        self.http_requests = Counter(
+            "clew_http_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
+        )
+        self.http_seconds = Histogram(
+            "clew_http_request_seconds",
+            "From the request to the end of its answer.",
+            ["method", "route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.streams = Gauge("clew_streams", "Open event streams.", ["kind"], registry=registry)
+
+        self.commits = Counter(
+            "clew_commits_total", "Changes saved or refused.", ["backend", "outcome"], registry=registry
+        )
+        self.commit_seconds = Histogram(
+            "clew_commit_seconds",
+            "From the call to the acknowledgement.",
+            ["backend"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.commit_batch = Histogram(
+            "clew_commit_batch_changes",
+            "Changes that shared one transaction.",
+            ["backend"],
+            buckets=_ROWS,
+            registry=registry,
+        )
+
+        self.rounds = Counter(
+            "clew_rounds_total", "Rounds that ended, by how.", ["graph", "status"], registry=registry
+        )
+        self.round_seconds = Histogram(
+            "clew_round_seconds", "Length of a round.", ["graph"], buckets=_LONG_SECONDS, registry=registry
+        )
+        self.running = Gauge("clew_threads_running", "Threads this process is stepping.", registry=registry)
+        self.retries = Counter("clew_retries_total", "Attempts repeated.", ["error_class"], registry=registry)
+        self.tool_calls = Counter(
+            "clew_tool_calls_total", "Tool calls that ended.", ["executor", "outcome"], registry=registry
+        )
+        self.lost_leases = Counter(
+            "clew_lost_leases_total", "Threads another runner took over.", registry=registry
+        )
+        self.deleted_threads = Counter(
+            "clew_deleted_threads_total", "Threads deleted, by what.", ["reason"], registry=registry
+        )
+
+        history = ["backend", "channel"]
+        self.history_key_failures = Counter(
+            "agent_history_key_resolution_failures_total",
+            "Runs for which no conversation key could be found.",
+            registry=registry,
+        )
+        self.history_read_failures = Counter(
+            "agent_history_store_read_failures_total",
+            "Runs that went on without their history.",
+            history,
+            registry=registry,
+        )
+        self.history_write_failures = Counter(
+            "agent_history_store_write_failures_total",
+            "Runs whose turns were not stored.",
+            history,
+            registry=registry,
+        )
+        self.history_truncations = Counter(
+            "agent_history_truncation_events_total",
+            "Prompts cut down to max_messages.",
+            history,
+            registry=registry,
+        )
+        self.history_read_ms = Histogram(
+            "agent_history_store_read_latency_ms",
+            "Reading the tail of a history.",
+            [*history, "outcome"],
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+        self.history_write_ms = Histogram(
+            "agent_history_store_write_latency_ms",
+            "Appending a turn to a history.",
+            [*history, "outcome"],
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+
+@cache
+def shared_metrics() -> Metrics:
+    """For nodes in somebody else's graph, where no app hands out its own."""
+    return Metrics()
+
+
+def channel_label(conversation_key: str) -> str:
+    """The channel in a conversation key. A label must not grow with the number of users."""
+    prefix = conversation_key.partition(":")[0]
+    return prefix if prefix in CHANNELS else "other"
