@@ -3,8 +3,10 @@
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,23 @@ def test_every_dependency_is_pinned(constraints: list[str]) -> None:
     ]
     pinned = {normalised(line) for line in constraints}
     assert {normalised(one) for one in wanted} - pinned - {"clew"} == set()
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [
+        one for name, extra in project["optional-dependencies"].items() if name != "dev" for one in extra
+    ]
+    declared = {normalised(one) for one in [*project["dependencies"], *extras]}
+    distributions = packages_distributions()
+    undeclared = {
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in tracked("src/*.py")
+        for module in {name.split(".")[0] for name in imported_names(path)}
+        if module not in sys.stdlib_module_names and module != "clew"
+        if declared.isdisjoint(normalised(name) for name in distributions.get(module, []))
+    }
+    assert undeclared == set(), "what another package happens to bring may leave with it"
 
 
 def normalised(requirement: str) -> str:
