@@ -20,7 +20,7 @@ class Item:
     created_at: datetime
     updated_at: datetime
     ttl: timedelta | None = None
-    expires_at: datetime | None = None
+    left: timedelta | None = None  # of its life, by the database's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,11 @@ from clew.domain.items import (
     matches,
     to_path,
 )
-from clew.stores.codec import MICROSECOND, dump, load, maybe_moment, moment
+from clew.stores.codec import MICROSECOND, dump, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
 from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes
 
-COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at"
+COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at - (SELECT clew_now())"
 ALIVE: Final = "(expires_at IS NULL OR expires_at > (SELECT clew_now()))"
 # How many items are looked at in one go when a filter decides which are wanted.
 PAGE: Final = 500
@@ -242,7 +242,7 @@ def _list(tenant: str, question: ListNamespaces, expired: bool) -> Work[list[Nam
 
 
 def _item(row: Row) -> Item:
-    path, key, value, created_at, updated_at, ttl, expires_at = row[:7]
+    path, key, value, created_at, updated_at, ttl, left = row[:7]
     return Item(
         namespace=from_path(path),
         key=key,
@@ -250,5 +250,5 @@ def _item(row: Row) -> Item:
         created_at=moment(created_at),
         updated_at=moment(updated_at),
         ttl=None if ttl is None else ttl * MICROSECOND,
-        expires_at=maybe_moment(expires_at),
+        left=None if left is None else left * MICROSECOND,
     )
