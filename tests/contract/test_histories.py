@@ -1,0 +1,163 @@
+"""What every keeper of chat histories must do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from clew.domain.history import NewMessage, Place, Shape
+from clew.ports import Histories
+from clew.stores.sql.histories import HistoryRows
+from tests.databases import DATABASES, locate, open_database
+
+pytestmark = pytest.mark.anyio
+
+PLACE = Place(namespace=("agent_chat_history",), key="telegram:1")
+SHAPE = Shape(chunk_size=4)
+
+
+@pytest.fixture(params=DATABASES)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def histories(where: str) -> AsyncIterator[Histories]:
+    async with open_database(where) as db:
+        yield HistoryRows(db)
+
+
+def turn(number: int) -> list[NewMessage]:
+    return [
+        NewMessage(role="user", content=f"q{number}", id=f"u{number}"),
+        NewMessage(role="assistant", content=f"a{number}", id=f"a{number}"),
+    ]
+
+
+async def contents(histories: Histories, place: Place = PLACE) -> list[str]:
+    return [message.content for message in await histories.read(place)]
+
+
+async def test_what_was_appended_is_read_in_order_without_a_gap(histories: Histories) -> None:
+    assert await histories.append(PLACE, turn(1), shape=SHAPE) == 2
+    assert await histories.append(PLACE, turn(2), shape=SHAPE) == 4
+    stored = await histories.read(PLACE)
+    assert [(m.seq, m.role, m.content, m.id) for m in stored] == [
+        (1, "user", "q1", "u1"),
+        (2, "assistant", "a1", "a1"),
+        (3, "user", "q2", "u2"),
+        (4, "assistant", "a2", "a2"),
+    ]
+
+
+async def test_nothing_is_known_of_a_conversation_that_never_was(histories: Histories) -> None:
+    assert list(await histories.tail(PLACE, limit=5)) == []
+    assert list(await histories.read(PLACE)) == []
+    assert await histories.summary(PLACE) is None
+    assert not await histories.delete(PLACE)
+
+
+async def test_the_tail_is_the_newest_in_order(histories: Histories) -> None:
+    for number in range(1, 6):
+        await histories.append(PLACE, turn(number), shape=SHAPE)
+    assert [m.content for m in await histories.tail(PLACE, limit=3)] == ["a4", "q5", "a5"]
+    assert [m.seq for m in await histories.tail(PLACE, limit=100)] == list(range(1, 11))
+    assert [m.seq for m in await histories.read(PLACE, after=3, limit=2)] == [4, 5]
+
+
+async def test_the_summary_counts_messages_and_writes(histories: Histories) -> None:
+    for number in range(3):
+        await histories.append(PLACE, turn(number), shape=SHAPE)
+    await histories.append(PLACE, turn(9), shape=Shape(chunk_size=7, value_field="other"))
+    summary = await histories.summary(PLACE)
+    assert summary is not None
+    assert (summary.key, summary.last_seq, summary.version) == ("telegram:1", 8, 4)
+    assert summary.shape == SHAPE, "the first message settles the shape"
+    assert summary.created_at <= summary.updated_at
+
+
+async def test_conversations_namespaces_and_tenants_are_apart(histories: Histories) -> None:
+    places = [
+        PLACE,
+        Place(namespace=("agent_chat_history",), key="telegram:12"),
+        Place(namespace=("agent_chat_history", "telegram:1"), key="x"),
+        Place(namespace=("other",), key="telegram:1"),
+        Place(namespace=("agent_chat_history",), key="telegram:1", tenant="acme"),
+    ]
+    for number, place in enumerate(places):
+        await histories.append(place, turn(number), shape=SHAPE)
+    for number, place in enumerate(places):
+        assert await contents(histories, place) == [f"q{number}", f"a{number}"]
+    assert await histories.delete(PLACE)
+    assert [len(await histories.read(place)) for place in places] == [0, 2, 2, 2, 2]
+
+
+async def test_a_message_delivered_again_is_not_stored_again(histories: Histories) -> None:
+    await histories.append(PLACE, turn(1), shape=SHAPE)
+    assert await histories.append(PLACE, turn(1), shape=SHAPE) == 2
+    assert await histories.append(PLACE, [*turn(1), *turn(2), *turn(2)], shape=SHAPE) == 4
+    assert await contents(histories) == ["q1", "a1", "q2", "a2"]
+
+
+async def test_the_same_words_twice_are_two_messages(histories: Histories) -> None:
+    said = [NewMessage(role="user", content="ok"), NewMessage(role="assistant", content="ok")]
+    await histories.append(PLACE, said, shape=SHAPE)
+    assert await histories.append(PLACE, said, shape=SHAPE) == 4
+
+
+async def test_work_that_runs_again_puts_its_answer_where_the_first_was(histories: Histories) -> None:
+    await histories.append(PLACE, turn(1), shape=SHAPE, origin="task-1")
+    await histories.append(PLACE, turn(2), shape=SHAPE, origin="task-2")
+    again = [turn(1)[0], NewMessage(role="assistant", content="better", id="a1-again")]
+    assert await histories.append(PLACE, again, shape=SHAPE, origin="task-1") == 4
+    assert await contents(histories) == ["q1", "better", "q2", "a2"]
+    assert [m.id for m in await histories.read(PLACE)] == ["u1", "a1-again", "u2", "a2"]
+    summary = await histories.summary(PLACE)
+    assert summary is not None
+    assert summary.version == 3
+
+
+async def test_a_second_answer_from_elsewhere_is_one_more_message(histories: Histories) -> None:
+    await histories.append(PLACE, turn(1), shape=SHAPE, origin="agent-a")
+    also = [turn(1)[0], NewMessage(role="assistant", content="me too", id="b1")]
+    await histories.append(PLACE, also, shape=SHAPE, origin="agent-b")
+    assert await contents(histories) == ["q1", "a1", "me too"]
+
+
+async def test_writers_at_once_lose_nothing_and_keep_their_pairs_together(histories: Histories) -> None:
+    await asyncio.gather(*(histories.append(PLACE, turn(number), shape=SHAPE) for number in range(40)))
+    stored = await histories.read(PLACE)
+    assert [m.seq for m in stored] == list(range(1, 81))
+    assert {m.content for m in stored} == {f"{who}{number}" for who in "qa" for number in range(40)}
+    for question, answer in zip(stored[::2], stored[1::2], strict=True):
+        assert question.content[1:] == answer.content[1:]
+
+
+async def test_the_same_turn_from_many_writers_at_once_is_stored_once(histories: Histories) -> None:
+    await asyncio.gather(*(histories.append(PLACE, turn(1), shape=SHAPE, origin="t") for _ in range(10)))
+    assert await contents(histories) == ["q1", "a1"]
+
+
+async def test_a_forgotten_conversation_begins_anew(histories: Histories) -> None:
+    await histories.append(PLACE, turn(1), shape=SHAPE)
+    assert await histories.delete(PLACE)
+    assert await histories.append(PLACE, turn(1), shape=SHAPE) == 2
+
+
+async def test_any_text_is_kept(histories: Histories) -> None:
+    texts = [
+        "",
+        "'; DROP TABLE histories; --",
+        "\u4f60\u597d \U0001f9f6",
+        "a\n\tb",
+        "x" * 200_000,
+        "{{a}}$1?1",
+    ]
+    await histories.append(PLACE, [NewMessage(role="user", content=text) for text in texts], shape=SHAPE)
+    assert await contents(histories) == texts
+
+
+async def test_thousands_are_appended_in_one_go(histories: Histories) -> None:
+    many = [NewMessage(role="user", content=str(n), id=f"m{n}") for n in range(3000)]
+    assert await histories.append(PLACE, many, shape=SHAPE) == 3000
+    assert await histories.append(PLACE, [*many, *turn(1)], shape=SHAPE) == 3002
