@@ -104,6 +104,9 @@ def _suspended(call: Call | None, event: Event, body: Suspension) -> Call:
         prompt=body.prompt,
         deadline=body.deadline,
         status=status,
+        # A graph that asks twice in one step asks under the same id: the answer of the first time is not this one's.
+        result=None,
+        resolved_at=None,
     )
 
 

@@ -191,7 +191,7 @@ def record(
         )
         thread = apply(thread, event)
         events.append(event)
-    if thread is None:
+    if thread is None or not events:
         raise Invalid("expected at least one event", "events")
     return Change(thread, tuple(events))
 
@@ -200,7 +200,10 @@ def rebuild(log: Iterable[Event]) -> Thread:
     """The thread as its log alone tells it. Where a cached row disagrees, this is right."""
     thread: Thread | None = None
     for event in log:
-        thread = apply(thread, event)
+        try:
+            thread = apply(thread, event)
+        except NotAllowed as exc:
+            raise Corrupt(f"thread {event.thread_id!r}: event {event.seq} cannot have happened: {exc}") from exc
     if thread is None:
         raise NotFound("an empty log has no thread")
     return thread
@@ -249,6 +252,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
         case RoundStarted(round=number, held=held):
             if held:
                 raise NotAllowed("only the first round of a thread can be held")
+            if thread.status in (Status.RUNNING, Status.BLOCKED):
+                raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round was started already")
             return replace(
                 thread,
                 status=Status.RUNNING,
