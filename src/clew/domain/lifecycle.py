@@ -203,7 +203,9 @@ def rebuild(log: Iterable[Event]) -> Thread:
         try:
             thread = apply(thread, event)
         except NotAllowed as exc:
-            raise Corrupt(f"thread {event.thread_id!r}: event {event.seq} cannot have happened: {exc}") from exc
+            raise Corrupt(
+                f"thread {event.thread_id!r}: event {event.seq} cannot have happened: {exc}"
+            ) from exc
     if thread is None:
         raise NotFound("an empty log has no thread")
     return thread
