@@ -1,0 +1,135 @@
+"""The one function that turns a credential, whatever door it came through, into a principal."""
+
+import hmac
+import ipaddress
+import time
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers
+
+from clew.api.credentials import SCOPES, Principal, fingerprint, is_key
+from clew.domain.errors import Forbidden, Unauthenticated
+from clew.domain.records import ApiKey
+from clew.ports import Clock, Keys
+
+# Whoever sits at this machine, as long as nobody made a key.
+LOCAL = Principal(tenant="default", user_id="", scopes=frozenset(SCOPES), key_id="")
+
+# For so long a key is believed without asking the database again: the delay of a revocation.
+FRESH_SECONDS = 2.0
+_REMEMBERED = 4096
+
+# A proxy on this machine would make the whole world look local.
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+class Authenticator:
+    """Knows the keys. With `open_locally`, no key is asked of this machine until the first one is made."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        *,
+        clock: Clock,
+        open_locally: bool,
+        allowed_origins: Collection[str] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._allowed_origins = frozenset(allowed_origins)
+        self._monotonic = monotonic
+        self._is_open = open_locally
+        self._looked_at = float("-inf")
+        self._believed: dict[str, tuple[ApiKey, float]] = {}
+
+    async def principal(self, headers: Headers, *, websocket: bool = False) -> Principal:
+        """Raises Unauthenticated, or Forbidden for a page of another origin."""
+        token = credential(headers)
+        if websocket:
+            # A page anywhere can open one, and no browser asks first.
+            self._require_own_origin(headers)
+        if token is not None:
+            return _principal(await self._valid_key(token))
+        if not await self._open():
+            raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-API-Key: <key>")
+        self._require_own_origin(headers)
+        require_this_machine(headers)
+        return LOCAL
+
+    async def _open(self) -> bool:
+        """Open until the first key. It stays closed when keys expire or are revoked: time must not open a door."""
+        if self._is_open and self._monotonic() - self._looked_at >= FRESH_SECONDS:
+            self._is_open = not await self._keys.find()
+            self._looked_at = self._monotonic()
+        return self._is_open
+
+    async def _valid_key(self, token: str) -> ApiKey:
+        if not is_key(token):
+            raise Unauthenticated("this is not a valid API key")
+        digest = fingerprint(token)
+        key, since = self._believed.get(digest, (None, 0.0))
+        if key is None or self._monotonic() - since >= FRESH_SECONDS:
+            key = await self._keys.by_hash(digest)
+            self._believe(digest, key)
+        if key is None or not hmac.compare_digest(key.hash, digest) or not key.is_valid(now=self._clock()):
+            raise Unauthenticated("this is not a valid API key")
+        return key
+
+    def _believe(self, digest: str, key: ApiKey | None) -> None:
+        if len(self._believed) >= _REMEMBERED:
+            self._believed.clear()
+        if key is None:
+            self._believed.pop(digest, None)
+        else:
+            self._believed[digest] = (key, self._monotonic())
+
+    def _require_own_origin(self, headers: Headers) -> None:
+        origin = headers.get("origin")
+        if origin is None or origin.lower() in self._allowed_origins:
+            return
+        _, _, host = origin.lower().partition("://")
+        if host != headers.get("host", "").lower():
+            raise Forbidden("pages of another origin may not call this server; see CLEW_ALLOWED_ORIGINS")
+
+
+def credential(headers: Headers) -> str | None:
+    """The key a request shows. Query strings end up in logs and histories, so a key there is not looked at."""
+    shown = [*headers.getlist("x-api-key")]
+    for value in headers.getlist("authorization"):
+        scheme, _, token = value.partition(" ")
+        if scheme.lower() != "bearer":
+            raise Unauthenticated("expected Authorization: Bearer <key>")
+        shown.append(token)
+    tokens = {token.strip() for token in shown}
+    if len(tokens) > 1:
+        raise Unauthenticated("two different keys were sent")
+    return tokens.pop() if tokens else None
+
+
+def require_this_machine(headers: Headers) -> None:
+    """Refuse what only looks local: a page whose name was made to point here, and a proxy's visitors."""
+    if not is_loopback(_host_name(headers.get("host", ""))):
+        raise Forbidden(
+            "without API keys only http://127.0.0.1 and http://localhost are served: clew keys create"
+        )
+    if any(name in headers for name in _FORWARDED):
+        raise Forbidden("requests through a proxy need an API key: clew keys create")
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _host_name(host: str) -> str:
+    """`localhost` of `localhost:8124`, `::1` of `[::1]:8124`."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _principal(key: ApiKey) -> Principal:
+    return Principal(tenant=key.owner.tenant, user_id=key.owner.user_id, scopes=key.scopes, key_id=key.id)

@@ -1,0 +1,65 @@
+"""API keys as text: how they are made, what is kept of them, and what they may allow."""
+
+import re
+import secrets
+from base64 import b32encode
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from clew.domain.records import ApiKey
+from clew.domain.thread import Owner
+
+SCOPES = ("read", "write", "admin", "metrics")
+
+_PREFIX_BYTES = 5
+_SECRET_BYTES = 20  # 160 bits
+_SHAPE = re.compile(r"clew_[a-z2-7]{8}_[a-z2-7]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who is calling: everything a request may do is decided from this and from nothing else in the request."""
+
+    tenant: str
+    user_id: str
+    scopes: frozenset[str]
+    key_id: str
+
+    @property
+    def owner(self) -> Owner:
+        """Whose things the caller sees. A key without a user sees its whole tenant."""
+        return Owner(tenant=self.tenant, user_id=self.user_id)
+
+
+def mint(
+    *, name: str, owner: Owner, scopes: frozenset[str], now: datetime, lifetime: timedelta | None
+) -> tuple[str, ApiKey]:
+    """A new key: its text, to be shown once and kept by nobody, and what is stored of it."""
+    prefix, secret = _random(_PREFIX_BYTES), _random(_SECRET_BYTES)
+    text = f"clew_{prefix}_{secret}"
+    key = ApiKey(
+        id=f"key_{prefix}",
+        hash=fingerprint(text),
+        prefix=prefix,
+        name=name,
+        owner=owner,
+        scopes=scopes,
+        created_at=now,
+        expires_at=None if lifetime is None else now + lifetime,
+    )
+    return text, key
+
+
+def is_key(text: str) -> bool:
+    """Whether the text can be a key at all; what cannot is not worth asking the database."""
+    return _SHAPE.fullmatch(text) is not None
+
+
+def fingerprint(text: str) -> str:
+    """What is kept of a key. It is random and long, so a plain hash cannot be searched through."""
+    return sha256(text.encode()).hexdigest()
+
+
+def _random(count: int) -> str:
+    return b32encode(secrets.token_bytes(count)).decode().lower()

@@ -1,0 +1,150 @@
+"""The one place where our refusals become HTTP statuses, all of one shape: {"error": {"code", "message", "field"?}}."""
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from clew.domain.errors import (
+    ClewError,
+    ConfigError,
+    Conflict,
+    Corrupt,
+    Duplicate,
+    Forbidden,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    Permanent,
+    Repeated,
+    StorageFull,
+    Transient,
+    Unauthenticated,
+    Unavailable,
+)
+
+
+class MethodNotAllowed(ClewError):
+    """The route does not take this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__()
+        self.allowed = allowed
+
+
+class TooSlow(ClewError):
+    """The body did not arrive in time."""
+
+    code = "REQUEST_TIMEOUT"
+
+
+class TooLarge(ClewError):
+    """The body is larger than allowed."""
+
+    code = "TOO_LARGE"
+
+
+class Internal(ClewError):
+    """Something went wrong on our side."""
+
+    code = "INTERNAL"
+
+
+STATUS: Mapping[type[ClewError], int] = {
+    Invalid: 400,
+    Unauthenticated: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    MethodNotAllowed: 405,
+    TooSlow: 408,
+    NotAllowed: 409,
+    Conflict: 409,
+    Duplicate: 409,
+    TooLarge: 413,
+    Internal: 500,
+    Corrupt: 500,
+    ConfigError: 500,
+    Permanent: 502,
+    Transient: 503,
+    Unavailable: 503,
+    StorageFull: 507,
+}
+
+# Under this key a request's scope says which refusal it met, for the log and the counters.
+CODE = "clew.code"
+
+# What the framework itself refuses, in our words. Anything else it says is a bad request.
+_FRAMEWORK: Mapping[int, str] = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE"}
+
+
+def status_of(error: type[ClewError]) -> int:
+    return next(STATUS[base] for base in error.__mro__ if base in STATUS)
+
+
+def error_body(code: str, message: str, field: str | None = None) -> dict[str, dict[str, str]]:
+    error = {"code": code, "message": message}
+    return {"error": error if field is None else error | {"field": field}}
+
+
+def error_response(exc: ClewError) -> Response:
+    if isinstance(exc, Repeated):
+        return JSONResponse(exc.answer)
+    body = error_body(exc.code, str(exc), exc.field if isinstance(exc, Invalid) else None)
+    return JSONResponse(body, status_of(type(exc)), _headers(exc))
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, exc: ClewError) -> None:
+    """Answer a request or a WebSocket handshake from a middleware."""
+    scope[CODE] = exc.code
+    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        await error_response(exc)(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": exc.code})
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(ClewError)
+    async def ours(request: Request, exc: ClewError) -> Response:
+        request.scope[CODE] = exc.code
+        return error_response(exc)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, exc: RequestValidationError) -> Response:
+        return await ours(request, invalid_of(exc))
+
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, exc: HTTPException) -> Response:
+        code = request.scope[CODE] = _FRAMEWORK.get(exc.status_code, "INVALID")
+        return JSONResponse(error_body(code, exc.detail), exc.status_code, exc.headers)
+
+
+def invalid_of(exc: RequestValidationError) -> Invalid:
+    """The first thing that is wrong, and where. The validator's message does not repeat the value."""
+    first = exc.errors()[0]
+    source, *inside = (str(part) for part in first["loc"])
+    return Invalid(first["msg"], field=".".join(inside) or source)
+
+
+def _headers(exc: ClewError) -> dict[str, str]:
+    match exc:
+        case Unauthenticated():
+            return {"WWW-Authenticate": 'Bearer realm="clew"'}
+        case MethodNotAllowed():
+            return {"Allow": exc.allowed}
+        case TooLarge() | TooSlow():
+            # The rest of the body may still be on its way, and nobody will read it.
+            return {"Connection": "close"}
+        case Transient(retry_after=float(seconds)):
+            return {"Retry-After": str(max(1, round(seconds)))}
+        case StorageFull():
+            return {}
+        case Unavailable() | Transient():
+            return {"Retry-After": "1"}
+        case _:
+            return {}

@@ -1,0 +1,80 @@
+"""The HTTP application: routers in the middle, and around them what every request passes."""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from clew import __version__
+from clew.api.access import needs, rules_of
+from clew.api.auth import Authenticator
+from clew.api.bodies import BODY_SECONDS, Bodies
+from clew.api.errors import add_error_handlers
+from clew.api.guard import Guard
+from clew.api.observe import REQUEST_ID, Observe
+from clew.api.openapi import describe
+from clew.api.schemas import IndexOut
+from clew.telemetry import Metrics
+
+
+def create_http(
+    routers: Iterable[APIRouter],
+    *,
+    authenticator: Authenticator,
+    metrics: Metrics,
+    new_id: Callable[[], str],
+    max_body_bytes: int,
+    body_seconds: float = BODY_SECONDS,
+    allowed_origins: Iterable[str] = (),
+) -> FastAPI:
+    """Raises TypeError when a route does not say who may call it."""
+    # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
+    app = FastAPI(
+        title="Clew",
+        version=__version__,
+        description="A durable backend for LangGraph agents.",
+        openapi_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    add_error_handlers(app)
+    for router in routers:
+        app.include_router(router)
+    app.include_router(_about(app))
+    rules = rules_of(app.routes)
+
+    # The last one added is the first one to see a request.
+    app.add_middleware(Bodies, max_bytes=max_body_bytes, seconds=body_seconds)
+    app.add_middleware(Guard, rules=rules, authenticator=authenticator)
+    if origins := list(allowed_origins):
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Last-Event-ID", REQUEST_ID],
+            expose_headers=[REQUEST_ID],
+        )
+    app.add_middleware(Observe, metrics=metrics, new_id=new_id)
+    return app
+
+
+def _about(app: FastAPI) -> APIRouter:
+    router = APIRouter()
+
+    @cache
+    def document() -> dict[str, Any]:
+        return describe(app, rules_of(app.routes))
+
+    @router.get("/", include_in_schema=False)
+    @needs("read")
+    async def index() -> IndexOut:
+        return IndexOut(name="Clew", version=app.version, openapi="/openapi.json")
+
+    @router.get("/openapi.json", include_in_schema=False)
+    @needs("read")
+    async def openapi() -> dict[str, Any]:
+        return document()
+
+    return router

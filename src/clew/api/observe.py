@@ -1,0 +1,116 @@
+"""The outermost layer: every request has an id, safe headers, one log line, its counters, and an answer."""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clew.api.access import Rule
+from clew.api.credentials import Principal
+from clew.api.errors import CODE, Internal, refuse
+from clew.api.guard import PRINCIPAL, RULE
+from clew.telemetry import Metrics, log_context
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "X-Request-ID"
+
+# What a client or a proxy may call its request; anything else is not repeated in a header or a log.
+_ID_SHAPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# A label must not grow with what clients think up.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_GONE = 499
+
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Observe:
+    """Nothing that goes wrong further in reaches a client as a traceback, or the log with its words."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, new_id: Callable[[], str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        request_id = self._request_id(scope)
+        answer = Answer(send, request_id)
+        started = time.perf_counter()
+        with log_context(request_id=request_id):
+            try:
+                await self._app(scope, receive, answer.send)
+            except Exception:
+                logger.exception("a request failed")
+                # Once an answer has begun there is no other; the server sees it unfinished and hangs up.
+                if answer.status is None:
+                    error = Internal(f"something went wrong here; the log has it under {request_id}")
+                    await refuse(scope, receive, answer.send, error)
+            finally:
+                self._note(scope, answer.status or _GONE, time.perf_counter() - started)
+
+    def _request_id(self, scope: Scope) -> str:
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        return given if _ID_SHAPE.fullmatch(given) else self._new_id()
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        rule: Rule | None = scope.get(RULE)
+        principal: Principal | None = scope.get(PRINCIPAL)
+        method = scope.get("method", "WEBSOCKET")
+        method = method if method in _METHODS or scope["type"] == "websocket" else "OTHER"
+        route = rule.path if rule else "none"
+        self._metrics.http_requests.labels(method, route, status).inc()
+        self._metrics.http_seconds.labels(method, route).observe(seconds)
+        is_probe = rule is not None and rule.access.scope is None
+        logger.log(
+            logging.DEBUG if is_probe else logging.INFO,
+            "request",
+            extra={
+                "method": method,
+                "route": route,
+                "status_code": status,
+                "seconds": round(seconds, 6),
+                **({"code": scope[CODE]} if CODE in scope else {}),
+                **({"tenant": principal.tenant, "key_id": principal.key_id} if principal else {}),
+            },
+        )
+
+
+class Answer:
+    """Passes the answer on with the headers every answer has, and remembers its status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.http.response.start"):
+            self.status = message["status"]
+            self._add_headers(MutableHeaders(raw=message.setdefault("headers", [])))
+        elif kind == "websocket.accept":
+            self.status = 101
+        elif kind == "websocket.close":
+            self.status = self.status or 403
+        await self._send(message)
+
+    def _add_headers(self, headers: MutableHeaders) -> None:
+        for name, value in SAFE_HEADERS.items():
+            headers.setdefault(name, value)
+        headers.setdefault("Cache-Control", "no-store")
+        headers[REQUEST_ID] = self._request_id

@@ -1,0 +1,65 @@
+"""The OpenAPI description: every status a route can answer with, the errors in their one shape, and how to show a key."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from clew.api.access import Rule
+from clew.api.errors import Internal, TooLarge, TooSlow, status_of
+from clew.api.schemas import ErrorOut
+from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
+
+# What any route may answer before or instead of its own code.
+ANYWHERE: tuple[type[ClewError], ...] = (Invalid, TooSlow, TooLarge, Internal, Unavailable)
+BEHIND_A_KEY: tuple[type[ClewError], ...] = (Unauthenticated, Forbidden)
+
+
+def errors(*refusals: type[ClewError]) -> dict[int | str, dict[str, Any]]:
+    """The refusals of a route as FastAPI wants them; what any route may answer is added for all."""
+    return {
+        status_of(refusal): {"model": ErrorOut, "description": _sentence(refusal)} for refusal in refusals
+    }
+
+
+def describe(app: FastAPI, rules: Iterable[Rule]) -> dict[str, Any]:
+    """The whole description. FastAPI would promise a 422 that we never send."""
+    document = get_openapi(title="Clew", version=app.version, description=app.description, routes=app.routes)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas.setdefault("ErrorOut", ErrorOut.model_json_schema(ref_template="#/components/schemas/{model}"))
+    schemas.update(schemas["ErrorOut"].pop("$defs", {}))
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: clew keys create"},
+        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    for rule in rules:
+        for method in rule.methods:
+            operation = document["paths"].get(rule.path, {}).get(method.lower())
+            if operation is not None:
+                _complete(operation, rule)
+    return document
+
+
+def _complete(operation: dict[str, Any], rule: Rule) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)
+    refusals = ANYWHERE
+    if rule.access.scope is not None:
+        refusals += BEHIND_A_KEY
+        operation["security"] = [{"bearer": []}, {"header": []}]
+        operation["x-scope"] = rule.access.scope
+    for refusal in refusals:
+        responses.setdefault(str(status_of(refusal)), _response(refusal))
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _response(refusal: type[ClewError]) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ErrorOut"}
+    return {"description": _sentence(refusal), "content": {"application/json": {"schema": schema}}}
+
+
+def _sentence(refusal: type[ClewError]) -> str:
+    return str(refusal.__doc__).partition("\n")[0]

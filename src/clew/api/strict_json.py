@@ -1,0 +1,92 @@
+"""Which JSON bodies are taken at all: bounded in depth and size, and nothing in them that cannot be stored."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from clew.domain.errors import Invalid
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+
+# Only an escape can bring a NUL or half a surrogate pair into valid UTF-8.
+_SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_INT64 = range(-(2**63), 2**63)
+
+
+def check_json(body: bytes) -> None:
+    """Raises Invalid, with the field `body`. An empty body is none."""
+    if not body:
+        return
+    try:
+        value = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_not_json, parse_float=_finite
+        )
+    except UnicodeDecodeError:
+        raise _wrong("not UTF-8") from None
+    except RecursionError:
+        raise _wrong(f"deeper than {MAX_DEPTH} levels") from None
+    except ValueError:
+        raise _wrong("not JSON") from None
+    _check_values(value, texts=_SUSPICIOUS.search(body) is not None)
+
+
+def _check_values(value: Any, *, texts: bool) -> None:
+    """Level by level, so that neither depth nor width can cost more than their limits."""
+    level: list[Any] = [value]
+    seen = 0
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict:
+                below += item.values()
+                if texts:
+                    _check_texts(item)
+            elif kind is list:
+                below += item
+            elif kind is int and item not in _INT64:
+                raise _wrong("a number does not fit into 64 bits")
+            elif kind is str and texts:
+                _check_texts((item,))
+        if not below:
+            return
+        seen += len(below)
+        if seen > MAX_VALUES:
+            raise _wrong(f"more than {MAX_VALUES} values")
+        level = below
+    raise _wrong(f"deeper than {MAX_DEPTH} levels")
+
+
+def _check_texts(texts: Iterable[str]) -> None:
+    for text in texts:
+        if "\0" in text:
+            raise _wrong("a text holds a NUL character")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise _wrong("a text holds half of a surrogate pair") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _wrong("the same key stands twice in one object")
+    return values
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _wrong("a number is too large")
+    return value
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise _wrong(f"{constant} is not JSON")
+
+
+def _wrong(what: str) -> Invalid:
+    return Invalid(f"the body is not acceptable: {what}", field="body")

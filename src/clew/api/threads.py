@@ -1,0 +1,105 @@
+"""/api/threads: which threads there are, and what happened in them."""
+
+import base64
+import binascii
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from clew.api.access import needs
+from clew.api.guard import Caller
+from clew.api.openapi import errors
+from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut
+from clew.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from clew.domain.thread import Status, Thread
+from clew.ports import Clock, Store
+
+logger = logging.getLogger(__name__)
+
+# JSON numbers are exact up to here in every client.
+MAX_SEQ = 2**53 - 1
+
+# A thread that is polled is told so once in a while, not with every look.
+_ACCESS_GRAIN = timedelta(minutes=1)
+
+ThreadId = Annotated[str, Path(max_length=256)]
+
+
+def threads_router(store: Store, clock: Clock) -> APIRouter:
+    router = APIRouter(prefix="/api/threads", tags=["threads"])
+
+    @router.get("", responses=errors(Invalid))
+    @needs("read")
+    async def list_threads(
+        caller: Caller,
+        status: Annotated[list[Status] | None, Query()] = None,
+        graph: Annotated[str | None, Query(max_length=256)] = None,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    ) -> ThreadsOut:
+        """The caller's threads, newest first."""
+        before = None if cursor is None else read_cursor(cursor)
+        # One more than asked for says whether there is a next page.
+        found = await store.find(
+            caller.owner, status=status or (), graph=graph, before=before, limit=limit + 1
+        )
+        page = found[:limit]
+        return ThreadsOut(
+            threads=[ThreadOut.of(thread) for thread in page],
+            next=write_cursor(page[-1]) if len(found) > limit else None,
+        )
+
+    @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
+        """One thread. Another owner's is not found."""
+        thread = await store.get(thread_id, caller.owner)
+        await notice(thread)
+        return ThreadOut.of(thread)
+
+    @router.get("/{thread_id}/events", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def list_events(
+        caller: Caller,
+        thread_id: ThreadId,
+        after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> EventsOut:
+        """The events of a thread in order; go on with `after` set to the last seq."""
+        thread = await store.get(thread_id, caller.owner)
+        events = await store.read(thread_id, after=after, limit=limit)
+        await notice(thread)
+        return EventsOut(events=[EventOut.of(thread, event) for event in events], last_seq=thread.last_seq)
+
+    async def notice(thread: Thread) -> None:
+        """Whoever looks at a thread keeps it from expiring."""
+        now = clock()
+        if thread.last_accessed_at is not None and now - thread.last_accessed_at < _ACCESS_GRAIN:
+            return
+        try:
+            await store.touch(thread.id, now=now)
+        except (Unavailable, Conflict) as exc:
+            # Reading goes on when the disk is full.
+            logger.warning("an access was not recorded", extra={"thread_id": thread.id, "code": exc.code})
+
+    return router
+
+
+def write_cursor(thread: Thread) -> str:
+    """A place in the list. It grants nothing: whose threads are listed is decided by the caller alone."""
+    text = f"{thread.created_at.astimezone(UTC).isoformat()} {thread.id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+        moment, _, thread_id = text.partition(" ")
+        created_at = datetime.fromisoformat(moment)
+    except (binascii.Error, ValueError):
+        raise Invalid("this is not a cursor of ours", field="cursor") from None
+    if created_at.tzinfo is None or not thread_id.isprintable():
+        raise Invalid("this is not a cursor of ours", field="cursor")
+    return created_at, thread_id

@@ -1,0 +1,153 @@
+"""Puts the product together: the only file that names concrete adapters. Opens everything, and closes it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fastapi import FastAPI
+from uuid_utils import uuid7
+
+from clew.api.auth import Authenticator
+from clew.api.health import Readiness, health_router
+from clew.api.http import create_http
+from clew.api.threads import threads_router
+from clew.config import DatabaseUrl, Settings
+from clew.domain.errors import ConfigError
+from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
+from clew.stores.measured import measured
+from clew.stores.sql.audit import AuditRows
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.files import FileRows
+from clew.stores.sql.inbox import InboxRows
+from clew.stores.sql.keys import KeyRows
+from clew.stores.sql.migrate import versions
+from clew.stores.sql.summaries import SummaryRows
+from clew.stores.sql.threads import Threads
+from clew.stores.sql.work import Database
+from clew.stores.sqlite import open_sqlite
+from clew.telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Everything that is kept, on one database."""
+
+    db: Database
+    threads: Store
+    calls: Calls
+    summaries: Summaries
+    audit: Audit
+    files: Files
+    inbox: Inbox
+    keys: Keys
+
+    async def version(self) -> int:
+        """How many migrations the database has seen. Raises Unavailable if it does not answer."""
+        return len(await self.db.read(versions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """The product, open. Whoever runs it sets `stopping` when it shall come to an end."""
+
+    http: FastAPI
+    stores: Stores
+    metrics: Metrics
+    stopping: asyncio.Event
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    return str(uuid7())
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
+    """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
+    url = settings.database.url
+    if url.dsn is None:
+        make_folder(url)
+        async with open_sqlite(url.path) as db:
+            yield _stores(db, Threads(db))
+    else:
+        async with _open_postgres(settings) as (db, threads):
+            yield _stores(db, threads)
+
+
+@asynccontextmanager
+async def open_app(settings: Settings) -> AsyncGenerator[App]:
+    metrics = Metrics()
+    stopping = asyncio.Event()
+    async with open_stores(settings) as stores:
+        store = measured(stores.threads, metrics, settings.database.url.kind)
+        authenticator = Authenticator(
+            stores.keys,
+            clock=utc_now,
+            open_locally=settings.server.auth == "auto" and settings.server.is_loopback,
+            allowed_origins=settings.server.allowed_origins,
+        )
+        http = create_http(
+            [
+                health_router(Readiness(stores.version, stopping), metrics),
+                threads_router(store, utc_now),
+            ],
+            authenticator=authenticator,
+            metrics=metrics,
+            new_id=new_id,
+            max_body_bytes=settings.limits.body_bytes,
+            allowed_origins=settings.server.allowed_origins,
+        )
+        try:
+            yield App(http=http, stores=stores, metrics=metrics, stopping=stopping)
+        finally:
+            stopping.set()
+
+
+def make_folder(url: DatabaseUrl) -> None:
+    """A folder of ours is for its owner only, and not for version control: conversations are private."""
+    if url.path is None or url.path.parent.exists():
+        return
+    try:
+        url.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if url.path.parent.name == ".clew":
+            (url.path.parent / ".gitignore").write_text("*\n", "utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
+
+
+def _stores(db: Database, threads: Store) -> Stores:
+    return Stores(
+        db=db,
+        threads=threads,
+        calls=CallRows(db),
+        summaries=SummaryRows(db),
+        audit=AuditRows(db),
+        files=FileRows(db),
+        inbox=InboxRows(db),
+        keys=KeyRows(db),
+    )
+
+
+@asynccontextmanager
+async def _open_postgres(settings: Settings) -> AsyncGenerator[tuple[Database, Store]]:
+    try:
+        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - an extra, not everybody has it
+        from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
+    except ModuleNotFoundError as exc:
+        raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
+    database = settings.database
+    dsn = database.url.reveal()
+    if database.is_behind_transaction_pooler:
+        dsn += f"{'&' if '?' in dsn else '?'}pgbouncer=true"
+    async with open_postgres(
+        dsn,
+        pool_min=database.pool_min,
+        pool_max=database.pool_max,
+        deadline=database.acquire_seconds + database.statement_seconds,
+    ) as db:
+        yield db, PostgresThreads(db)
