@@ -1,11 +1,15 @@
-"""Domain values to what a row holds and back, the same for every database: JSON as text, times as microseconds."""
+"""Domain values to what a row holds and back, the same for every database: JSON as text, times as microseconds.
+
+One JSON codec for everything, so that an event and the rows derived from it accept and return the same values: whole
+numbers of any size, no NaN (it becomes null), keys as strings, text without lone surrogates.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
 
 from clew.domain.errors import Corrupt, Invalid
 from clew.domain.events import BODIES, Body, Event
@@ -16,6 +20,9 @@ MICROSECOND = timedelta(microseconds=1)
 
 # The version of each event type's content. A new one comes with an upcast from the one before.
 VERSION = 1
+
+# Less than this is certainly read back.
+NESTING = 150
 
 _BODY: Mapping[str, TypeAdapter[Body]] = {name: TypeAdapter(body) for name, body in BODIES.items()}
 
@@ -39,35 +46,42 @@ def maybe_moment(value: int | None) -> datetime | None:
 def dump(value: Json) -> str:
     """Raises Invalid for what JSON cannot hold, lone surrogates included."""
     try:
-        return orjson.dumps(value).decode()
-    except (TypeError, ValueError) as exc:
+        return _readable(to_json(value, inf_nan_mode="null"))
+    except ValueError as exc:
         raise Invalid(f"not storable as JSON: {exc}") from exc
 
 
 def load(text: str) -> Json:
     try:
-        return orjson.loads(text)
-    except ValueError as exc:
-        raise Corrupt(f"a stored value is not JSON: {exc}") from exc
+        return from_json(text)
+    except (TypeError, ValueError) as exc:
+        raise Corrupt("a stored value is not JSON") from exc
 
 
 def dump_body(body: Body) -> str:
     """Fields that have their default are left out: they read back the same."""
     try:
-        return _BODY[body.type].dump_json(body, exclude_defaults=True).decode()
+        return _readable(_BODY[body.type].dump_json(body, exclude_defaults=True))
     except ValueError as exc:
         raise Invalid(f"not storable as a {body.type}: {exc}") from exc
 
 
+def _readable(json: bytes) -> str:
+    """Refuses nesting that the writer can write and the reader cannot read, now rather than when it is wanted back."""
+    if json.count(b"[") + json.count(b"{") > NESTING:
+        from_json(json)
+    return json.decode()
+
+
 def load_event(thread_id: str, row: Any) -> Event:
     seq, event_id, round_, type_, version, content, at = row
-    if type_ not in _BODY or version > VERSION:
+    if type_ not in _BODY or version not in range(1, VERSION + 1):
         raise Corrupt(
             f"thread {thread_id!r}: event {seq} is a {type_!r} of version {version}, which this Clew does not know"
         )
     try:
         body = _BODY[type_].validate_json(content)
-    except ValidationError as exc:
+        return Event(thread_id=thread_id, seq=seq, id=event_id, round=round_, at=moment(at), body=body)
+    except (TypeError, ValueError, OverflowError) as exc:
         # The validator's own words would quote the content, and messages are private.
         raise Corrupt(f"thread {thread_id!r}: event {seq} ({type_}) cannot be read back") from exc
-    return Event(thread_id=thread_id, seq=seq, id=event_id, round=round_, at=moment(at), body=body)
