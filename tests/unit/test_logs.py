@@ -297,7 +297,6 @@ def test_fields_do_not_shadow_what_logging_puts_on_a_record() -> None:
     assert FIELDS.isdisjoint(logging.makeLogRecord({}).__dict__)
 
 
-@pytest.mark.accept("000-33")
 def test_the_history_metrics_have_their_published_names_and_labels() -> None:
     metrics = Metrics()
     labels = {"backend": "sqlite", "channel": "telegram"}

@@ -37,7 +37,9 @@ from clew.domain.profile import Profile
 class Server:
     PREFIX: ClassVar = "CLEW_"
 
-    host: Annotated[str, Setting("127.0.0.1", host_name(), "Where to listen; but loopback needs API keys.")]
+    host: Annotated[
+        str, Setting("127.0.0.1", host_name(), "Where to listen; other than loopback needs API keys.")
+    ]
     port: Annotated[int, Setting(8124, whole(0, 65535), "Port to listen on; 0 takes a free one.")]
     root_path: Annotated[str, Setting("", url_path(), "Path under which a proxy shows Clew.")]
     auth: Annotated[
@@ -159,7 +161,7 @@ class Logs:
     PREFIX: ClassVar = "CLEW_LOG_"
 
     level: Annotated[
-        str, Setting("info", choice("debug", "info", "warning", "error"), "Least record to write.")
+        str, Setting("info", choice("debug", "info", "warning", "error"), "Least important record to write.")
     ]
     format: Annotated[
         str,

@@ -52,7 +52,8 @@ class Place:
         entries = self.entries()
         for name, place in entries.items():
             if name not in names:
-                raise ConfigError(f"{place.where}: no such key{suggestion(name, names)}")
+                hint = suggestion(name, names) or f"; there are {', '.join(sorted(names))}"
+                raise ConfigError(f"{place.where}: no such key{hint}")
         return entries
 
     def text(self, what: str) -> str:
