@@ -94,6 +94,7 @@ def test_a_held_thread_waits_for_the_word() -> None:
     assert (held.status, held.round_started_at) == (P, None)
     begun = begin(held, stamp=stamp(5)).thread
     assert (begun.status, begun.round) == (R, 1)
+    assert begun.round_seq == 1, "its input was given when it was made"
     assert begun.round_started_at == NOW + timedelta(seconds=5)
     with pytest.raises(NotAllowed):
         begin(begun, stamp=stamp())

@@ -102,6 +102,13 @@ def next_round(
     return record(thread, [started, *_said(message, documents)], stamp=stamp)
 
 
+def take_up(thread: Thread, *, stamp: Stamp) -> Change:
+    """Go on with a failed round where it stood, without new input."""
+    if thread.status is not Status.FAILED:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
+    return record(thread, [RoundStarted(round=thread.round)], stamp=stamp)
+
+
 def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:
     """Wait for all of these at once: one commit, so a kill never leaves half of the questions asked."""
     if not suspensions:
@@ -260,7 +267,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 thread,
                 status=Status.RUNNING,
                 round=number,
-                round_seq=event.seq,
+                # What a held round was given lies before the word to begin, and belongs to it.
+                round_seq=thread.round_seq if thread.status is Status.PENDING else event.seq,
                 round_started_at=event.at,
                 failure_reason=None,
             )
