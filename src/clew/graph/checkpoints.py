@@ -1,0 +1,312 @@
+"""The checkpointer: LangGraph's state in our database, at a cost that follows what changed and not what there is."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_id,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from clew.domain.checkpoints import ParentGone, StoredCheckpoint, TaskWrites, Write
+from clew.domain.errors import Invalid
+from clew.failpoints import failpoint
+from clew.graph._ports_draft import Checkpoints
+from clew.graph.ancestry import channel_histories
+from clew.graph.bodies import FENCE, config_of, metadata_of, to_row
+from clew.graph.heads import Head, Heads
+from clew.graph.serde import StrictSerializer, require_strict
+from clew.graph.states import by_checkpoint, gather, gather_line, pack_values, to_tuple
+from clew.graph.values import Held, HeldList, Missing, is_ours, next_version
+
+T = TypeVar("T")
+
+# Of stored bytes; in memory a message takes about ten times as much.
+CACHE_BYTES = 16 * 1024 * 1024
+PAGE = 64
+
+
+class Checkpointer(BaseCheckpointSaver[str]):
+    """A LangGraph checkpointer for any graph and any thread; `create_checkpointer` opens one.
+
+    With `clew_fence` in a run's configurable, every write checks inside its transaction that the run still holds
+    the thread. Writes are finished even if their caller is cancelled. The sync methods are for threads other than
+    the event loop's.
+    """
+
+    def __init__(
+        self,
+        store: Checkpoints,
+        *,
+        serde: SerializerProtocol | None = None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """Raises ConfigError if the serializer would build whatever a row names."""
+        super().__init__(serde=serde or StrictSerializer())
+        require_strict(self.serde)
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._heads = Heads(cache_bytes)
+        self._loop = asyncio.get_running_loop()
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
+        clone = super().with_allowlist(extra_allowlist)
+        if clone is not self and isinstance(clone, Checkpointer):
+            # What one serializer refused to build must not be served to the other, nor the other way round.
+            clone._heads = Heads(self._cache_bytes)
+        return clone
+
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        return next_version(current)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        thread_id, ns = _line(config)
+        checkpoint_id = get_checkpoint_id(config)
+        head = self._heads.get(thread_id, ns, checkpoint_id)
+        found = await self._store.get(thread_id, ns, checkpoint_id, held=_held(head))
+        if found is None:
+            return None
+        try:
+            channels = gather(self.serde, found.checkpoint, found.values, head)
+        except Missing:
+            # What we hold was changed by somebody, or the checkpoint is of another branch.
+            found = await self._store.get(thread_id, ns, found.checkpoint.id)
+            if found is None:
+                return None
+            channels = gather(self.serde, found.checkpoint, found.values, None)
+        self._heads.put(Head(thread_id, ns, found.checkpoint.id, _lasting(channels)))
+        return to_tuple(self.serde, found.checkpoint, channels, found.writes)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        configurable = config["configurable"] if config else {}
+        thread_id, ns = configurable.get("thread_id"), configurable.get("checkpoint_ns")
+        below: int | None = None
+        left = limit
+        while left is None or left > 0:
+            # A filter is applied here, on what is in the rows: no key of a caller ever becomes SQL.
+            page = await self._store.find(
+                None if thread_id is None else str(thread_id),
+                ns,
+                checkpoint_id=configurable.get("checkpoint_id"),
+                before=get_checkpoint_id(before) if before else None,
+                below=below,
+                limit=PAGE if left is None or filter else min(left, PAGE),
+            )
+            matching = [row for row in page if _matches(row, filter)][:left]
+            for found in await self._load(matching):
+                yield found
+            if not page:
+                return
+            below = page[-1].seq
+            left = None if left is None else left - len(matching)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,  # noqa: ARG002 - we know ourselves what we have stored
+    ) -> RunnableConfig:
+        thread_id, ns = _line(config)
+        parent_id = get_checkpoint_id(config)
+        head = self._heads.get(thread_id, ns, parent_id) if parent_id else None
+        # All of it before the first await: the graph goes on meanwhile and may change its lists.
+        packed = pack_values(self.serde, checkpoint, head)
+        row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
+        fence = config["configurable"].get(FENCE)
+        try:
+            await finish(self._store.put(row, packed.values, builds_on_parent=head is not None, fence=fence))
+        except ParentGone:
+            # Somebody deleted or pruned the thread under us; from here on it starts anew.
+            packed = pack_values(self.serde, checkpoint, None)
+            await finish(self._store.put(row, packed.values, fence=fence))
+        failpoint("checkpoint_put")
+        known = {channel: held for channel, held in packed.apart.items() if held is not None}
+        self._heads.put(Head(thread_id, ns, row.id, known), instead_of=head)
+        return config_of(thread_id, ns, row.id)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        thread_id, ns = _line(config)
+        configurable = config["configurable"]
+        by_index: dict[int, Write] = {}
+        for position, (channel, value) in enumerate(writes):
+            idx = WRITES_IDX_MAP.get(channel, position)
+            kind, data = self.serde.dumps_typed(value)
+            by_index[idx] = Write(idx, channel, kind, bytes(data), task_path)
+        task = TaskWrites(
+            checkpoint_id=configurable["checkpoint_id"], task_id=task_id, writes=tuple(by_index.values())
+        )
+        await finish(self._store.put_writes(thread_id, ns, task, fence=configurable.get(FENCE)))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await finish(self._store.delete(str(thread_id)))
+        self._heads.forget(str(thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await finish(self._store.copy(str(source_thread_id), str(target_thread_id)))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await finish(self._store.delete_runs([str(run_id) for run_id in run_ids]))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        if strategy not in ("keep_latest", "delete"):
+            raise Invalid(f"unknown strategy {strategy!r}: keep_latest or delete", field="strategy")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                await self.adelete_thread(thread_id)
+            else:
+                await finish(self._store.prune(str(thread_id)))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        thread_id, ns = _line(config)
+        return await channel_histories(
+            self._store, self.serde, thread_id, ns, get_checkpoint_id(config), channels
+        )
+
+    # What a graph that is not async, in another thread, needs.
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self._wait(self.aget_tuple(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        found = self.alist(config, filter=filter, before=before, limit=limit)
+        while (item := self._wait(_next(found))) is not None:
+            yield item
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return self._wait(self.aput(config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        self._wait(self.aput_writes(config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        self._wait(self.adelete_thread(thread_id))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self._wait(self.aget_delta_channel_history(config=config, channels=channels))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            work.close()
+            raise asyncio.InvalidStateError(
+                "the checkpointer's sync methods would block its own event loop: use the async ones here"
+                " (await graph.ainvoke(...), aget_state(...)), or call them from another thread"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _load(self, rows: Sequence[StoredCheckpoint]) -> Sequence[CheckpointTuple]:
+        """The rows with their values and writes: two statements a thread and namespace, however many rows."""
+        lines: defaultdict[tuple[str, str], list[StoredCheckpoint]] = defaultdict(list)
+        for row in rows:
+            lines[row.thread_id, row.ns].append(row)
+        loaded: dict[int, CheckpointTuple] = {}
+        for (thread_id, ns), line in lines.items():
+            versions: defaultdict[str, set[str]] = defaultdict(set)
+            for row in line:
+                for channel, version in row.apart.items():
+                    versions[channel].add(str(version))
+            values = await self._store.values_of(thread_id, ns, versions)
+            tasks = by_checkpoint(await self._store.writes_of(thread_id, ns, [row.id for row in line]))
+            channels = gather_line(self.serde, line, values)
+            for row in line:
+                loaded[row.seq] = to_tuple(self.serde, row, channels[row.id], tasks[row.id])
+        return [loaded[row.seq] for row in rows]
+
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Await the work to its end even if the caller is cancelled meanwhile; then the caller is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()  # seen: the caller is gone and cannot be told
+        raise
+
+
+def _line(config: RunnableConfig) -> tuple[str, str]:
+    """Checkpoints of one thread and namespace follow each other."""
+    configurable = config["configurable"]
+    return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
+
+
+def _held(head: Head | None) -> dict[str, str]:
+    """The versions that need not be read again, unless somebody changed them."""
+    if head is None:
+        return {}
+    return {
+        channel: held.version
+        for channel, held in head.channels.items()
+        if not isinstance(held, HeldList) or held.stamps.faithful
+    }
+
+
+def _lasting(channels: Mapping[str, Held]) -> dict[str, Held]:
+    """Those whose version will never name another value."""
+    return {channel: held for channel, held in channels.items() if is_ours(held.version)}
+
+
+def _matches(row: StoredCheckpoint, filter: dict[str, Any] | None) -> bool:
+    if not filter:
+        return True
+    metadata: Mapping[str, Any] = metadata_of(row)
+    return all(metadata.get(key) == value for key, value in filter.items())
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)

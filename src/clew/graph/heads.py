@@ -1,0 +1,75 @@
+"""The states a process has at hand: what it last read or wrote, by checkpoint, bounded by their stored size."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from clew.graph.values import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The channel values of one checkpoint. A checkpoint never changes, so what is here is never stale."""
+
+    thread_id: str
+    ns: str
+    checkpoint_id: str
+    channels: Mapping[str, Held]
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # An empty head costs its keys too.
+        object.__setattr__(self, "size", 256 + sum(held.size for held in self.channels.values()))
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.thread_id, self.ns, self.checkpoint_id
+
+
+class Heads:
+    """The most recently used heads. Which checkpoint is the newest is asked of the database, never of this."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._heads: OrderedDict[tuple[str, str, str], Head] = OrderedDict()
+        self._latest: dict[tuple[str, str], str] = {}
+
+    def get(self, thread_id: str, ns: str, checkpoint_id: str | None) -> Head | None:
+        """The head of a checkpoint; without an id the one used last, which is as good a guess as any."""
+        if checkpoint_id is None:
+            checkpoint_id = self._latest.get((thread_id, ns))
+        head = self._heads.get((thread_id, ns, checkpoint_id)) if checkpoint_id else None
+        if head is not None:
+            self._heads.move_to_end(head.key)
+        return head
+
+    def put(self, head: Head, *, instead_of: Head | None = None) -> None:
+        """Remember a head; the line of a run moves on, so its parent makes room."""
+        if instead_of is not None:
+            self._drop(instead_of.key)
+        self._drop(head.key)
+        if head.size > self._limit:
+            return
+        self._heads[head.key] = head
+        self._latest[head.thread_id, head.ns] = head.checkpoint_id
+        self._size += head.size
+        while self._size > self._limit:
+            self._drop(next(iter(self._heads)))
+
+    def forget(self, thread_id: str) -> None:
+        for key in [key for key in self._heads if key[0] == thread_id]:
+            self._drop(key)
+
+    def clear(self) -> None:
+        self._heads.clear()
+        self._latest.clear()
+        self._size = 0
+
+    def _drop(self, key: tuple[str, str, str]) -> None:
+        head = self._heads.pop(key, None)
+        if head is None:
+            return
+        self._size -= head.size
+        if self._latest.get(key[:2]) == key[2]:
+            del self._latest[key[:2]]

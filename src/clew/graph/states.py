@@ -1,0 +1,121 @@
+"""Whole states: a checkpoint with all its values into rows, and rows into what LangGraph asks for."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, PendingWrite, writes_sort_key
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from clew.domain.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
+from clew.graph.bodies import config_of, from_row, is_small
+from clew.graph.heads import Head
+from clew.graph.serde import StrictSerializer
+from clew.graph.values import Held, HeldList, assemble, load, pack, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A checkpoint's values: those that go into its own row, those to store apart, and all that are apart."""
+
+    inline: dict[str, Any] = field(default_factory=dict)
+    values: list[ChannelValue] = field(default_factory=list)
+    apart: dict[str, Held | None] = field(default_factory=dict)
+
+
+def pack_values(serde: SerializerProtocol, checkpoint: Checkpoint, parent: Head | None) -> Packed:
+    """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything."""
+    packed = Packed()
+    known = parent.channels if parent is not None else {}
+    # An encrypting serializer must see everything.
+    may_inline = isinstance(serde, StrictSerializer)
+    for channel, value in checkpoint["channel_values"].items():
+        version = checkpoint["channel_versions"].get(channel)
+        if version is None:
+            continue
+        held = known.get(channel)
+        if may_inline and is_small(value):
+            packed.inline[channel] = value
+        elif held is not None and held.version == version:
+            packed.apart[channel] = held
+        else:
+            # Also when the graph says it is stored already but we do not know: then this changes nothing.
+            stored, packed.apart[channel] = pack(serde, channel, version, value, held)
+            packed.values.append(stored)
+    return packed
+
+
+def gather(
+    serde: SerializerProtocol, row: StoredCheckpoint, values: Iterable[ChannelValue], near: Head | None
+) -> dict[str, Held]:
+    """The values that are kept apart, from what was read and from a head that has them or something they build on.
+
+    Raises Missing if a part is in neither.
+    """
+    stored: defaultdict[str, dict[str, ChannelValue]] = defaultdict(dict)
+    for value in values:
+        stored[value.channel][value.version] = value
+    known = near.channels if near is not None else {}
+    channels: dict[str, Held] = {}
+    for channel, version in row.apart.items():
+        held = known.get(channel)
+        if isinstance(held, HeldList) and not held.intact():
+            held = None
+        if held is None or held.version != version:
+            held = assemble(serde, stored[channel], str(version), held)
+        channels[channel] = held
+    return channels
+
+
+def gather_line(
+    serde: SerializerProtocol, rows: Sequence[StoredCheckpoint], values: Sequence[ChannelValue]
+) -> dict[str, dict[str, Held]]:
+    """The same for many checkpoints of a line, newest first, by id: each list on top of the one before."""
+    gathered: dict[str, dict[str, Held]] = {}
+    last: Head | None = None
+    for row in reversed(rows):
+        gathered[row.id] = gather(serde, row, values, last)
+        last = Head(row.thread_id, row.ns, row.id, gathered[row.id])
+    return gathered
+
+
+def to_tuple(
+    serde: SerializerProtocol,
+    row: StoredCheckpoint,
+    channels: Mapping[str, Held],
+    tasks: Iterable[TaskWrites],
+) -> CheckpointTuple:
+    checkpoint, metadata = from_row(row)
+    for channel, held in channels.items():
+        checkpoint["channel_values"][channel] = unpack(serde, held)
+    return CheckpointTuple(
+        config=config_of(row.thread_id, row.ns, row.id),
+        checkpoint=checkpoint,
+        metadata=metadata,
+        parent_config=config_of(row.thread_id, row.ns, row.parent_id) if row.parent_id else None,
+        pending_writes=pending_writes(serde, tasks),
+    )
+
+
+def pending_writes(
+    serde: SerializerProtocol, tasks: Iterable[TaskWrites], channel: str | None = None
+) -> list[PendingWrite]:
+    """The tasks' writes in the order the graph applies them; to one channel, if it is named."""
+    ordered = sorted(
+        (
+            (writes_sort_key(write.path, task.task_id, write.idx), write)
+            for task in tasks
+            for write in task.writes
+            if channel is None or write.channel == channel
+        ),
+        key=lambda pair: pair[0],
+    )
+    return [(key[1], write.channel, load(serde, write.kind, write.data)) for key, write in ordered]
+
+
+def by_checkpoint(tasks: Iterable[TaskWrites]) -> defaultdict[str, list[TaskWrites]]:
+    grouped: defaultdict[str, list[TaskWrites]] = defaultdict(list)
+    for task in tasks:
+        grouped[task.checkpoint_id].append(task)
+    return grouped

@@ -1,0 +1,215 @@
+"""Channel values on their way into the database and back: whole, or as what a list gained."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from clew.domain.checkpoints import ChannelValue, Version
+from clew.domain.errors import Corrupt
+from clew.graph.deltas import Delta, Stamps, build, compare, parse_splice
+
+# A list is written whole again once the changes since are this many times as big. So all wholes together stay
+# within a quarter more than the last one, and a reader of the newest never reads more than five times its size.
+GROWTH = 4
+# What a change costs a reader beside its bytes, and below which size a list is not worth counting.
+LINK = 64
+SMALL = 2048
+
+_OURS = re.compile(r"\d{10}\.[A-Za-z0-9_-]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldList:
+    """A list in memory as it is stored: private to us, but its elements are shared with whoever was given them."""
+
+    version: str
+    elements: list[Any]
+    stamps: Stamps
+    root: str
+    whole: int  # bytes of the root
+    since: int  # bytes since then
+    origin: str  # what the next change builds on: this version, or the one before if this changed nothing
+
+    @property
+    def size(self) -> int:
+        return self.whole + self.since
+
+    def intact(self) -> bool:
+        """Whether a copy may be given out: nobody changed an element, and a reader from disk would see the same."""
+        return self.stamps.faithful and self.stamps.hold_for(self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Any other value in memory, still packed: unpacking it for each reader keeps them apart."""
+
+    version: str
+    kind: str
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+Held: TypeAlias = HeldList | HeldBytes
+
+
+class Missing(Corrupt):
+    """A stored value is not there, or what it is built of."""
+
+
+def next_version(current: Version | None) -> str:
+    """A version above `current`. The second half is random: two forks of one checkpoint must not share a version."""
+    count = 0 if current is None else int(str(current).partition(".")[0])
+    return f"{count + 1:010}.{secrets.token_urlsafe(6)}"
+
+
+def is_ours(version: Version) -> bool:
+    """Whether the version names one value for ever. A number from elsewhere may come back with another value."""
+    return isinstance(version, str) and _OURS.fullmatch(version) is not None
+
+
+def load(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
+    """What is stored in a row. Raises Corrupt, whatever is wrong with it."""
+    try:
+        return serde.loads_typed((kind, data))
+    except Corrupt:
+        raise
+    except Exception as exc:
+        raise Corrupt(f"a stored value cannot be read back ({type(exc).__name__})") from exc
+
+
+def pack(
+    serde: SerializerProtocol, channel: str, version: Version, value: Any, base: Held | None
+) -> tuple[ChannelValue, Held | None]:
+    """The value as it goes into the database, and to remember it by if its version can be trusted."""
+    if not is_ours(version):
+        return _whole(serde, channel, str(version), value), None
+    version = str(version)
+    if type(value) is not list:
+        packed = _whole(serde, channel, version, value)
+        return packed, HeldBytes(version, packed.kind, packed.data)
+    if isinstance(base, HeldList) and (change := _change(serde, channel, version, value, base)):
+        return change
+    packed = _whole(serde, channel, version, value, root=version)
+    held = HeldList(version, value.copy(), Stamps.of(value), version, len(packed.data), 0, version)
+    return packed, held
+
+
+def unpack(serde: SerializerProtocol, held: Held) -> Any:
+    """The value for one reader. Lists share their elements with other readers, everything else is their own."""
+    if isinstance(held, HeldList):
+        return held.elements.copy()
+    return load(serde, held.kind, held.data)
+
+
+def assemble(
+    serde: SerializerProtocol,
+    stored: Mapping[str, ChannelValue],
+    version: str,
+    base: Held | None = None,
+) -> Held:
+    """Put one channel's value together from its stored versions, on top of `base` where that is one of them.
+
+    Raises Missing if a part is not there, Corrupt if the parts do not fit.
+    """
+    chain: list[ChannelValue] = []
+    start: HeldList | None = None
+    wanted: str | None = version
+    while wanted is not None:
+        if isinstance(base, HeldList) and wanted == base.version:
+            start = base
+            break
+        value = stored.get(wanted)
+        if value is None or len(chain) > len(stored):
+            raise Missing(f"a stored value is gone: version {wanted[:40]}")
+        chain.append(value)
+        wanted = value.base
+    chain.reverse()
+    if start is None and len(chain) == 1:
+        return _loaded(serde, chain[0])
+    return _built(serde, chain, start)
+
+
+def _loaded(serde: SerializerProtocol, stored: ChannelValue) -> Held:
+    if stored.root is None:
+        return HeldBytes(stored.version, stored.kind, stored.data)
+    value = load(serde, stored.kind, stored.data)
+    if type(value) is not list:
+        raise Corrupt("a stored list is no list")
+    stamps = Stamps.of(value, loaded=True)
+    return HeldList(stored.version, value, stamps, stored.version, len(stored.data), 0, stored.version)
+
+
+def _built(serde: SerializerProtocol, chain: list[ChannelValue], start: HeldList | None) -> HeldList:
+    held = start if start is not None else _expect_list(_loaded(serde, chain.pop(0)))
+    elements, stamps, since, version = held.elements.copy(), held.stamps, held.since, held.version
+    for link in chain:
+        gained = load(serde, link.kind, link.data)
+        if type(gained) is not list:
+            raise Corrupt("a stored list is built of something that is no list")
+        delta = Delta(gained, parse_splice(link.splice))
+        if delta.pieces is None:
+            elements += gained
+        else:
+            elements = build(elements, delta.pieces, gained)
+        if start is not None:
+            stamps = stamps.then(delta, loaded=True)
+        since += len(link.data) + LINK
+        version = link.version
+    if start is None:
+        # All at once: following every link of a cold list would copy the stamps as often.
+        stamps = Stamps.of(elements, loaded=True)
+    return HeldList(version, elements, stamps, held.root, held.whole, since, version)
+
+
+def _expect_list(held: Held) -> HeldList:
+    if not isinstance(held, HeldList):
+        raise Corrupt("a stored list is built of something that is no list")
+    return held
+
+
+def _change(
+    serde: SerializerProtocol, channel: str, version: str, value: list[Any], base: HeldList
+) -> tuple[ChannelValue, Held] | None:
+    """The list as a change to `base`, unless there is little left of it or it is time to write it whole."""
+    delta = compare(base.elements, base.stamps, value)
+    if delta is None:
+        return None
+    kind, data = serde.dumps_typed(delta.gained)
+    since = base.since + len(data) + LINK
+    if since > GROWTH * max(base.whole, SMALL):
+        return None
+    packed = ChannelValue(
+        channel=channel,
+        version=version,
+        kind=kind,
+        data=data,
+        base=base.origin,
+        root=base.root,
+        splice=delta.splice,
+    )
+    # A version that gained nothing is no link in the chain: thousands of them cost a reader nothing.
+    idle = delta.pieces is None and not delta.gained
+    held = HeldList(
+        version,
+        value.copy(),
+        base.stamps.then(delta),
+        base.root,
+        base.whole,
+        since,
+        base.origin if idle else version,
+    )
+    return packed, held
+
+
+def _whole(
+    serde: SerializerProtocol, channel: str, version: str, value: Any, root: str | None = None
+) -> ChannelValue:
+    kind, data = serde.dumps_typed(value)
+    return ChannelValue(channel=channel, version=version, kind=kind, data=bytes(data), root=root)
