@@ -29,7 +29,8 @@ from clew.telemetry import (
 from clew.telemetry.scrub import MAX_CHARACTERS, Scrubber
 
 ours = logging.getLogger("clew.tests")
-foreign = logging.getLogger("somelibrary.client")
+library = logging.getLogger("langchain_openai.chat_models")
+users = logging.getLogger("my_bot.graph")
 
 Lines = Callable[[], list[dict[str, Any]]]
 
@@ -159,16 +160,25 @@ def test_causes_and_groups_are_named(lines: Lines) -> None:
     assert group["error"] == "ExceptionGroup[ValueError, KeyError]"
 
 
-def test_foreign_libraries_are_heard_from_warnings_up_and_without_their_arguments(lines: Lines) -> None:
-    foreign.debug("request body: %s", "my diagnosis")
-    foreign.info("POST %s", "/bot1/send?text=my diagnosis")
-    foreign.warning("could not parse %r", "my diagnosis")
-    assert [line["event"] for line in lines()] == ["could not parse %r"]
+def test_libraries_are_heard_from_warnings_up_and_without_what_they_quote(lines: Lines) -> None:
+    library.debug("request body: %s", "my diagnosis")
+    library.info("POST %s", "/bot1/send?text=my diagnosis")
+    library.warning("could not parse %r", "my diagnosis")
+    library.warning("could not parse my diagnosis")
+    formatted, composed = (line["event"] for line in lines())
+    assert formatted == "could not parse %r"
+    assert composed.startswith("test_logs.py:")
+
+
+def test_graphs_of_the_user_say_what_they_like(lines: Lines) -> None:
+    users.info("asked about %s", "the weather")
+    (line,) = lines()
+    assert (line["logger"], line["event"]) == ("my_bot.graph", "asked about the weather")
 
 
 def test_debug_shows_what_is_private_but_still_no_secret(stream: io.StringIO) -> None:
     configure_logs(stream, level="debug", debug=True, secrets=["correct-horse-battery"])
-    foreign.debug("body: %s %s", "my diagnosis", "correct-horse-battery")
+    library.debug("body: %s %s", "my diagnosis", "correct-horse-battery")
     assert "my diagnosis ***" in stream.getvalue()
 
 

@@ -1,8 +1,8 @@
 """Reads clew.yaml and JSON files into plain values, strictly: no tags, no aliases, no key twice, nothing huge.
 
 YAML is composed into nodes and never constructed, so there is no constructor that a tag could call. Plain scalars
-are read as in YAML 1.2: `no` and `off` are text, 22:30 is not a number. A scalar that is exactly `${NAME}` is taken from the
-environment, so that a secret need not stand in a file.
+are read as in YAML 1.2: `no` and `off` are text, 22:30 is not a number. A scalar that is exactly `${NAME}` is taken
+from the environment, so that a secret need not stand in a file.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from clew.config.tree import dotted
 from clew.domain.errors import ConfigError
 
 MAX_BYTES = 256 * 1024
@@ -103,8 +104,8 @@ class _Reader:
                 raise ConfigError(f"{where}: expected a name as key")
             name = name_node.value
             if name in values:
-                raise ConfigError(f"{where}: {_join(key, name)}: the key stands twice")
-            values[name] = self.value(value_node, _join(key, name))
+                raise ConfigError(f"{where}: {dotted(key, name)}: the key stands twice")
+            values[name] = self.value(value_node, dotted(key, name))
         return values
 
     def plain(self, text: str, key: str) -> object:
@@ -125,11 +126,6 @@ class _Reader:
         if value := self.environ.get(variable[1]):
             return value
         raise ConfigError(f"{self.path}: {key}: the variable {variable[1]} is not set")
-
-
-def _join(key: str, name: str) -> str:
-    shown = name[:64] if name.isprintable() else ascii(name[:64])
-    return f"{key}.{shown}" if key else shown
 
 
 def _at(path: Path, mark: object) -> str:

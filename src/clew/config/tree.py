@@ -37,7 +37,7 @@ class Place:
             return {}
         if not isinstance(self.value, dict):
             raise self.expected("a mapping")
-        return {name: self._below(name, value) for name, value in self.value.items()}
+        return {name: Place(self.file, dotted(self.key, name), value) for name, value in self.value.items()}
 
     def named(self) -> dict[str, "Place"]:
         """The same, when the names are somebody's choice: they end up in addresses and log lines."""
@@ -61,11 +61,13 @@ class Place:
             return self.value
         raise self.expected(what)
 
-    def _below(self, name: str, value: object) -> "Place":
-        shown = name[:64] if name.isprintable() else ascii(name[:64])
-        return Place(self.file, f"{self.key}.{shown}" if self.key else shown, value)
-
 
 def suggestion(name: str, names: Collection[str]) -> str:
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def dotted(key: str, name: str) -> str:
+    """A key one level down. Whoever wrote the name, it is one short line when it is shown."""
+    shown = name[:64] if name.isprintable() else ascii(name[:64])
+    return f"{key}.{shown}" if key else shown

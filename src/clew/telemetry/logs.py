@@ -1,12 +1,13 @@
 """How log lines are written: one a record, as JSON or for people, with known fields only.
 
-Conversations are private, so text that somebody else composed is not trusted: of foreign libraries the bare template
-is written and only from warnings up, and of an exception its type and place, its words only when they are ours.
-`debug` lifts both.
+Conversations are private. The libraries we stand on log requests and values, so of them only warnings are written and
+only their bare templates; of an exception its type and place, and its words only when they cannot quote anybody.
+`debug` lifts both. What the user's own graphs log is theirs to say.
 """
 
 import json
 import logging
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,8 +28,27 @@ from clew.telemetry.scrub import Scrubber
 
 _context: ContextVar[Mapping[str, object]] = ContextVar("clew_log_context", default=MappingProxyType({}))
 
-# Its messages name addresses and processes, never a request. Its access log does, and is replaced by ours.
-_TRUSTED = ("clew", "uvicorn")
+_LIBRARIES = frozenset(
+    {
+        "anthropic",
+        "asyncio",
+        "asyncpg",
+        "fastapi",
+        "httpcore",
+        "httpx",
+        "langchain",
+        "langgraph",
+        "langsmith",
+        "openai",
+        "procrastinate",
+        "psycopg",
+        "py",  # py.warnings
+        "python",  # python_multipart
+        "starlette",
+        "urllib3",
+        "websockets",
+    }
+)
 _SAFE_TO_QUOTE = (ClewError, OSError, sqlite3.Error)
 _MAX_FRAMES = 8
 _MAX_ITEMS = 50
@@ -59,7 +79,7 @@ def configure_logs(
     handler = _Handler(stream)
     handler.setFormatter(LineFormatter(Scrubber(secrets), human=human, debug=debug))
     if not debug:
-        handler.addFilter(_is_ours_or_serious)
+        handler.addFilter(_may_be_written)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -97,8 +117,8 @@ class LineFormatter(logging.Formatter):
         return _for_people(line) if self._human else json.dumps(line)
 
     def _event(self, record: logging.LogRecord) -> str:
-        if not (self._debug or _is_trusted(record)):
-            return _warning(record) if record.name == "py.warnings" else str(record.msg)
+        if not self._debug and _is_of_a_library(record):
+            return _without_words(record)
         try:
             return record.getMessage()
         except (TypeError, ValueError, KeyError):
@@ -138,17 +158,19 @@ class LineFormatter(logging.Formatter):
         return described
 
 
-def _is_trusted(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] in _TRUSTED
+def _is_of_a_library(record: logging.LogRecord) -> bool:
+    return re.split("[._]", record.name, maxsplit=1)[0] in _LIBRARIES  # langchain_core is langchain
 
 
-def _is_ours_or_serious(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or _is_trusted(record)
+def _may_be_written(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or not _is_of_a_library(record)
 
 
-def _warning(record: logging.LogRecord) -> str:
-    """Where it was given and its category: `path:line: Category: words` without the words."""
-    return ": ".join(record.getMessage().split(": ", 2)[:2])
+def _without_words(record: logging.LogRecord) -> str:
+    if record.name == "py.warnings":  # path:line: Category: words
+        return ": ".join(record.getMessage().split(": ", 2)[:2])
+    # Without arguments the values may be in the text already: then the line it came from must do.
+    return str(record.msg) if record.args else f"{record.filename}:{record.lineno}"
 
 
 def _name(error: BaseException) -> str:
