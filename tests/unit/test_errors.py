@@ -6,7 +6,16 @@ import inspect
 import pytest
 
 from clew.domain import errors
-from clew.domain.errors import ClewError, Conflict, Invalid, LostLease, StorageFull, Transient, Unavailable
+from clew.domain.errors import (
+    ClewError,
+    Conflict,
+    Invalid,
+    LostLease,
+    Repeated,
+    StorageFull,
+    Transient,
+    Unavailable,
+)
 
 ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, ClewError)]
 
@@ -23,11 +32,17 @@ def test_the_drawing_at_the_top_names_every_error_with_its_code(cls: type[ClewEr
     assert any(words[1:3] == [cls.__name__, cls.code] for words in drawn)
 
 
-@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not Repeated])
 def test_an_error_without_a_message_still_says_something(cls: type[ClewError]) -> None:
     assert str(cls())
     assert "\n" not in str(cls())
     assert str(cls("no thread 't1'")) == "no thread 't1'"
+
+
+def test_a_repetition_carries_the_answer_of_the_first_time() -> None:
+    repeated = copy.copy(Repeated({"thread_id": "t1"}))
+    assert repeated.answer == {"thread_id": "t1"}
+    assert "t1" not in str(repeated)
 
 
 def test_special_cases_are_caught_as_their_general_case() -> None:

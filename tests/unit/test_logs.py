@@ -1,5 +1,6 @@
 """Log lines: one a record, known fields only, and no secret or conversation in any of them."""
 
+import ast
 import io
 import json
 import logging
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import clew
 from clew.domain.errors import Unavailable
 from clew.telemetry import (
     CHANNELS,
@@ -323,6 +325,25 @@ def test_the_history_metrics_have_their_published_names_and_labels() -> None:
     for name, outcome in (("read", "ok"), ("write", "conflict")):
         count = f'agent_history_store_{name}_latency_ms_count{{backend="sqlite",channel="telegram",outcome="{outcome}"}}'
         assert f"{count} 1.0" in text
+
+
+def test_product_code_logs_only_fields_that_are_written() -> None:
+    used = {
+        (path.name, name)
+        for path in Path(clew.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        for name in logged_fields(node)
+    }
+    assert {(where, name) for where, name in used if name not in FIELDS} == set()
+
+
+def logged_fields(call: ast.Call) -> Iterator[str]:
+    if isinstance(call.func, ast.Name) and call.func.id == "log_context":
+        yield from (keyword.arg for keyword in call.keywords if keyword.arg)
+    for keyword in call.keywords:
+        if keyword.arg == "extra" and isinstance(keyword.value, ast.Dict):
+            yield from (str(key.value) for key in keyword.value.keys if isinstance(key, ast.Constant))
 
 
 def test_two_sets_of_metrics_do_not_add_up() -> None:

@@ -35,7 +35,7 @@ FIELDS = frozenset(
         # how it went
         "code",
         "error_class",
-        "attempts",
+        "attempt",
         "seconds",
         "retry_seconds",
         "count",
