@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +28,7 @@ from clew.graph.store import GraphStore
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database, Statement, Work
-from tests.databases import DATABASES, locate, open_database
+from tests.databases import open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -39,15 +38,9 @@ class Opened(NamedTuple):
     db: Database
 
 
-@pytest.fixture(params=DATABASES)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
-
-
 @pytest.fixture
-async def opened(where: str) -> AsyncIterator[Opened]:
-    async with open_database(where) as db:
-        yield Opened(GraphStore(ItemRows(db), HistoryRows(db)), db)
+async def opened(database: Database) -> Opened:
+    return Opened(GraphStore(ItemRows(database), HistoryRows(database)), database)
 
 
 @pytest.fixture

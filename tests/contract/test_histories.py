@@ -1,14 +1,13 @@
 """What every keeper of chat histories must do."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from clew.domain.history import NewMessage, Place, Shape
 from clew.ports import Histories
 from clew.stores.sql.histories import HistoryRows
-from tests.databases import DATABASES, locate, open_database
+from clew.stores.sql.work import Database
 
 pytestmark = pytest.mark.anyio
 
@@ -16,15 +15,9 @@ PLACE = Place(namespace=("agent_chat_history",), key="telegram:1")
 SHAPE = Shape(chunk_size=4)
 
 
-@pytest.fixture(params=DATABASES)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
-
-
 @pytest.fixture
-async def histories(where: str) -> AsyncIterator[Histories]:
-    async with open_database(where) as db:
-        yield HistoryRows(db)
+def histories(database: Database) -> Histories:
+    return HistoryRows(database)
 
 
 def turn(number: int) -> list[NewMessage]:

@@ -1,6 +1,6 @@
 """What every keeper of the graph store's items must do."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -24,7 +24,6 @@ from clew.ports import Histories, Items
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database, Statement, Work
-from tests.databases import DATABASES, locate, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -37,15 +36,9 @@ class Ports(NamedTuple):
     db: Database
 
 
-@pytest.fixture(params=DATABASES)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
-
-
 @pytest.fixture
-async def ports(where: str) -> AsyncIterator[Ports]:
-    async with open_database(where) as db:
-        yield Ports(ItemRows(db), HistoryRows(db), db)
+def ports(database: Database) -> Ports:
+    return Ports(ItemRows(database), HistoryRows(database), database)
 
 
 @pytest.fixture

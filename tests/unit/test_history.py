@@ -102,6 +102,21 @@ def test_the_value_field_names_the_text() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("plain", "plain"),
+        ("\u4f60\u597d \U0001f9f6", "\u4f60\u597d \U0001f9f6"),
+        ("a\x00b", "a\ufffdb"),
+        ("\x00\u4f60", "\ufffd\u4f60"),
+        ("half \ud83e", "half \ufffd"),
+        ("whole \ud83e\uddf6", "whole \U0001f9f6"),
+    ],
+)
+def test_a_text_is_made_fit_for_every_database(text: str, kept: str) -> None:
+    assert history.storable(text) == kept
+
+
 def test_retries_wait_longer_each_time_and_end() -> None:
     assert [history.retry_delay(n, 0.0) for n in (1, 2, 3, 4)] == [0.025, 0.05, 0.1, None]
     assert history.retry_delay(1, 1.0) == pytest.approx(0.0375)

@@ -89,6 +89,13 @@ class Summary:
         }
 
 
+def storable(text: str) -> str:
+    """The text as every database can hold it: without NUL and without halves of characters."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
+
+
 def message_item(message: Message, value_field: str) -> dict[str, Any]:
     return {"seq": message.seq, "role": message.role, value_field: message.content}
 

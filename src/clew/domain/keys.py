@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 MAX_LENGTH: Final = 256
-CHANNELS: Final = ("telegram", "wecom_cs", "wecom_aibot", "wecom_dm")
 
 DEFAULT_TEMPLATE: Final = "{{conversation_key}}"
 DEFAULT_CANDIDATES: Final = (
@@ -114,12 +113,6 @@ def decode_part(part: str) -> str:
     """What `encode_part` was given, for example the user id inside `wecom_dm:zhang_x2esan`."""
     raw = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), part.encode("utf-8", "surrogatepass"))
     return raw.decode("utf-8", "surrogatepass")
-
-
-def channel(key: str) -> str:
-    """The channel a key comes from, for the labels of metrics: a closed list, whatever the key."""
-    prefix, colon, _ = key.partition(":")
-    return prefix if colon and prefix in CHANNELS else "other"
 
 
 def namespace(labels: Sequence[str], tenant: str | None = None) -> tuple[str, ...]:

@@ -44,23 +44,32 @@ class GraphStore(BaseStore):
     - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
     """
 
-    __slots__ = ("_items", "_loop", "histories", "tenant", "ttl_config")
+    __slots__ = ("_items", "_loop", "backend", "histories", "tenant", "ttl_config")
 
     supports_ttl = True
 
     def __init__(
-        self, items: Items, histories: Histories, *, tenant: str = "", ttl: TTLConfig | None = None
+        self,
+        items: Items,
+        histories: Histories,
+        *,
+        backend: str = "sqlite",
+        tenant: str = "",
+        ttl: TTLConfig | None = None,
     ) -> None:
         """Made inside the event loop it will be used in: the methods without `a` hand their work to it."""
         self._items = items
         self._loop = asyncio.get_running_loop()
         self.histories = histories
+        self.backend = backend
         self.tenant = tenant
         self.ttl_config = ttl
 
     def for_tenant(self, tenant: str) -> "GraphStore":
         """The same store as another tenant sees it."""
-        return GraphStore(self._items, self.histories, tenant=tenant, ttl=self.ttl_config)
+        return GraphStore(
+            self._items, self.histories, backend=self.backend, tenant=tenant, ttl=self.ttl_config
+        )
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         plan = _Plan(list(ops))
