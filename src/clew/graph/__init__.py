@@ -1,0 +1,1 @@
+"""The only room that knows how LangGraph runs: bridge, checkpoints, store, chat history, the agent node."""
