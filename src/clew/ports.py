@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from clew.domain.calls import Call, CallStatus
-from clew.domain.events import Event
+from clew.domain.events import Body, Event, Suspension, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.items import Answer, ItemChange, Namespace, Question
+from clew.domain.ledger import Terms, Verdict
 from clew.domain.lifecycle import Change
 from clew.domain.records import (
     ApiKey,
@@ -20,6 +21,7 @@ from clew.domain.records import (
     Lease,
     ModelCall,
     Once,
+    Scope,
     Summary,
 )
 from clew.domain.thread import Json, Owner, Status, Thread
@@ -88,6 +90,10 @@ class Store(Protocol):
         """Where in the log a message or a log line stands. Raises NotFound."""
         ...
 
+    async def has_work(self) -> bool:
+        """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
+        ...
+
     async def claim(self, runner: str, *, lease: timedelta, limit: int) -> Sequence[Lease]:
         """Lease up to `limit` running threads that no live runner holds. Time is the database's."""
         ...
@@ -127,6 +133,10 @@ class Calls(Protocol):
 
     async def start(self, thread_id: str, call_id: str, *, fence: int, now: datetime) -> bool:
         """Mark that the effect may happen from now on. False if the call was not pending; raises LostLease."""
+        ...
+
+    async def pause(self, thread_id: str, call_id: str, *, fence: int) -> None:
+        """Take the mark back: the tool stopped to ask, and will be carried out from its beginning."""
         ...
 
     async def reschedule(self, thread_id: str, call_id: str, deadline: datetime | None) -> bool:
@@ -302,6 +312,63 @@ class Histories(Protocol):
 
     async def delete(self, place: Place) -> bool:
         """Forget a conversation for good; False if there was none."""
+        ...
+
+
+class Ledger(Protocol):
+    """What a running graph says to the log: what it did, and which tools it wants to run."""
+
+    @property
+    def thread(self) -> Thread:
+        """The thread as this run knows it."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """On whose behalf the run goes on. Handed in with the command that woke the thread, never stored."""
+        ...
+
+    async def record(self, *bodies: Body) -> None:
+        """Durable on return. Raises LostLease, NotFound or NotAllowed once the thread is no longer this run's."""
+        ...
+
+    def note(self, *bodies: Body) -> None:
+        """Recorded soon, and before anything recorded later; for what nothing waits for."""
+        ...
+
+    async def begin(self, call: ToolCall, terms: Terms) -> Verdict:
+        """Log the call unless it is known, and say what to do with it; Go means it is marked as started."""
+        ...
+
+    async def finish(self, call_id: str, *, ok: bool, result: Json = None, error: str = "") -> None:
+        """Log the result of a call that was carried out."""
+        ...
+
+    async def pause(self, call_id: str) -> None:
+        """A tool that was begun stopped to ask something itself; it will be begun again."""
+        ...
+
+    def asked_before(self, call_id: str) -> int:
+        """How often this round stopped for this call."""
+        ...
+
+
+class Bridge(Protocol):
+    """Runs a thread's graph from where it stands until it ends or must wait."""
+
+    def run(self, log: Sequence[Event], ledger: Ledger, *, fence: int) -> AsyncIterator[Body]:
+        """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
+
+        Suspensions come last, once everything they rest on is durable. A graph that ended yields none.
+        """
+        ...
+
+    def drain(self, thread_id: str) -> None:
+        """Ask a run to end at its next safe point; it can be taken up again from there."""
+        ...
+
+    async def forget(self, thread_id: str) -> None:
+        """Drop the graph's own state (checkpoints). Unknown ids are skipped."""
         ...
 
 

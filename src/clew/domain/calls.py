@@ -56,7 +56,10 @@ def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, 
     for event in events:
         match event.body:
             case ToolCall() as body:
-                after.setdefault(body.call_id, _opened(event, body))
+                known = after.get(body.call_id)
+                # Some providers number their calls anew in every turn, so a later round may use an id again.
+                if known is None or (known.round < event.round and not known.status.is_open):
+                    after[body.call_id] = _opened(event, body)
             case Suspension() as body:
                 after[body.call_id] = _suspended(after.get(body.call_id), event, body)
             case ToolResult(call_id=call_id) | Resolution(call_id=call_id) as body:

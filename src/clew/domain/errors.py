@@ -13,6 +13,7 @@ What Clew can refuse, and why.
   x Forbidden            FORBIDDEN        a good credential that may not do this
   x Unavailable          UNAVAILABLE      the database did not answer in time; try again later
     - StorageFull        STORAGE_FULL     no room to write; reads still work
+  x Drained              DRAINED          the process is going down; the run goes on in another
   x Corrupt              CORRUPT          what was stored cannot be read back; only this thread suffers
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
@@ -109,6 +110,12 @@ class StorageFull(Unavailable):
     """There is no room to write; reads still work."""
 
     code = "STORAGE_FULL"
+
+
+class Drained(ClewError):
+    """The run stopped at a safe point because its process is going down; another takes it up."""
+
+    code = "DRAINED"
 
 
 class Corrupt(ClewError):

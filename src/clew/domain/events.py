@@ -30,7 +30,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundStarted:
-    """A round begins. The first of a thread carries its opening; a held one is started a second time, when told to."""
+    """A round begins, or, with the number the thread has already, goes on: one that was held, or that failed.
+
+    The first of a thread carries its opening.
+    """
 
     type: ClassVar[str] = "round_started"
     round: int
@@ -57,6 +60,7 @@ class AssistantMessage:
     documents: tuple[str, ...] = ()
     marker: Marker = "step"
     number: int = 0
+    ref: str = ""  # the graph's own id of this message, by which it is known again after a crash
     tokens_in: int = 0
     tokens_out: int = 0
     cancelled: bool = False
@@ -95,6 +99,7 @@ class Suspension:
     prompt: Json
     args_hash: str = ""
     deadline: datetime | None = None
+    index: int = 0  # how many questions of the same node were answered before this one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -309,7 +309,8 @@ def _counted(stats: Stats, message: UserMessage | AssistantMessage) -> Stats:
     return replace(
         stats,
         messages=stats.messages + 1,
-        bytes=stats.bytes + sum(len(text.encode()) for text in said),
+        # What is not text at all is for the store to refuse, not for the one who counts.
+        bytes=stats.bytes + sum(len(text.encode(errors="surrogatepass")) for text in said),
         tokens_in=stats.tokens_in + tokens[0],
         tokens_out=stats.tokens_out + tokens[1],
     )

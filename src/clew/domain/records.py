@@ -8,6 +8,17 @@ from clew.domain.thread import Json, Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """On whose behalf a thread goes on. Deadlines and recoveries act for the system, which is nobody in particular."""
+
+    user_id: str = ""
+    is_system: bool = True
+
+
+SYSTEM = Scope()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to run a thread for a while. Every write under it shows its fence."""
 

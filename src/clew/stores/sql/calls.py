@@ -57,6 +57,14 @@ class CallRows(Tables):
         return bool(rows)
 
     @writes
+    def pause(self, thread_id: str, call_id: str, *, fence: int) -> Work[None]:
+        yield Statement(
+            "UPDATE tool_calls SET status = 'pending', started_at = NULL WHERE thread_id = $1 AND tool_call_id = $2"
+            " AND status = 'started' AND EXISTS (SELECT 1 FROM threads WHERE id = $1 AND fence = $3)",
+            (thread_id, call_id, fence),
+        )
+
+    @writes
     def reschedule(self, thread_id: str, call_id: str, deadline: datetime | None) -> Work[bool]:
         rows = yield Statement(
             "UPDATE tool_calls SET deadline = $3"

@@ -134,6 +134,14 @@ class Threads(Tables):
             raise NotFound(f"no record {event_id!r} in thread {thread_id!r}")
         return int(rows[0][0])
 
+    @reads
+    def has_work(self) -> Work[bool]:
+        rows = yield Statement(
+            "SELECT 1 FROM threads WHERE status = 'running' AND deleted_at IS NULL"
+            " AND (lease_until IS NULL OR lease_until <= clew_now()) LIMIT 1"
+        )
+        return bool(rows)
+
     @writes
     def claim(self, runner: str, *, lease: timedelta, limit: int) -> Work[list[Lease]]:
         # A lease that ran out while somebody held it means that somebody died: that is a recovery.

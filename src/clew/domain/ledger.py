@@ -1,0 +1,88 @@
+"""When a tool may run: what is known of the call in, what to do with it out."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from json import dumps
+from typing import TypeAlias
+
+from clew.domain.calls import Call, CallStatus
+from clew.domain.events import Suspension, ToolCall
+from clew.domain.thread import Executor, Json, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a tool's author declared about it."""
+
+    approval: bool = False
+    patience: timedelta | None = None  # how long to wait for a person or a client; None: for ever
+    needs_user: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Nobody has done it yet, or doing it again is harmless: carry it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """It has a result already, and this is it."""
+
+    ok: bool
+    result: Json
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Somebody must say something first."""
+
+    suspension: Suspension
+
+
+Verdict: TypeAlias = Go | Settled | Ask
+
+
+def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) -> Verdict:
+    """What to do with a call, given what became of it so far. Whoever asks here is not waiting any more."""
+    if known is not None and not known.status.is_open:
+        return _settled(known)
+    if known is not None and known.status is CallStatus.STARTED and not call.idempotent:
+        # It may have happened. Doing it twice is worse than asking.
+        return Ask(_suspension(call, Kind.IN_DOUBT, terms, now))
+    if known is not None and known.kind is Kind.IN_DOUBT:
+        return Go()
+    if terms.approval and (known is None or known.kind is Kind.NONE):
+        return Ask(_suspension(call, Kind.APPROVAL, terms, now))
+    match call.executor:
+        case Executor.CLIENT:
+            return Ask(_suspension(call, Kind.CLIENT_EXEC, terms, now))
+        case Executor.HUMAN:
+            return Ask(_suspension(call, Kind.ELICITATION, terms, now))
+        case Executor.SERVER | Executor.PROVIDER:
+            return Go()
+
+
+def args_hash(name: str, args: Json) -> str:
+    """What a person approves is exactly what runs: the same hash, or it does not run."""
+    return sha256(dumps([name, args], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _suspension(call: ToolCall, kind: Kind, terms: Terms, now: datetime) -> Suspension:
+    hashed = args_hash(call.name, call.args)
+    return Suspension(
+        call_id=call.call_id,
+        executor=call.executor,
+        kind=kind,
+        prompt={"tool": call.name, "args": call.args, "args_hash": hashed},
+        args_hash=hashed,
+        deadline=None if terms.patience is None else now + terms.patience,
+    )
+
+
+def _settled(known: Call) -> Settled:
+    if known.status is CallStatus.RESOLVED:
+        return Settled(ok=True, result=known.result)
+    error = known.result.get("error", "") if isinstance(known.result, dict) else ""
+    return Settled(ok=False, result=known.result, error=error or f"tool call {known.status}")

@@ -1,0 +1,1 @@
+"""Decides through the domain, saves through the store. Knows ports, not adapters."""

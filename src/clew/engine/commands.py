@@ -1,0 +1,213 @@
+"""The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from clew.domain import lifecycle
+from clew.domain.calls import Call, CallStatus
+from clew.domain.errors import Conflict, LostLease, NotAllowed
+from clew.domain.events import Body, Content, Opening
+from clew.domain.lifecycle import Change
+from clew.domain.records import Incoming, Once, Scope
+from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.failpoints import failpoint
+from clew.ports import Bridge, Bus, Calls, Clock, Store
+
+# How often a command decides again because the thread moved on under it, before it says so to its caller.
+ATTEMPTS = 20
+OPEN = (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a round begins with."""
+
+    message: Content | None = None
+    graph_input: Json = None
+    documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    store: Store
+    calls: Calls
+    bridge: Bridge
+    bus: Bus
+    clock: Clock
+    new_id: Callable[[], str]
+    # Called when a thread may be claimed, so that the runner of this process need not find out by polling.
+    wake: Callable[[], None]
+    # Called with the id of a thread that must not run on: its run in this process is cancelled.
+    halt: Callable[[str], None]
+    # On whose behalf a thread was last woken, for the runner of this process; gone when the process is.
+    scopes: dict[str, Scope] = field(default_factory=dict)
+
+    async def start(
+        self,
+        opening: Opening,
+        request: Request,
+        *,
+        held: bool = False,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+        thread_id: str | None = None,
+        scope: Scope | None = None,
+    ) -> Thread:
+        """Open a thread and begin its first round; a held one waits for `begin`."""
+        change = lifecycle.open_thread(
+            thread_id or self.new_id(),
+            opening,
+            request.message,
+            graph_input=request.graph_input,
+            documents=request.documents,
+            held=held,
+            stamp=self._stamp(),
+        )
+        return await self._commit(change, scope, once=once, admits=admits)
+
+    async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
+        return await self._change(thread_id, owner, self._begun, scope)
+
+    async def next_round(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        request: Request,
+        *,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+        scope: Scope | None = None,
+    ) -> Thread:
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.next_round(
+                thread,
+                request.message,
+                graph_input=request.graph_input,
+                documents=request.documents,
+                stamp=self._stamp(),
+            )
+
+        return await self._change(thread_id, owner, decide, scope, once=once, admits=admits)
+
+    async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
+        """Take a failed thread up again where it stood."""
+        return await self._change(thread_id, owner, self._taken_up, scope)
+
+    async def resolve(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        call_id: str,
+        answer: Json,
+        *,
+        approved: bool = True,
+        by: str = "",
+        scope: Scope | None = None,
+    ) -> Thread:
+        """Answer a pending call: the first answer counts, any later one is refused."""
+
+        async def decide(thread: Thread) -> Change:
+            call = await self.calls.get(thread.id, call_id)
+            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
+
+        thread = await self._change(thread_id, owner, decide, scope)
+        failpoint("decision_committed_before_resume")
+        return thread
+
+    async def approve(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        *,
+        approved: bool,
+        feedback: str = "",
+        by: str = "",
+        scope: Scope | None = None,
+    ) -> Thread:
+        """Say yes or no to the one approval the thread waits for."""
+
+        async def decide(thread: Thread) -> Change:
+            waiting = [call_id for call_id, call in thread.pending.items() if call.kind is Kind.APPROVAL]
+            if len(waiting) != 1:
+                many = "no approval" if not waiting else f"{len(waiting)} approvals; answer each by its id"
+                raise NotAllowed(f"thread {thread.id!r} is {thread.status} and waits for {many}")
+            answer = {"approved": approved} | ({"feedback": feedback} if feedback else {})
+            call = await self.calls.get(thread.id, waiting[0])
+            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
+
+        thread = await self._change(thread_id, owner, decide, scope)
+        failpoint("decision_committed_before_resume")
+        return thread
+
+    async def expire(self, call: Call) -> None:
+        """Nobody answered in time. Acts for the system; an answer that came first wins."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.expire(thread, call, stamp=self._stamp())
+
+        failpoint("expiry_fired")
+        await self._change(call.thread_id, None, decide, None)
+
+    async def stop(self, thread_id: str, owner: Owner | None, notes: tuple[Body, ...] = ()) -> Thread:
+        """End the round at once: first in the log, then in the process that runs it."""
+
+        async def decide(thread: Thread) -> Change:
+            open_calls = await self.calls.find(thread.id, status=OPEN)
+            return lifecycle.stop(thread, open_calls, notes=notes, stamp=self._stamp())
+
+        thread = await self._change(thread_id, owner, decide, None)
+        self.halt(thread_id)
+        return thread
+
+    async def delete(self, thread_id: str, owner: Owner | None) -> None:
+        """Delete for good: buried first, so that nothing can be written any more, then purged."""
+        await self.store.bury(thread_id, owner, now=self.clock())
+        self.halt(thread_id)
+        self.bus.publish(thread_id)
+        failpoint("delete_mid_tables")
+        await self.bridge.forget(thread_id)
+        while await self.store.purge():
+            pass
+
+    async def _begun(self, thread: Thread) -> Change:
+        return lifecycle.begin(thread, stamp=self._stamp())
+
+    async def _taken_up(self, thread: Thread) -> Change:
+        return lifecycle.take_up(thread, stamp=self._stamp())
+
+    async def _change(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        decide: Callable[[Thread], Awaitable[Change]],
+        scope: Scope | None,
+        *,
+        once: Once | None = None,
+        admits: Incoming | None = None,
+    ) -> Thread:
+        for attempt in range(1, ATTEMPTS + 1):
+            thread = await self.store.get(thread_id, owner)
+            try:
+                return await self._commit(await decide(thread), scope, once=once, admits=admits)
+            except LostLease:
+                raise
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _commit(
+        self, change: Change, scope: Scope | None, *, once: Once | None = None, admits: Incoming | None = None
+    ) -> Thread:
+        failpoint("accept_before_commit")
+        if scope is not None:
+            self.scopes[change.thread.id] = scope
+        await self.store.commit(change, once=once, admits=admits)
+        self.bus.publish(change.thread.id)
+        if change.thread.status is Status.RUNNING:
+            self.wake()
+        failpoint("accept_after_commit_before_reply")
+        return change.thread
+
+    def _stamp(self) -> lifecycle.Stamp:
+        return lifecycle.Stamp(self.clock(), self.new_id)

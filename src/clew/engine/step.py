@@ -1,0 +1,155 @@
+"""One turn of the wheel: take a thread from the end of its log until it ends or waits. Retries live here."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clew.domain import lifecycle
+from clew.domain.errors import ClewError, Drained, Permanent, Transient
+from clew.domain.events import Body, Event, Log, Resolution, RoundFinished, RoundStarted, Suspension
+from clew.domain.records import SYSTEM, Lease, Scope
+from clew.domain.recovery import Nothing, Wait, owed
+from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
+from clew.domain.thread import Executor, Status, Thread
+from clew.engine.recorder import Recorder
+from clew.engine.tools import RunLedger
+from clew.failpoints import failpoint
+from clew.ports import Bridge, Bus, Calls, Clock, Store
+
+logger = logging.getLogger(__name__)
+
+# A thread whose process died under it this often is the likely cause: it is parked, and the others live.
+MAX_RECOVERIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    store: Store
+    calls: Calls
+    bridge: Bridge
+    bus: Bus
+    clock: Clock
+    new_id: Callable[[], str]
+    classify: Callable[[Exception], Transient | Permanent]
+    policy: Callable[[Thread], RetryPolicy]
+
+    async def __call__(self, lease: Lease, scope: Scope = SYSTEM) -> None:
+        thread = await self.store.get(lease.thread_id)
+        log = await self.store.read(thread.id, after=thread.round_seq - 1)
+        if isinstance(owed(thread, log), Nothing | Wait):
+            return
+        recorder = Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
+        ledger = RunLedger(log, recorder, self.calls, fence=lease.fence, clock=self.clock, scope=scope)
+        try:
+            if lease.recoveries > MAX_RECOVERIES:
+                reason = (
+                    f"given up after {MAX_RECOVERIES} recoveries: each time the process died while it ran"
+                )
+                await recorder.record(RoundFinished(status=Status.FAILED, reason=reason))
+                return
+            await recorder.record(*await self._until_it_rests(log, recorder, ledger, lease.fence))
+            failpoint("interrupt_logged")
+        except Drained:
+            logger.info("run drained", extra={"thread_id": thread.id})
+        except ClewError as exc:
+            if exc is not recorder.refusal:
+                raise
+            # Someone stopped, deleted or took over the thread while we worked: their word stands.
+            logger.info("run ended by another", extra={"thread_id": thread.id, "code": exc.code})
+
+    async def _until_it_rests(
+        self, log: Sequence[Event], recorder: Recorder, ledger: RunLedger, fence: int
+    ) -> Sequence[Body]:
+        """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
+        failed = _failed_attempts(log)
+        while True:
+            try:
+                return await self._attempt(log, recorder, ledger, fence)
+            except Drained:
+                raise
+            except Exception as exc:
+                if recorder.refusal is not None:
+                    raise recorder.refusal from exc
+                failed += 1
+                failure = self.classify(exc)
+                decision = self._decide(failure, recorder.thread, failed)
+                name = failure.error_class or ErrorClass.INTERNAL
+                logger.warning(
+                    "run failed",
+                    extra={"thread_id": recorder.thread.id, "attempt": failed, "error_class": name},
+                    exc_info=exc,
+                )
+                if not isinstance(decision, Retry):
+                    return [_finished(Status.FAILED, f"{decision.reason}: {failure}")]
+                text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
+                await recorder.record(Log(message=text, level="warning", attempt=failed))
+                await asyncio.sleep(decision.seconds)
+            log = await self.store.read(recorder.thread.id, after=recorder.thread.round_seq - 1)
+
+    async def _attempt(
+        self, log: Sequence[Event], recorder: Recorder, ledger: RunLedger, fence: int
+    ) -> Sequence[Body]:
+        ledger.asked.clear()
+        questions: dict[str, Suspension] = {}
+        async for body in self.bridge.run(log, ledger, fence=fence):
+            if isinstance(body, Suspension):
+                questions[body.call_id] = body
+            else:
+                await ledger.record(body)
+        await ledger.idle()
+        await recorder.flush()
+        if questions or ledger.asked:
+            return list((questions | ledger.asked).values())
+        return [_verdict(log)]
+
+    def _decide(self, failure: Transient | Permanent, thread: Thread, failed: int) -> Retry | GiveUp:
+        error_class = ErrorClass(failure.error_class or ErrorClass.INTERNAL)
+        return decide(
+            self.policy(thread),
+            error_class,
+            failed,
+            jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads a crowd, guards nothing
+            retry_after=failure.retry_after if isinstance(failure, Transient) else None,
+        )
+
+    def _stamp(self) -> lifecycle.Stamp:
+        return lifecycle.Stamp(self.clock(), self.new_id)
+
+
+def _failed_attempts(log: Sequence[Event]) -> int:
+    """Counted in the log, so that a kill between two attempts gives no attempt back. Taking a round up starts anew."""
+    for event in reversed(log):
+        match event.body:
+            case Log(attempt=attempt) if attempt:
+                return attempt
+            case RoundStarted():
+                return 0
+            case _:
+                pass
+    return 0
+
+
+def _verdict(log: Sequence[Event]) -> RoundFinished:
+    """A graph that ended after a person said no has failed, for that person's reason."""
+    human = {
+        event.body.call_id
+        for event in log
+        if isinstance(event.body, Suspension) and event.body.executor is Executor.HUMAN
+    }
+    for event in reversed(log):
+        match event.body:
+            case RoundStarted():
+                break
+            case Resolution(call_id=call_id, answer={"approved": bool(approved), **said}) if call_id in human:
+                if approved:
+                    break
+                return _finished(Status.FAILED, str(said.get("feedback") or "rejected"))
+            case _:
+                pass
+    return _finished(Status.COMPLETED)
+
+
+def _finished(status: Status, reason: str = "") -> RoundFinished:
+    return RoundFinished(status=status, reason=reason)

@@ -1,0 +1,134 @@
+"""The ledger: a tool runs only after its call is in the log, and its result is in the log before anyone builds on it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from clew.domain.calls import Call
+from clew.domain.errors import NotFound
+from clew.domain.events import Body, Event, Suspension, ToolCall, ToolResult
+from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, args_hash, judge
+from clew.domain.records import Scope
+from clew.domain.thread import Json, Thread
+from clew.engine.recorder import Recorder
+from clew.failpoints import failpoint
+from clew.ports import Calls, Clock
+
+NOBODY = "this tool acts for a user, and nobody is here"
+CHANGED = "the arguments are not the ones that were asked for"
+
+
+class RunLedger:
+    """The ledger of one run. Remembers what the run asked of people and which tools are under way."""
+
+    def __init__(
+        self,
+        log: Iterable[Event],
+        recorder: Recorder,
+        calls: Calls,
+        *,
+        fence: int,
+        clock: Clock,
+        scope: Scope,
+    ) -> None:
+        bodies = [event.body for event in log]
+        self._called = {body.call_id for body in bodies if isinstance(body, ToolCall)}
+        self._answered = {body.call_id for body in bodies if isinstance(body, ToolResult)}
+        self._asked_before = Counter(body.call_id for body in bodies if isinstance(body, Suspension))
+        self.asked: dict[str, Suspension] = {}
+        self._recorder = recorder
+        self._calls = calls
+        self._fence = fence
+        self._clock = clock
+        self._scope = scope
+        self._running: set[str] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def thread(self) -> Thread:
+        return self._recorder.thread
+
+    @property
+    def scope(self) -> Scope:
+        return self._scope
+
+    async def record(self, *bodies: Body) -> None:
+        if new := self._new(bodies):
+            await self._recorder.record(*new)
+
+    def note(self, *bodies: Body) -> None:
+        if new := self._new(bodies):
+            self._recorder.note(*new)
+
+    async def begin(self, call: ToolCall, terms: Terms) -> Verdict:
+        known = await self._known(call.call_id) if call.call_id in self._called else None
+        if known is None:
+            await self.record(call)
+            failpoint("toolcall_logged")
+        elif known.name and args_hash(known.name, known.args) != args_hash(call.name, call.args):
+            # The log's word stands: what was asked for, and perhaps approved, is what runs.
+            return Settled(ok=False, result=None, error=CHANGED)
+        verdict = judge(call, known, terms, now=self._clock())
+        if isinstance(verdict, Go) and terms.needs_user and self._scope.is_system:
+            await self.finish(call.call_id, ok=False, error=NOBODY)
+            return Settled(ok=False, result=None, error=NOBODY)
+        if isinstance(verdict, Ask):
+            self.asked[call.call_id] = verdict.suspension
+        elif isinstance(verdict, Go):
+            await self._start(call.call_id, self._clock())
+        return verdict
+
+    async def finish(self, call_id: str, *, ok: bool, result: Json = None, error: str = "") -> None:
+        try:
+            await self.record(ToolResult(call_id=call_id, ok=ok, result=result, error=error))
+            failpoint("tool_result_logged")
+        finally:
+            self._stopped(call_id)
+
+    async def pause(self, call_id: str) -> None:
+        await self._calls.pause(self.thread.id, call_id, fence=self._fence)
+        self._stopped(call_id)
+
+    def asked_before(self, call_id: str) -> int:
+        return self._asked_before[call_id]
+
+    async def idle(self) -> None:
+        """Wait until no tool is under way: a graph may stop to ask while another of its tools still works."""
+        await self._idle.wait()
+
+    def _stopped(self, call_id: str) -> None:
+        self._running.discard(call_id)
+        if not self._running:
+            self._idle.set()
+
+    def _new(self, bodies: Iterable[Body]) -> list[Body]:
+        """Without calls and results that are in the log already: a graph shows them again after its tools ran."""
+        new: list[Body] = []
+        for body in bodies:
+            match body:
+                case ToolCall(call_id=call_id):
+                    if call_id in self._called:
+                        continue
+                    self._called.add(call_id)
+                case ToolResult(call_id=call_id):
+                    if call_id in self._answered:
+                        continue
+                    self._answered.add(call_id)
+                case _:
+                    pass
+            new.append(body)
+        return new
+
+    async def _known(self, call_id: str) -> Call | None:
+        try:
+            return await self._calls.get(self.thread.id, call_id)
+        except NotFound:
+            return None
+
+    async def _start(self, call_id: str, now: datetime) -> None:
+        await self._calls.start(self.thread.id, call_id, fence=self._fence, now=now)
+        self._running.add(call_id)
+        self._idle.clear()
+        failpoint("tool_before_effect")

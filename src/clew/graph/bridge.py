@@ -1,0 +1,281 @@
+"""Runs a thread's graph on LangGraph. The only file that starts or resumes a graph."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.errors import GraphDrained
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import RunControl
+from langgraph.types import Command, StateSnapshot
+from pydantic_core import to_jsonable_python
+
+from clew.domain.errors import Corrupt, Drained
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    Event,
+    Resolution,
+    RoundStarted,
+    StageChanged,
+    StageCompleted,
+    Suspension,
+    UserMessage,
+)
+from clew.domain.thread import Executor, Json, Kind, Thread
+from clew.graph.bodies import FENCE
+from clew.graph.run import running
+from clew.graph.stream import completed, messages_in, missed, said
+from clew.graph.tools import CALL
+from clew.ports import Clock, Ledger
+
+ROUND = "clew_round"
+
+# The channel an approval is written to, where a graph has one: the gate's node reads it.
+APPROVED = "human_approved"
+RESUME = "__resume__"
+# A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
+MAX_PASSES = 1000
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An open interrupt, and how many of its node's questions were answered before it."""
+
+    id: str
+    value: Any
+    index: int
+
+
+class LangGraphBridge:
+    def __init__(self, graphs: Mapping[str, Graph], saver: BaseCheckpointSaver[Any], *, clock: Clock) -> None:
+        self._graphs = graphs
+        self._saver = saver
+        self._clock = clock
+        self._controls: dict[str, RunControl] = {}
+
+    async def run(self, log: Sequence[Event], ledger: Ledger, *, fence: int) -> AsyncIterator[Body]:
+        thread = ledger.thread
+        run = GraphRun(self._graph(thread), self._saver, thread, log, fence=fence, clock=self._clock)
+        control = self._controls[thread.id] = RunControl()
+        try:
+            with running(ledger):
+                async for body in run.bodies(control):
+                    yield body
+        except GraphDrained as exc:
+            raise Drained from exc
+        finally:
+            self._controls.pop(thread.id, None)
+
+    def drain(self, thread_id: str) -> None:
+        if control := self._controls.get(thread_id):
+            control.request_drain()
+
+    async def forget(self, thread_id: str) -> None:
+        await self._saver.adelete_thread(thread_id)
+
+    def _graph(self, thread: Thread) -> Graph:
+        try:
+            return self._graphs[thread.graph]
+        except KeyError:
+            raise Corrupt(f"no graph {thread.graph!r} is registered here") from None
+
+
+class GraphRun:
+    """One attempt at one round: what to feed the graph, and what its stream means."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        saver: BaseCheckpointSaver[Any],
+        thread: Thread,
+        log: Sequence[Event],
+        *,
+        fence: int,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._graph = graph
+        self._saver = saver
+        self._thread = thread
+        self._log = log
+        self._asked = {event.body.call_id: event.body for event in log if isinstance(event.body, Suspension)}
+        self._answers = {
+            event.body.call_id: event.body for event in log if isinstance(event.body, Resolution)
+        }
+        self._config: RunnableConfig = {
+            "configurable": {"thread_id": thread.id, FENCE: fence},
+            "metadata": {ROUND: thread.round},
+        }
+
+    async def bodies(self, control: RunControl) -> AsyncIterator[Body]:
+        saved = await self._saver.aget_tuple(self._config)
+        if saved is None or saved.metadata.get(ROUND) != self._thread.round:
+            value: Any = self._first_input()
+        else:
+            state = await self._graph.aget_state(self._config, subgraphs=True)
+            for body in self._missed(state):
+                yield body
+            if not state.next and not state.tasks:
+                return  # the graph had ended; only the log did not know yet
+            value = self._next_input(state, await self._questions(state))
+        for _ in range(MAX_PASSES):
+            interrupted = False
+            async for part in self._stream(value, control):
+                if part is None:
+                    interrupted = True
+                else:
+                    yield part
+            if not interrupted:
+                return
+            state = await self._graph.aget_state(self._config, subgraphs=True)
+            questions = await self._questions(state)
+            if not self._all_answered(state, questions):
+                for suspension in self._suspensions(state, questions):
+                    yield suspension
+                return
+            value = self._next_input(state, questions)
+        raise Corrupt(f"graph {self._thread.graph!r} keeps asking what was answered")
+
+    async def _stream(self, value: Any, control: RunControl) -> AsyncIterator[Body | None]:
+        """Bodies as their checkpoints become durable; None says that the graph stopped to ask.
+
+        What a node returned is handed on when the next step begins: until then its checkpoint may be lost, and a
+        log that knows more than the checkpoint would make a revived graph ask its model again.
+        """
+        returned: list[Body] = []
+        parts: AsyncIterator[tuple[str, Any]] = self._graph.astream(  # type: ignore[assignment]
+            value, self._config, stream_mode=["tasks", "updates"], durability="sync", control=control
+        )
+        async for mode, part in parts:
+            if mode == "updates":
+                if "__interrupt__" in part:
+                    yield None
+            elif "input" in part:
+                for body in returned:
+                    yield body
+                returned = []
+                yield StageChanged(stage=part["name"])
+            elif not part["error"] and not part["interrupts"]:
+                returned += completed(part["name"], part["result"])
+        for body in returned:
+            yield body
+
+    def _first_input(self) -> Any:
+        given = next((e.body.input for e in self._log if isinstance(e.body, RoundStarted)), None)
+        if given is None:
+            said_by_user = next((e.body.content for e in self._log if isinstance(e.body, UserMessage)), "")
+            given = {"messages": [{"role": "user", "content": said_by_user}]}
+        if APPROVED in self._graph.channels and isinstance(given, dict):
+            # An approval of an earlier round must not open this round's gate.
+            given = {APPROVED: None} | given
+        return given
+
+    def _next_input(self, state: StateSnapshot, questions: Sequence[Question]) -> Any:
+        resume = {
+            question.id: self._answer(question)
+            for question in questions
+            if self._is_answered(question) and not self._is_consumed(question)
+        }
+        if resume:
+            return Command(resume=resume)
+        if (answer := self._answers.get(_gate(state))) is not None and APPROVED in self._graph.channels:
+            return Command(update={APPROVED: _approved(answer.answer)})
+        return None
+
+    def _all_answered(self, state: StateSnapshot, questions: Sequence[Question]) -> bool:
+        if questions:
+            return all(self._is_answered(question) for question in questions)
+        return _gate(state) in self._answers
+
+    def _is_answered(self, question: Question) -> bool:
+        return _call_id(question) in self._answers
+
+    def _is_consumed(self, question: Question) -> bool:
+        """The graph took the answer and was killed before it came further; giving it twice would answer the next question."""
+        asked = self._asked.get(_call_id(question))
+        return asked is not None and CALL not in _mapping(question.value) and question.index > asked.index
+
+    def _answer(self, question: Question) -> Json:
+        answer = self._answers[_call_id(question)].answer
+        return {} if answer is None else answer  # LangGraph takes None for no answer at all
+
+    def _suspensions(self, state: StateSnapshot, questions: Sequence[Question]) -> list[Suspension]:
+        if not questions:
+            prompt = {"before": list(state.next)}
+            return [
+                Suspension(call_id=_gate(state), executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
+            ]
+        # Tools that wait are known to the ledger; here is what the graph itself asks.
+        return [
+            _suspension(question, self._clock())
+            for question in questions
+            if CALL not in _mapping(question.value) and not self._is_answered(question)
+        ]
+
+    async def _questions(self, state: StateSnapshot) -> list[Question]:
+        found: list[Question] = []
+        for task in state.tasks:
+            if isinstance(task.state, StateSnapshot) and task.state.interrupts:
+                found += await self._questions(task.state)
+            elif task.interrupts:
+                saved = await self._saver.aget_tuple(state.config)
+                writes = saved.pending_writes or [] if saved else []
+                answered = [
+                    value for task_id, channel, value in writes if task_id == task.id and channel == RESUME
+                ]
+                index = len(answered[0]) if answered and isinstance(answered[0], list) else len(answered)
+                found += [Question(interrupt.id, interrupt.value, index) for interrupt in task.interrupts]
+        return found
+
+    def _missed(self, state: StateSnapshot) -> list[Body]:
+        """What the checkpoint knows and the log does not: a kill came between the two."""
+        known = {event.body.ref for event in self._log if isinstance(event.body, AssistantMessage)}
+        found: list[Body] = [*said(self._thread.stage, missed(known, messages_in(state.values)))]
+        open_stages: dict[str, None] = {}
+        for event in self._log:
+            match event.body:
+                case StageChanged(stage=stage):
+                    open_stages[stage] = None
+                case StageCompleted(stage=stage):
+                    open_stages.pop(stage, None)
+                case _:
+                    pass
+        found += [StageCompleted(stage=stage) for stage in open_stages if stage not in state.next]
+        return found
+
+
+def _suspension(question: Question, now: datetime) -> Suspension:
+    value = _mapping(question.value)
+    kind = value.get("kind")
+    seconds = value.get("timeout")
+    return Suspension(
+        call_id=question.id,
+        executor=Executor.HUMAN,
+        kind=Kind(kind) if kind in (Kind.APPROVAL, Kind.ELICITATION) else Kind.APPROVAL,
+        prompt=to_jsonable_python(question.value, fallback=str),
+        deadline=now + timedelta(seconds=seconds) if isinstance(seconds, int | float) else None,
+        index=question.index,
+    )
+
+
+def _gate(state: StateSnapshot) -> str:
+    """A stop before a node has no id of its own; the checkpoint it stopped at has."""
+    return f"gate_{state.config['configurable'].get('checkpoint_id', '')}"
+
+
+def _call_id(question: Question) -> str:
+    return str(_mapping(question.value).get(CALL, question.id))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _approved(answer: Json) -> bool:
+    return bool(answer.get("approved")) if isinstance(answer, dict) else bool(answer)

@@ -1,0 +1,96 @@
+"""Whatever a graph raised, as one of our error classes: by our own classes, by HTTP status, by the client's own names."""
+
+from clew.domain.errors import ClewError, Permanent, Transient
+from clew.domain.retry import ErrorClass
+
+_BY_STATUS = {
+    401: ErrorClass.AUTH,
+    403: ErrorClass.AUTH,
+    404: ErrorClass.NOT_FOUND,
+    400: ErrorClass.VALIDATION,
+    422: ErrorClass.VALIDATION,
+    408: ErrorClass.NETWORK_TIMEOUT,
+    429: ErrorClass.RATE_LIMIT,
+    529: ErrorClass.LLM_OVERLOAD,
+}
+# Names of the common clients (openai, anthropic, httpx, langchain-core), longest meaning first.
+_BY_NAME = (
+    ("RateLimit", ErrorClass.RATE_LIMIT),
+    ("TooManyRequests", ErrorClass.RATE_LIMIT),
+    ("Overload", ErrorClass.LLM_OVERLOAD),
+    ("ServiceUnavailable", ErrorClass.LLM_OVERLOAD),
+    ("InternalServer", ErrorClass.LLM_OVERLOAD),
+    ("Timeout", ErrorClass.NETWORK_TIMEOUT),
+    ("Connection", ErrorClass.NETWORK_TIMEOUT),
+    ("ConnectError", ErrorClass.NETWORK_TIMEOUT),
+    ("ReadError", ErrorClass.NETWORK_TIMEOUT),
+    ("RemoteProtocolError", ErrorClass.NETWORK_TIMEOUT),
+    ("Authentication", ErrorClass.AUTH),
+    ("PermissionDenied", ErrorClass.AUTH),
+    ("Validation", ErrorClass.VALIDATION),
+    ("BadRequest", ErrorClass.VALIDATION),
+    ("NotFound", ErrorClass.NOT_FOUND),
+)
+_TRANSIENT = (
+    ErrorClass.NETWORK_TIMEOUT,
+    ErrorClass.RATE_LIMIT,
+    ErrorClass.LLM_OVERLOAD,
+    ErrorClass.CLI_TIMEOUT,
+)
+
+
+def classify(exc: Exception) -> Transient | Permanent:
+    """The failure in our words."""
+    for cause in _chain(exc):
+        if isinstance(cause, Transient | Permanent):
+            return cause
+        if (error_class := _class_of(cause)) is not None:
+            return _failure(error_class, cause)
+    return Permanent(_said(exc), ErrorClass.INTERNAL)
+
+
+def _failure(error_class: ErrorClass, cause: BaseException) -> Transient | Permanent:
+    if error_class in _TRANSIENT:
+        return Transient(_said(cause), error_class, _retry_after(cause))
+    return Permanent(_said(cause), error_class)
+
+
+def _chain(exc: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    cause: BaseException | None = exc
+    while cause is not None and len(found) < 10 and cause not in found:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def _class_of(exc: BaseException) -> ErrorClass | None:
+    response = getattr(exc, "response", None)
+    for status in (getattr(exc, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(status, int):
+            return _BY_STATUS.get(status, ErrorClass.LLM_OVERLOAD if status >= 500 else ErrorClass.VALIDATION)
+    if isinstance(exc, TimeoutError | ConnectionError):
+        return ErrorClass.NETWORK_TIMEOUT
+    names = [base.__name__ for base in type(exc).__mro__ if base not in (Exception, BaseException, object)]
+    for part, error_class in _BY_NAME:
+        if any(part in name for name in names):
+            return error_class
+    return None
+
+
+def _retry_after(exc: BaseException) -> float | None:
+    headers = getattr(getattr(exc, "response", None), "headers", None) or {}
+    try:
+        return max(0.0, float(headers.get("retry-after", "")))
+    except ValueError:
+        return None  # absent, or a date
+
+
+def _said(exc: BaseException) -> str:
+    """For the thread's owner. What a provider answered is left out: it may quote a key or the prompt."""
+    if isinstance(exc, ClewError):
+        return str(exc)
+    if getattr(exc, "response", None) is not None or hasattr(exc, "status_code"):
+        return type(exc).__name__
+    first_line = str(exc).partition("\n")[0][:300]
+    return f"{type(exc).__name__}: {first_line}" if first_line else type(exc).__name__

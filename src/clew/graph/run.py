@@ -1,0 +1,24 @@
+"""The run a node belongs to: how code inside a graph reaches the log of its thread, if there is one."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from clew.ports import Ledger
+
+# A context variable, not a config value: LangGraph copies config values into checkpoints.
+_current: ContextVar[Ledger | None] = ContextVar("clew_run", default=None)
+
+
+def current_run() -> Ledger | None:
+    """The ledger of the run this code is part of; None outside of Clew's own runner."""
+    return _current.get()
+
+
+@contextmanager
+def running(ledger: Ledger) -> Generator[None]:
+    token = _current.set(ledger)
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,173 @@
+"""Tools that go through the ledger: logged before they run, asked about where declared, never silently run twice."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, overload
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import interrupt
+from pydantic import ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
+
+from clew.domain.events import ToolCall
+from clew.domain.ledger import Ask, Settled, Terms
+from clew.domain.thread import Executor, Json
+from clew.failpoints import failpoint
+from clew.graph.run import current_run
+from clew.ports import Ledger
+
+CALL = "clew_call"
+
+
+class LedgerTool(StructuredTool):
+    """A LangChain tool that any agent or ToolNode can use. Outside of Clew's runner it is a plain tool."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    terms: Terms = Terms()
+    executor: Executor = Executor.SERVER
+    idempotent: bool = True
+    timeout: float | None = None
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or not _is_call(input):
+            return await super().ainvoke(input, config, **kwargs)
+
+        async def effect() -> Any:
+            async with asyncio.timeout(self.timeout):
+                return await StructuredTool.ainvoke(self, input, config, **kwargs)
+
+        return await through_ledger(run, self._call(input), self.terms, effect)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        if current_run() is not None and _is_call(input):
+            raise RuntimeError(
+                f"tool {self.name!r} runs under Clew: call it with ainvoke, or let an async node do so"
+            )
+        return super().invoke(input, config, **kwargs)
+
+    def _call(self, call: dict[str, Any]) -> ToolCall:
+        return ToolCall(
+            call_id=call["id"],
+            name=self.name,
+            args=to_jsonable_python(call["args"]),
+            executor=self.executor,
+            idempotent=self.idempotent,
+        )
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> LedgerTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = True,
+    approval: bool = False,
+    executor: str = "server",
+    timeout: float | None = None,
+    patience: timedelta | None = None,
+    needs_user: bool = False,
+) -> Callable[[Callable[..., Any]], LedgerTool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    idempotent: bool = True,
+    approval: bool = False,
+    executor: str = "server",
+    timeout: float | None = None,
+    patience: timedelta | None = None,
+    needs_user: bool = False,
+) -> LedgerTool | Callable[[Callable[..., Any]], LedgerTool]:
+    """Make a tool of a function, sync or async.
+
+    `idempotent=False`: after a crash in the middle a person is asked, it is never repeated silently.
+    `approval=True`: a person sees the exact arguments and says yes before it runs, within `patience` if given.
+    `executor`: `server` runs it here; `client` and `human` wait for its result from outside.
+    `timeout`: seconds it may take here. `needs_user`: it fails when nobody in particular woke the thread.
+    """
+
+    def make(function: Callable[..., Any]) -> LedgerTool:
+        is_async = asyncio.iscoroutinefunction(function)
+        made = LedgerTool.from_function(
+            func=None if is_async else function,
+            coroutine=function if is_async else None,
+            name=name,
+            description=description,
+        )
+        assert isinstance(made, LedgerTool)  # noqa: S101 - from_function makes the class it is called on
+        made.terms = Terms(approval=approval, patience=patience, needs_user=needs_user)
+        made.executor = Executor(executor)
+        made.idempotent = idempotent
+        made.timeout = timeout
+        return made
+
+    return make if function is None else make(function)
+
+
+async def through_ledger(
+    run: Ledger, call: ToolCall, terms: Terms, effect: Callable[[], Awaitable[Any]]
+) -> ToolMessage:
+    """Carry one call out by the rules, or say what became of it before. Stops the graph where somebody must be asked."""
+    verdict = await run.begin(call, terms)
+    # LangGraph hands answers out in the order of questions, so what was asked before is asked again here. The answer
+    # itself is taken from the log: parallel tools may get each other's.
+    for _ in range(run.asked_before(call.call_id)):
+        interrupt({CALL: call.call_id})
+    while isinstance(verdict, Ask):
+        interrupt({CALL: call.call_id})
+        verdict = await run.begin(call, terms)
+    if isinstance(verdict, Settled):
+        return _message(call, ok=verdict.ok, content=verdict.result if verdict.ok else verdict.error)
+    try:
+        outcome = await effect()
+    except GraphBubbleUp:
+        await run.pause(call.call_id)
+        raise
+    except ValidationError as exc:
+        return await _failed(run, call, f"invalid tool arguments: {_fields(exc)}")
+    except TimeoutError:
+        return await _failed(run, call, "the tool took too long")
+    except Exception as exc:  # noqa: BLE001 - the model is told, and decides what to do about it
+        return await _failed(run, call, f"{type(exc).__name__}: {exc}")
+    failpoint("tool_after_effect")
+    content = outcome.content if isinstance(outcome, ToolMessage) else outcome
+    ok = not isinstance(outcome, ToolMessage) or outcome.status != "error"
+    result = to_jsonable_python(content, fallback=str)
+    await run.finish(call.call_id, ok=ok, result=result if ok else None, error="" if ok else str(result))
+    return outcome if isinstance(outcome, ToolMessage) else _message(call, ok=ok, content=result)
+
+
+async def _failed(run: Ledger, call: ToolCall, error: str) -> ToolMessage:
+    await run.finish(call.call_id, ok=False, error=error)
+    return _message(call, ok=False, content=error)
+
+
+def _message(call: ToolCall, *, ok: bool, content: Json) -> ToolMessage:
+    text = content if isinstance(content, str | list) else str(to_jsonable_python(content))
+    return ToolMessage(
+        content=text, tool_call_id=call.call_id, name=call.name, status="success" if ok else "error"
+    )
+
+
+def _fields(exc: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, error['loc'])) or 'value'}: {error['msg']}" for error in exc.errors()
+    )
+
+
+def _is_call(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == "tool_call" and bool(value.get("id"))

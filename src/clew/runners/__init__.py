@@ -1,0 +1,1 @@
+"""Who turns the wheel: claims threads and steps them."""

@@ -1,0 +1,69 @@
+"""Keeps leases alive from a thread of its own, so that a node that blocks the event loop does not lose its thread."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+from clew.domain.errors import ClewError
+from clew.domain.records import Lease
+from clew.ports import Store
+
+logger = logging.getLogger(__name__)
+
+# Also how soon a run notices that its thread was stopped by another process.
+BEAT_SECONDS = 2.0
+
+
+class Heartbeat:
+    """Renews what `held` returns, and reports what was lost to `lost`, which is called in this thread."""
+
+    def __init__(
+        self,
+        runner: str,
+        open_store: Callable[[], AbstractAsyncContextManager[Store]],
+        held: Callable[[], Collection[Lease]],
+        lost: Callable[[Collection[str]], None],
+        *,
+        lease: timedelta,
+    ) -> None:
+        self._runner = runner
+        self._open_store = open_store
+        self._held = held
+        self._lost = lost
+        self._lease = lease
+        self._seconds = min(BEAT_SECONDS, lease.total_seconds() / 3)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clew-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Blocks until the last beat is over: call it from a thread."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._beat())
+
+    async def _beat(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with self._open_store() as store:
+                    await self._beat_on(store)
+            except ClewError as exc:
+                # The database is away. Leases run out if it stays so, and then others may take over.
+                logger.warning("heartbeat failed", extra={"code": exc.code})
+                await asyncio.sleep(self._seconds)
+
+    async def _beat_on(self, store: Store) -> None:
+        while not self._stopping.wait(self._seconds):
+            if held := list(self._held()):
+                lost = await store.renew(self._runner, held, lease=self._lease)
+                if lost:
+                    with contextlib.suppress(RuntimeError):  # the loop that cared is closed
+                        self._lost(lost)
