@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clew.stores.postgres import open_postgres
-from clew.stores.sql.work import Database
+from clew.ports import Store
+from clew.stores.postgres import PostgresDatabase, open_postgres
+from clew.stores.postgres_threads import PostgresThreads
+from clew.stores.sql.threads import Threads
+from clew.stores.sql.work import Database, Rows, Statement, Value, Work
 from clew.stores.sqlite import open_sqlite
 
 DATABASES = ("memory", "sqlite", "postgres")
+SHARED = ("sqlite", "postgres")  # those that several processes can open at once
 
 
 def locate(kind: str, request: pytest.FixtureRequest) -> str:
@@ -37,3 +41,17 @@ async def open_database(where: str) -> AsyncGenerator[Database]:
     else:
         async with open_sqlite(None if where == "memory" else Path(where)) as file:
             yield file
+
+
+def open_store(db: Database) -> Store:
+    """The Store port as the product puts it on this database."""
+    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else Threads(db)
+
+
+async def query(db: Database, sql: str, *args: Value) -> Rows:
+    """One statement past every port, for a test that looks behind them or does damage there."""
+
+    def work() -> Work[Rows]:
+        return (yield Statement(sql, args))
+
+    return await db.write(work)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from clew.domain.errors import ClewError, ConfigError, Conflict, StorageFull, Unavailable
+from clew.domain.errors import ClewError, ConfigError, Conflict, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql import migrate as migrations
 from clew.stores.sql.work import Many, Rows, Script, Work
@@ -128,6 +128,12 @@ class PostgresDatabase:
             raise Conflict(
                 f"the database refused a duplicate or missing value ({type(exc).__name__})"
             ) from exc
+        except asyncpg.DataError:
+            healthy = True
+            # The driver's own words would quote the value, and messages are private.
+            raise Invalid(
+                "not storable: a text with a NUL or half of a surrogate pair, or a number too big"
+            ) from None
         except (ClewError, asyncpg.PostgresError):
             healthy = True
             raise

@@ -10,7 +10,7 @@ from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
-from clew.stores.postgres import PostgresDatabase
+from clew.stores.postgres import Met, PostgresDatabase
 from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, Threads, event_row, refuse, thread_row
 from clew.stores.sql.work import Value
 
@@ -151,8 +151,11 @@ class PostgresThreads(Threads):
                 except Unavailable as exc:
                     for waiting in batch:
                         _answer(waiting, exc)
-                except (ClewError, asyncpg.PostgresError):
+                except (ClewError, Met, asyncpg.PostgresError):
                     await self._one_by_one(batch)
+                except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
+                    for waiting in batch:
+                        _answer(waiting, exc)
                 else:
                     for waiting in batch:
                         _answer(waiting, waiting.change.thread.id in saved)
@@ -164,7 +167,7 @@ class PostgresThreads(Threads):
         for waiting in batch:
             try:
                 await super().commit(waiting.change, fence=waiting.fence)
-            except (ClewError, asyncpg.PostgresError) as exc:
+            except Exception as exc:  # noqa: BLE001 - the caller gets it
                 _answer(waiting, exc)
             else:
                 _answer(waiting, True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from clew.domain.errors import ClewError, ConfigError, Conflict, StorageFull, Unavailable
+from clew.domain.errors import ClewError, ConfigError, Conflict, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql.migrate import migrate
 from clew.stores.sql.work import Many, Rows, Script, Work
@@ -269,6 +269,8 @@ def settle(outcomes: Iterable[Outcome]) -> None:
 
 def refusal(exc: BaseException) -> BaseException:
     """SQLite's refusals in our words; anything else as it is."""
+    if isinstance(exc, UnicodeEncodeError):
+        return Invalid("not storable as text: it has half of a surrogate pair")
     if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
         return exc
     if isinstance(exc, sqlite3.IntegrityError):

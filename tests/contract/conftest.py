@@ -1,0 +1,62 @@
+"""Every port on every database: a SQLite file, SQLite in memory, and a real Postgres."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
+from clew.stores.sql.audit import AuditRows
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.files import FileRows
+from clew.stores.sql.inbox import InboxRows
+from clew.stores.sql.keys import KeyRows
+from clew.stores.sql.summaries import SummaryRows
+from clew.stores.sql.work import Database
+from tests.databases import DATABASES, locate, open_database, open_store
+
+
+@pytest.fixture(params=DATABASES)
+def where(request: pytest.FixtureRequest) -> str:
+    """A fresh database; `@pytest.mark.parametrize("where", SHARED, indirect=True)` for those processes can share."""
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def database(where: str) -> AsyncIterator[Database]:
+    async with open_database(where) as db:
+        yield db
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return open_store(database)
+
+
+@pytest.fixture
+def calls(database: Database) -> Calls:
+    return CallRows(database)
+
+
+@pytest.fixture
+def summaries(database: Database) -> Summaries:
+    return SummaryRows(database)
+
+
+@pytest.fixture
+def audit(database: Database) -> Audit:
+    return AuditRows(database)
+
+
+@pytest.fixture
+def files(database: Database) -> Files:
+    return FileRows(database)
+
+
+@pytest.fixture
+def inbox(database: Database) -> Inbox:
+    return InboxRows(database)
+
+
+@pytest.fixture
+def keys(database: Database) -> Keys:
+    return KeyRows(database)
