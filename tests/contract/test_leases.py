@@ -1,0 +1,191 @@
+"""Who may run a thread, and what becomes of a runner that lost it."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from clew.domain.errors import Conflict, LostLease
+from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
+from clew.domain.records import Lease
+from clew.domain.thread import Kind, Status, Thread
+from clew.ports import Calls, Store
+from clew.stores.sql.work import Database
+from tests.databases import SHARED, open_database, open_store, query
+from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
+
+pytestmark = pytest.mark.anyio
+
+LONG = timedelta(minutes=5)
+OVER = timedelta(0)  # a lease that has run out the moment it is given
+
+
+async def saved(store: Store, change: Change, *, fence: int | None = None) -> Thread:
+    await store.commit(change, fence=fence)
+    return change.thread
+
+
+async def claim(store: Store, runner: str = "r1", lease: timedelta = LONG) -> Lease:
+    (claimed,) = await store.claim(runner, lease=lease, limit=10)
+    return claimed
+
+
+async def test_a_running_thread_is_claimed_once(store: Store) -> None:
+    await saved(store, opened())
+    lease = await claim(store)
+    assert (lease.thread_id, lease.recoveries) == ("t1", 0)
+    assert await store.claim("r2", lease=LONG, limit=10) == []
+    assert await store.claim("r1", lease=LONG, limit=10) == []
+
+
+async def test_only_running_threads_are_claimed(store: Store) -> None:
+    await saved(store, opened("held", held=True))
+    await saved(store, suspend(await saved(store, opened("blocked")), [waits()], stamp=stamp()))
+    for status in (Status.COMPLETED, Status.FAILED, Status.STOPPED):
+        await saved(store, finish(await saved(store, opened(str(status))), status, stamp=stamp()))
+    assert await store.claim("r1", lease=LONG, limit=10) == []
+
+
+async def test_no_more_are_claimed_than_asked_for(store: Store) -> None:
+    for n in range(7):
+        await saved(store, opened(f"t{n}"))
+    taken = [len(await store.claim("r1", lease=LONG, limit=3)) for _ in range(4)]
+    assert taken == [3, 3, 1, 0]
+
+
+async def test_a_lease_that_ran_out_is_taken_over_and_counted(store: Store) -> None:
+    await saved(store, opened())
+    first = await claim(store, "r1", OVER)
+    second = await claim(store, "r2", OVER)
+    third = await claim(store, "r3")
+    assert first.fence < second.fence < third.fence
+    assert (first.recoveries, second.recoveries, third.recoveries) == (0, 1, 2)
+
+
+async def test_a_zombie_with_an_old_fence_cannot_write(store: Store, calls: Calls) -> None:
+    thread = await saved(store, recorded(await saved(store, opened()), asks()))
+    zombie = await claim(store, "r1", OVER)
+    heir = await claim(store, "r2")
+    with pytest.raises(LostLease):
+        await store.commit(recorded(thread, said("from the dead")), fence=zombie.fence)
+    with pytest.raises(LostLease):
+        await store.commit(finish(thread, Status.FAILED, stamp=stamp()), fence=zombie.fence)
+    with pytest.raises(LostLease):
+        await calls.start("t1", "c1", fence=zombie.fence, now=NOW)
+    assert await store.get("t1") == thread
+    thread = await saved(store, recorded(thread, said("alive")), fence=heir.fence)
+    with pytest.raises(LostLease):  # and not a mere Conflict, upon which it would read and try again
+        await store.commit(recorded(thread, said("again")), fence=zombie.fence)
+
+
+async def test_a_lease_past_its_time_is_good_until_somebody_takes_it(store: Store) -> None:
+    thread = await saved(store, opened())
+    lease = await claim(store, "r1", OVER)
+    thread = await saved(store, recorded(thread, said()), fence=lease.fence)
+    assert await store.renew("r1", [lease], lease=LONG) == set()
+    assert await store.claim("r2", lease=LONG, limit=1) == []
+
+
+async def test_a_fenced_change_that_is_stale_is_a_conflict(store: Store) -> None:
+    thread = await saved(store, opened())
+    lease = await claim(store)
+    await saved(store, recorded(thread, said()))
+    with pytest.raises(Conflict) as refused:
+        await store.commit(recorded(thread, said()), fence=lease.fence)
+    assert not isinstance(refused.value, LostLease)
+
+
+async def test_renewing_prolongs_what_is_held_and_names_what_is_not(store: Store) -> None:
+    for n in range(3):
+        await saved(store, opened(f"t{n}"))
+    leases = sorted(await store.claim("r1", lease=OVER, limit=10), key=lambda lease: lease.thread_id)
+    assert await store.renew("r1", leases[:2], lease=LONG) == set()
+    stolen = await claim(store, "r2")
+    assert stolen.thread_id == "t2"
+    await store.bury("t0", now=NOW)
+    assert await store.renew("r1", leases, lease=LONG) == {"t0", "t2"}
+    assert await store.renew("r3", [stolen], lease=LONG) == {"t2"}
+    assert await store.renew("r1", [], lease=LONG) == set()
+
+
+async def test_a_lease_given_back_is_free_at_once_and_is_no_recovery(store: Store) -> None:
+    await saved(store, opened())
+    await store.release("r1", await claim(store, "r1"))
+    again = await claim(store, "r2")
+    assert again.recoveries == 0
+
+
+async def test_a_lost_lease_given_back_leaves_its_heir_alone(store: Store) -> None:
+    await saved(store, opened())
+    lost = await claim(store, "r1", OVER)
+    heir = await claim(store, "r2")
+    await store.release("r1", lost)
+    await store.release("r1", heir)
+    assert await store.renew("r2", [heir], lease=LONG) == set()
+    assert await store.claim("r3", lease=LONG, limit=1) == []
+
+
+@pytest.mark.parametrize("ending", ["suspend", "complete", "fail", "stop"])
+async def test_the_commit_that_ends_the_run_ends_the_lease(
+    store: Store, calls: Calls, database: Database, ending: str
+) -> None:
+    thread = await saved(store, opened())
+    lease = await claim(store)
+    change = {
+        "suspend": suspend(thread, [waits(kind=Kind.ELICITATION)], stamp=stamp()),
+        "complete": finish(thread, Status.COMPLETED, stamp=stamp()),
+        "fail": finish(thread, Status.FAILED, stamp=stamp()),
+        "stop": stop(thread, [], stamp=stamp()),
+    }[ending]
+    thread = await saved(store, change, fence=lease.fence)
+    row = await query(database, "SELECT lease_owner, lease_until, recoveries FROM threads WHERE id = 't1'")
+    assert tuple(row[0]) == (None, None, 0)
+    assert await store.renew("r1", [lease], lease=LONG) == {"t1"}
+    # The fence moved on: what the ended run still has in its hands comes too late, whatever happens next.
+    if thread.status is Status.BLOCKED:
+        thread = await saved(store, resolve(thread, await calls.get("t1", "c1"), "yes", stamp=stamp()))
+    else:
+        thread = await saved(store, next_round(thread, "again", stamp=stamp()))
+    with pytest.raises(LostLease):
+        await store.commit(recorded(thread, said("late")), fence=lease.fence)
+    assert (await claim(store, "r2")).recoveries == 0
+
+
+async def test_a_stop_from_outside_shuts_the_runner_out(store: Store, calls: Calls) -> None:
+    thread = await saved(store, recorded(await saved(store, opened()), asks()))
+    lease = await claim(store)
+    await saved(store, stop(thread, await calls.find("t1"), stamp=stamp()))
+    for late in (said("late"), waits()):
+        with pytest.raises(LostLease):
+            await store.commit(recorded(thread, late), fence=lease.fence)
+    with pytest.raises(LostLease):
+        await calls.start("t1", "c1", fence=lease.fence, now=NOW)
+    assert (await store.get("t1")).status is Status.STOPPED
+
+
+async def test_a_command_from_outside_needs_no_fence_and_leaves_the_lease(store: Store) -> None:
+    thread = await saved(store, opened())
+    lease = await claim(store)
+    thread = await saved(store, recorded(thread, said("from outside")))
+    await saved(store, recorded(thread, said("from the runner")), fence=lease.fence)
+    assert await store.renew("r1", [lease], lease=LONG) == set()
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_two_runners_never_hold_the_same_thread(where: str) -> None:
+    async with open_database(where) as one, open_database(where) as two:
+        stores = [open_store(one), open_store(two)]
+        for n in range(40):
+            await stores[0].commit(opened(f"t{n:02}"))
+
+        async def take(runner: int) -> list[str]:
+            store = stores[runner % 2]
+            taken: list[str] = []
+            while leases := await store.claim(f"r{runner}", lease=LONG, limit=3):
+                taken += [lease.thread_id for lease in leases]
+            return taken
+
+        taken = await asyncio.gather(*(take(runner) for runner in range(6)))
+    # Skipping what another one is just locking may end a runner early; none may be taken twice.
+    everything = [thread_id for one in taken for thread_id in one]
+    assert sorted(everything) == [f"t{n:02}" for n in range(40)]
