@@ -15,10 +15,9 @@ COLUMNS = (
     " created_at, started_at, resolved_at"
 )
 _UPSERT = (
-    f"INSERT INTO tool_calls ({COLUMNS}) VALUES ({placeholders(1, 15)})"
-    " ON CONFLICT (thread_id, tool_call_id) DO UPDATE SET executor = excluded.executor, kind = excluded.kind,"
-    " status = excluded.status, prompt = excluded.prompt, result = excluded.result, deadline = excluded.deadline,"
-    " started_at = excluded.started_at, resolved_at = excluded.resolved_at"
+    f"INSERT INTO tool_calls ({COLUMNS}) VALUES ({placeholders(1, 15)}) ON CONFLICT (thread_id, tool_call_id)"
+    # All of them: an id that comes again in a later round is another call.
+    f" DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in COLUMNS.split(', ')[2:])}"
 )
 
 
@@ -92,15 +91,14 @@ def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
 
 
 def _concerned(thread_id: str, events: Sequence[Event]) -> Work[Rows]:
+    """Every call the events name, and every open one if they end the round."""
+    named = sorted({call_id for event in events if (call_id := getattr(event.body, "call_id", None))})
+    conditions = [f"tool_call_id IN ({placeholders(2, len(named))})"] if named else []
     if any(isinstance(event.body, RoundFinished) for event in events):
-        condition = "status IN ('pending', 'started', 'in_doubt')"
-        named: list[str] = []
-    else:
-        named = sorted({call_id for event in events if (call_id := getattr(event.body, "call_id", None))})
-        condition = f"tool_call_id IN ({placeholders(2, len(named))})"
+        conditions.append("status IN ('pending', 'started', 'in_doubt')")
     return (
         yield Statement(
-            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND {condition}",
+            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND ({' OR '.join(conditions)})",
             (thread_id, *named),
         )
     )
