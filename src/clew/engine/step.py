@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from clew.domain import lifecycle
 from clew.domain.errors import ClewError, Drained, Permanent, Transient
-from clew.domain.events import Body, Event, Log, Resolution, RoundFinished, RoundStarted, Suspension
+from clew.domain.events import (
+    Body,
+    Event,
+    Log,
+    Resolution,
+    RoundFinished,
+    RoundStarted,
+    StageChanged,
+    StageCompleted,
+    Suspension,
+)
 from clew.domain.records import SYSTEM, Lease, Scope
 from clew.domain.recovery import Nothing, Wait, owed
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
@@ -37,7 +47,7 @@ class Step:
 
     async def __call__(self, lease: Lease, scope: Scope = SYSTEM) -> None:
         thread = await self.store.get(lease.thread_id)
-        log = await self.store.read(thread.id, after=thread.round_seq - 1)
+        log = await self._round(thread)
         if isinstance(owed(thread, log), Nothing | Wait):
             return
         recorder = Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
@@ -66,7 +76,7 @@ class Step:
         failed = _failed_attempts(log)
         while True:
             try:
-                return await self._attempt(log, recorder, ledger, fence)
+                return await self._attempt(log, ledger, fence)
             except Drained:
                 raise
             except Exception as exc:
@@ -86,20 +96,20 @@ class Step:
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
                 await asyncio.sleep(decision.seconds)
-            log = await self.store.read(recorder.thread.id, after=recorder.thread.round_seq - 1)
+            log = await self._round(recorder.thread)
 
-    async def _attempt(
-        self, log: Sequence[Event], recorder: Recorder, ledger: RunLedger, fence: int
-    ) -> Sequence[Body]:
+    async def _attempt(self, log: Sequence[Event], ledger: RunLedger, fence: int) -> Sequence[Body]:
         ledger.asked.clear()
         questions: dict[str, Suspension] = {}
         async for body in self.bridge.run(log, ledger, fence=fence):
-            if isinstance(body, Suspension):
-                questions[body.call_id] = body
-            else:
-                await ledger.record(body)
+            match body:
+                case Suspension():
+                    questions[body.call_id] = body
+                case StageChanged() | StageCompleted():
+                    ledger.note(body)  # nothing is built on these, so the graph need not wait for the disk
+                case _:
+                    await ledger.record(body)
         await ledger.idle()
-        await recorder.flush()
         if questions or ledger.asked:
             return list((questions | ledger.asked).values())
         return [_verdict(log)]
@@ -113,6 +123,11 @@ class Step:
             jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads a crowd, guards nothing
             retry_after=failure.retry_after if isinstance(failure, Transient) else None,
         )
+
+    async def _round(self, thread: Thread) -> Sequence[Event]:
+        """The events of the current round, as far as the thread knows them."""
+        first = thread.round_seq - 1
+        return await self.store.read(thread.id, after=first, limit=thread.last_seq - first)
 
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)

@@ -57,6 +57,11 @@ class PostgresDatabase:
     async def read(self, work: Callable[[], Work[T]]) -> T:
         return await self._run(work, readonly=True)
 
+    async def glance(self, work: Callable[[], Work[T]]) -> T:
+        # One statement is its own snapshot: no BEGIN, no COMMIT, one round trip.
+        async with self._connection() as connection:
+            return await drive(connection, work())
+
     async def fetch(self, sql: str, *args: Any) -> Rows:
         """One statement in its own transaction, for what is fastest in Postgres' own dialect."""
         async with self._connection() as connection:
@@ -214,6 +219,9 @@ class OneConnection:
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
         return await Transaction(readonly=True).run(self._connection, work)
+
+    async def glance(self, work: Callable[[], Work[T]]) -> T:
+        return await drive(self._connection, work())
 
 
 async def drive(connection: Connection, work: Work[T]) -> T:

@@ -8,7 +8,19 @@ from clew.domain.errors import LostLease, NotFound
 from clew.domain.events import Event, RoundFinished
 from clew.domain.thread import Executor, Kind
 from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
-from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, placeholders, reads, writes
+from clew.stores.sql.work import (
+    Many,
+    Row,
+    Rows,
+    Statement,
+    Tables,
+    Value,
+    Work,
+    glances,
+    placeholders,
+    reads,
+    writes,
+)
 
 COLUMNS = (
     "thread_id, tool_call_id, round, executor, kind, name, status, idempotent, prompt, args, result, deadline,"
@@ -33,7 +45,7 @@ class CallRows(Tables):
         )
         return [to_call(row) for row in rows]
 
-    @reads
+    @glances
     def get(self, thread_id: str, call_id: str) -> Work[Call]:
         rows = yield Statement(
             f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2",

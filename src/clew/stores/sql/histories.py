@@ -11,7 +11,7 @@ from clew.stores.codec import moment
 from clew.stores.sql.work import FOR_UPDATE, Many, Row, Statement, Tables, Work, placeholders, reads, writes
 
 SUMMARY: Final = "id, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at"
-MESSAGE: Final = "seq, role, content, message_id"
+MESSAGE: Final = "seq, role, content, message_id, origin"
 # How far after a message its answers are looked for when it is answered again.
 ANSWERS_WITHIN: Final = 16
 IDS_AT_ONCE: Final = 500
@@ -126,7 +126,7 @@ def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Mess
         f"SELECT {MESSAGE}, at FROM history_messages WHERE history_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
         (history_id, *chunk_range(index, summary.shape.chunk_size, summary.last_seq)),
     )
-    return [_message(row[:4]) for row in rows], moment(rows[0][4]), moment(rows[-1][4])
+    return [_message(row[:5]) for row in rows], moment(rows[0][5]), moment(rows[-1][5])
 
 
 def _add(place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None) -> Work[int]:
@@ -195,5 +195,5 @@ def _named(place: Place) -> tuple[str, str]:
 
 
 def _message(row: Row) -> Message:
-    seq, role, content, message_id = row
-    return Message(seq=seq, role=role, content=content, id=message_id)
+    seq, role, content, message_id, origin = row
+    return Message(seq=seq, role=role, content=content, id=message_id, origin=origin)

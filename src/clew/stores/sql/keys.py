@@ -6,7 +6,7 @@ from clew.domain.errors import NotFound
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
-from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, reads, writes
+from clew.stores.sql.work import Row, Statement, Tables, Work, glances, placeholders, reads, writes
 
 COLUMNS = "id, hash, prefix, name, tenant, user_id, scopes, created_at, expires_at, revoked_at"
 
@@ -32,7 +32,7 @@ class KeyRows(Tables):
             ),
         )
 
-    @reads
+    @glances
     def by_hash(self, hash: str) -> Work[ApiKey | None]:
         rows = yield Statement(f"SELECT {COLUMNS} FROM api_keys WHERE hash = $1", (hash,))
         return _key(rows[0]) if rows else None

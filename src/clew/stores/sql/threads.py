@@ -29,6 +29,7 @@ from clew.stores.sql.work import (
     Tables,
     Value,
     Work,
+    glances,
     placeholders,
     reads,
     writes,
@@ -36,6 +37,9 @@ from clew.stores.sql.work import (
 
 # One look a minute is written down; the rest of the polling costs nothing.
 ACCESS_GRAIN = 60_000_000
+
+# So many events are read where the caller stands; more are worth a thread.
+FEW = 100
 
 COLUMNS = (
     "id, tenant, user_id, graph, name, status, stage, round, round_seq, settings, fsm_state, stats, redacted, last_seq,"
@@ -73,7 +77,7 @@ class Threads(Tables):
         if change.touches_calls:
             yield from calls.follow(thread.id, change.events)
 
-    @reads
+    @glances
     def get(self, thread_id: str, owner: Owner | None = None) -> Work[Thread]:
         mine, args = owned(owner, 2)
         rows = yield Statement(
@@ -111,8 +115,7 @@ class Threads(Tables):
         )
         return [to_thread(row) for row in rows]
 
-    @reads
-    def read(
+    async def read(
         self,
         thread_id: str,
         *,
@@ -121,10 +124,11 @@ class Threads(Tables):
         limit: int | None = None,
         newest: bool = False,
         types: Collection[str] = (),
-    ) -> Work[list[Event]]:
-        return (yield from events(thread_id, after, before, limit, newest, types))
+    ) -> list[Event]:
+        run = self._db.glance if limit is not None and limit <= FEW and not types else self._db.read
+        return await run(lambda: events(thread_id, after, before, limit, newest, types))
 
-    @reads
+    @glances
     def seq_of(self, thread_id: str, event_id: str) -> Work[int]:
         rows = yield Statement(
             "SELECT seq FROM events WHERE id = $1 AND thread_id = $2 AND type IN ('user_msg', 'assistant_msg', 'log')",
@@ -134,7 +138,7 @@ class Threads(Tables):
             raise NotFound(f"no record {event_id!r} in thread {thread_id!r}")
         return int(rows[0][0])
 
-    @reads
+    @glances
     def has_work(self) -> Work[bool]:
         rows = yield Statement(
             "SELECT 1 FROM threads WHERE status = 'running' AND deleted_at IS NULL"

@@ -60,6 +60,10 @@ class Database(Protocol):
         """Run the work on one consistent snapshot; it must not write."""
         ...
 
+    async def glance(self, work: Callable[[], Work[T]]) -> T:
+        """Run a read of one statement and a few rows, in the cheapest way there is."""
+        ...
+
 
 class Tables:
     """A group of tables on some database; its methods are units of work turned into coroutines."""
@@ -91,6 +95,18 @@ def reads(
     @wraps(method)
     async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._db.read(lambda: method(self, *args, **kwargs))
+
+    return run
+
+
+def glances(
+    method: Callable[Concatenate[S, P], Work[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Turn a method that is one statement reading a few rows into a coroutine."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._db.glance(lambda: method(self, *args, **kwargs))
 
     return run
 

@@ -1,0 +1,119 @@
+"""Graphs that somebody registered: found by name, made of what is there, compiled with our checkpointer and store."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
+from langgraph.store.base import BaseStore
+
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+
+class Source(Protocol):
+    """Where a graph is: `attribute` of a module, or of a file."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def module(self) -> str | None: ...
+    @property
+    def path(self) -> Path | None: ...
+
+
+class NotAGraph(Exception):
+    """What was found is nothing a graph can be made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The graphs that can run here, and why the others cannot."""
+
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+async def open_registry(
+    sources: Iterable[Source],
+    stack: AsyncExitStack,
+    *,
+    saver: BaseCheckpointSaver[Any],
+    store: BaseStore | None,
+) -> Registry:
+    """Load every graph. A broken one is reported by name and does not stop the others."""
+    registry = Registry()
+    for source in sources:
+        try:
+            found = getattr(_module(source), source.attribute)
+            registry.graphs[source.name] = compiled(await _made(found, stack), saver=saver, store=store)
+        except Exception as exc:  # noqa: BLE001 - somebody else's code may raise anything while it is imported
+            registry.broken[source.name] = f"{type(exc).__name__}: {exc}"
+    return registry
+
+
+def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | None) -> Graph:
+    """The graph with our checkpointer and store, whatever it was compiled with before."""
+    match found:
+        case StateGraph():
+            return found.compile(checkpointer=saver, store=store)
+        case Pregel():
+            return found.copy(update={"checkpointer": saver, "store": store or found.store})  # type: ignore[return-value]
+        case _:
+            raise NotAGraph(
+                f"expected a StateGraph, a compiled graph or a function that makes one, got a {type(found).__name__}"
+            )
+
+
+async def _made(found: Any, stack: AsyncExitStack) -> Any:
+    """Call a factory: sync or async, with or without a config, or a context manager that is left when the app closes."""
+    if isinstance(found, StateGraph | Pregel) or not callable(found):
+        return found
+    made = found({}) if _wants_config(found) else found()
+    if inspect.isawaitable(made):
+        made = await made
+    if hasattr(made, "__aenter__"):
+        return await stack.enter_async_context(made)
+    if hasattr(made, "__enter__"):
+        return stack.enter_context(made)
+    return made
+
+
+def _wants_config(factory: Any) -> bool:
+    return any(
+        parameter.default is inspect.Parameter.empty
+        and parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in inspect.signature(factory).parameters.values()
+    )
+
+
+def _module(source: Source) -> ModuleType:
+    if source.path is None:
+        return importlib.import_module(source.module or "")
+    path = source.path.resolve()
+    # Registered under a name of its own, so that two files called agent.py do not become one module.
+    name = f"clew_graph_{source.name}_{abs(hash(path))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise NotAGraph(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
