@@ -1,0 +1,144 @@
+"""What happens once: deliveries of a channel, and requests that carry an idempotency key."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from clew.domain.errors import Conflict, Duplicate, NotFound, Repeated
+from clew.domain.records import Incoming, Once
+from clew.ports import Inbox, Store
+from tests.databases import SHARED, open_database, open_store
+from tests.samples import NOW, opened, recorded, said
+
+pytestmark = pytest.mark.anyio
+
+DAY = timedelta(days=1)
+DELIVERED = Incoming(
+    source="telegram:bot", source_id="update-7", fingerprint="f1", payload={"text": "hi\0", "n": [1]}
+)
+REQUEST = Once(tenant="acme", key="k1", fingerprint="f1", response={"id": "t1", "status": "running"})
+
+
+def delivered(number: int, *, thread_id: str | None = None) -> Incoming:
+    return replace(DELIVERED, source_id=f"update-{number}", thread_id=thread_id)
+
+
+@pytest.mark.accept("002-40")
+async def test_a_delivery_is_admitted_once(inbox: Inbox) -> None:
+    assert await inbox.admit(DELIVERED, now=NOW)
+    assert not await inbox.admit(DELIVERED, now=NOW + DAY)
+    assert await inbox.queued() == [DELIVERED]
+    assert await inbox.admit(replace(DELIVERED, source="telegram:other"), now=NOW)
+
+
+async def test_of_many_deliveries_at_once_one_is_admitted(inbox: Inbox) -> None:
+    admitted = await asyncio.gather(*(inbox.admit(DELIVERED, now=NOW) for _ in range(20)))
+    assert sorted(admitted) == [False] * 19 + [True]
+
+
+async def test_the_same_delivery_with_another_content_is_told_apart(inbox: Inbox) -> None:
+    await inbox.admit(DELIVERED, now=NOW)
+    with pytest.raises(Duplicate):
+        await inbox.admit(replace(DELIVERED, fingerprint="f2"), now=NOW)
+    assert await inbox.queued() == [DELIVERED]
+
+
+async def test_what_waits_is_handed_out_oldest_first(inbox: Inbox) -> None:
+    for number in (3, 1, 2):
+        await inbox.admit(delivered(number, thread_id="t1"), now=NOW + timedelta(seconds=number))
+    assert await inbox.queued() == [delivered(number, thread_id="t1") for number in (1, 2, 3)]
+    assert await inbox.queued(limit=1) == [delivered(1, thread_id="t1")]
+
+
+@pytest.mark.accept("002-40")
+async def test_a_delivery_leaves_the_queue_with_the_change_it_led_to(store: Store, inbox: Inbox) -> None:
+    await inbox.admit(DELIVERED, now=NOW)
+    await store.commit(opened(), admits=DELIVERED)
+    assert await inbox.queued() == []
+    assert not await inbox.admit(DELIVERED, now=NOW)
+    with pytest.raises(Repeated) as again:
+        await store.commit(opened("t2"), admits=DELIVERED)
+    assert again.value.answer == {"thread_id": "t1"}
+    with pytest.raises(NotFound):
+        await store.get("t2")
+
+
+async def test_a_delivery_that_never_queued_is_admitted_by_its_change(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened(), admits=DELIVERED)
+    assert await inbox.queued() == []
+    assert not await inbox.admit(DELIVERED, now=NOW)
+    with pytest.raises(Duplicate):
+        await store.commit(opened("t2"), admits=replace(DELIVERED, fingerprint="f2"))
+
+
+async def test_a_change_that_is_refused_leaves_its_delivery_in_the_queue(store: Store, inbox: Inbox) -> None:
+    await inbox.admit(DELIVERED, now=NOW)
+    await store.commit(opened())
+    with pytest.raises(Conflict):
+        await store.commit(opened(), admits=DELIVERED, once=REQUEST)
+    assert await inbox.queued() == [DELIVERED]
+    assert await inbox.answered("acme", "k1", "f1") is None
+
+
+async def test_a_repeated_request_gets_the_answer_of_then(store: Store, inbox: Inbox) -> None:
+    first = opened()
+    await store.commit(first, once=REQUEST)
+    with pytest.raises(Repeated) as again:
+        await store.commit(recorded(first.thread, said()), once=replace(REQUEST, response={"id": "other"}))
+    assert again.value.answer == REQUEST.response
+    assert (await store.get("t1")).last_seq == first.thread.last_seq
+    assert await inbox.answered("acme", "k1", "f1") == REQUEST.response
+
+
+async def test_a_key_used_for_something_else_is_refused(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened(), once=REQUEST)
+    other = replace(REQUEST, fingerprint="f2")
+    with pytest.raises(Duplicate):
+        await store.commit(opened("t2"), once=other)
+    with pytest.raises(Duplicate):
+        await inbox.answered("acme", "k1", "f2")
+    with pytest.raises(NotFound):
+        await store.get("t2")
+
+
+async def test_a_key_is_a_tenants_own(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened(), once=REQUEST)
+    assert await inbox.answered("other", "k1", "f2") is None
+    await store.commit(opened("t2"), once=replace(REQUEST, tenant="other", fingerprint="f2"))
+
+
+async def test_a_key_is_taken_with_its_change_or_not_at_all(store: Store, inbox: Inbox) -> None:
+    first = opened()
+    await store.commit(first)
+    stale = opened(message="late")
+    with pytest.raises(Conflict):
+        await store.commit(stale, once=REQUEST)
+    assert await inbox.answered("acme", "k1", "f1") is None
+    await store.commit(recorded(first.thread, said()), once=REQUEST)
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_of_many_equal_requests_at_once_one_happens(where: str) -> None:
+    async with open_database(where) as one, open_database(where) as two:
+        stores = [open_store(one), open_store(two)]
+        outcomes = await asyncio.gather(
+            *(stores[n % 2].commit(opened(f"t{n}"), once=REQUEST) for n in range(20)), return_exceptions=True
+        )
+        assert len(await stores[0].find()) == 1
+    repeated = [outcome for outcome in outcomes if outcome is not None]
+    assert len(repeated) == 19
+    assert all(isinstance(one, Repeated) and one.answer == REQUEST.response for one in repeated)
+
+
+async def test_only_what_is_done_and_old_is_forgotten(store: Store, inbox: Inbox) -> None:
+    await inbox.admit(delivered(1), now=NOW - 9 * DAY)
+    await store.commit(opened("t1", seconds=-9 * 86400), admits=delivered(2), once=REQUEST)
+    await store.commit(opened("t2"), admits=delivered(3), once=replace(REQUEST, key="k2"))
+    assert await inbox.forget(older_than=NOW - 8 * DAY) == 2
+    assert await inbox.forget(older_than=NOW - 8 * DAY) == 0
+    assert await inbox.queued() == [delivered(1)]
+    assert await inbox.answered("acme", "k1", "f1") is None
+    assert await inbox.answered("acme", "k2", "f1") == REQUEST.response
+    assert not await inbox.admit(delivered(3), now=NOW)
