@@ -46,12 +46,13 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message as it is stored; `seq` counts from 1 without a gap."""
+    """A message as it is stored; `seq` counts from 1 without a gap, `origin` is the work that wrote it."""
 
     seq: int
     role: Role
     content: str
     id: str | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

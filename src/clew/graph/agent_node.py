@@ -142,7 +142,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
 
     async def _recall(self, memory: "_Memory", current: Sequence[BaseMessage]) -> Merged[BaseMessage]:
         try:
-            tail = await memory.history.tail(memory.key, self.max_messages)
+            tail = await memory.tail(self.max_messages)
         except Exception:  # noqa: BLE001 - a foreign store may raise anything; it was logged and counted
             # What of the thread is stored cannot be known now, but its last turn is surely not.
             return Merged(current, _last_turn(current))
@@ -200,6 +200,11 @@ class _Memory:
     history: ChatHistory
     key: str
     task: str | None
+
+    async def tail(self, limit: int) -> list[Message]:
+        """The newest messages but for this task's own: after a crash it answers again, as if for the first time."""
+        found = await self.history.tail(self.key, limit)
+        return [message for message in found if self.task is None or message.origin != self.task]
 
     async def keep(self, messages: Sequence[BaseMessage]) -> Outcome:
         new = [_to_store(message) for message in messages]

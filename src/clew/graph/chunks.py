@@ -29,7 +29,7 @@ from clew.domain.history import (
 )
 from clew.ports import Clock
 
-# Which id each of the newest messages had. The documented items have no place for it.
+# Which id each of the newest messages had, and which work wrote it. The documented items have no place for it.
 IDS_KEY: Final = "__ids__"
 IDS_KEPT: Final = 200
 
@@ -50,8 +50,8 @@ class ChunkItems:
     async def append(
         self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
     ) -> int:
-        """As the port says, but that a second answer of one origin is one more message: to replace is to race again."""
-        del shape, origin
+        """As the port says; but a second answer replaces the first only while that one is still the last message."""
+        del shape  # settled when this was made
         async with _lock(self.store, place.path):
             attempt = 1
             written: _Written | None = None
@@ -59,7 +59,7 @@ class ChunkItems:
                 try:
                     # A write whose answer got lost may have arrived: look before writing again.
                     if written is None or not await self._holds(place, written):
-                        written = await self._write(place, messages)
+                        written = await self._write(place, messages, origin)
                     if await self._holds(place, written):
                         return written.last_seq
                     failure: Exception = Conflict("another writer kept overwriting the turn")
@@ -79,7 +79,7 @@ class ChunkItems:
             return []
         chunks = tail_chunks(summary.last_seq, limit, summary.shape.chunk_size)
         messages = await self._messages(place, chunks)
-        return [replace(message, id=ids.get(message.seq)) for message in messages[-limit:]]
+        return [_identified(message, ids) for message in messages[-limit:]]
 
     async def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> list[Message]:
         summary, ids = await self._head(place)
@@ -88,7 +88,7 @@ class ChunkItems:
         size = summary.shape.chunk_size
         chunks = range(chunk_of(after + 1, size), chunk_of(min(after + limit, summary.last_seq), size) + 1)
         wanted = [m for m in await self._messages(place, chunks) if after < m.seq <= after + limit]
-        return [replace(message, id=ids.get(message.seq)) for message in wanted]
+        return [_identified(message, ids) for message in wanted]
 
     async def summary(self, place: Place) -> Summary | None:
         return (await self._head(place))[0]
@@ -103,7 +103,7 @@ class ChunkItems:
             await self.store.abatch([PutOp(place.path, name, None) for name in names])
             return True
 
-    async def _write(self, place: Place, messages: Sequence[NewMessage]) -> "_Written":
+    async def _write(self, place: Place, messages: Sequence[NewMessage], origin: str | None) -> "_Written":
         """Chunk and metadata in one batch: a kill between two would leave them telling different stories."""
         before, ids = await self._head(place)
         at = self.now()
@@ -111,28 +111,21 @@ class ChunkItems:
             before = Summary(
                 key=place.key, shape=self.shape, last_seq=0, version=0, created_at=at, updated_at=at
             )
-        known = set(ids.values())
-        fresh = [message for message in messages if message.id is None or message.id not in known]
+        while origin is not None and ids.get(before.last_seq, (None, None))[1] == origin:
+            del ids[before.last_seq]
+            before = replace(before, last_seq=before.last_seq - 1)
+        known = {name for name, _ in ids.values() if name is not None}
+        fresh = [message for message in messages if message.id not in known]
         if not fresh:
             return _Written(before.last_seq, ())
-        after = replace(
-            before, last_seq=before.last_seq + len(fresh), version=before.version + 1, updated_at=at
-        )
-        added = [
-            Message(seq=seq, role=new.role, content=new.content)
-            for seq, new in enumerate(fresh, before.last_seq + 1)
-        ]
-        puts = [
-            PutOp(place.path, key, value)
-            for key, value in (await self._chunks(place, before, after, added)).items()
-        ]
-        ids |= {message.seq: new.id for message, new in zip(added, fresh, strict=True) if new.id is not None}
+        first = before.last_seq + 1
+        added = [Message(seq=seq, role=new.role, content=new.content) for seq, new in enumerate(fresh, first)]
+        after = replace(before, last_seq=added[-1].seq, version=before.version + 1, updated_at=at)
+        chunks = await self._chunks(place, before, after, added)
+        ids |= {seq: (new.id, origin) for seq, new in enumerate(fresh, first)}
         kept = {str(seq): ids[seq] for seq in sorted(ids)[-IDS_KEPT:]}
-        puts += [
-            PutOp(place.path, IDS_KEY, {"ids": kept}),
-            PutOp(place.path, self.shape.meta_key, after.metadata()),
-        ]
-        await self.store.abatch(puts)
+        items = {**chunks, IDS_KEY: {"ids": kept}, self.shape.meta_key: after.metadata()}
+        await self.store.abatch([PutOp(place.path, key, value) for key, value in items.items()])
         return _Written(after.last_seq, tuple(added))
 
     async def _chunks(
@@ -142,7 +135,7 @@ class ChunkItems:
         size = after.shape.chunk_size
         first = chunk_of(before.last_seq + 1, size)
         begun = await self._messages(place, [first]) if before.last_seq % size else []
-        messages = [*begun, *added]
+        messages = [*(message for message in begun if message.seq <= before.last_seq), *added]
         chunks: dict[str, dict[str, Any]] = {}
         for index in range(first, chunk_of(after.last_seq, size) + 1):
             start, end = chunk_range(index, size, after.last_seq)
@@ -161,12 +154,12 @@ class ChunkItems:
         stored = {message.seq: message for message in await self._messages(place, chunks)}
         return all(stored.get(message.seq) == message for message in written.messages)
 
-    async def _head(self, place: Place) -> tuple[Summary | None, dict[int, str]]:
-        meta, ids = await self._get(place, [self.shape.meta_key, IDS_KEY])
-        known = {} if ids is None else {int(seq): str(name) for seq, name in ids.get("ids", {}).items()}
+    async def _head(self, place: Place) -> tuple[Summary | None, "_Ids"]:
+        meta, side = await self._get(place, [self.shape.meta_key, IDS_KEY])
         if meta is None:
             return None, {}
         try:
+            ids = {int(seq): (name, origin) for seq, (name, origin) in (side or {"ids": {}})["ids"].items()}
             at = datetime.strptime(meta["updated_at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
             shape = replace(self.shape, chunk_size=int(meta["chunk_size"]))
             return Summary(
@@ -176,7 +169,7 @@ class ChunkItems:
                 version=int(meta["version"]),
                 created_at=at,
                 updated_at=at,
-            ), known
+            ), ids
         except (KeyError, TypeError, ValueError) as exc:
             raise Corrupt("the metadata of a chat history cannot be read back") from exc
 
@@ -197,6 +190,14 @@ class ChunkItems:
     async def _get(self, place: Place, names: Sequence[str]) -> list[Mapping[str, Any] | None]:
         found = await self.store.abatch([GetOp(place.path, name) for name in names])
         return [item.value if isinstance(item, Item) else None for item in found]
+
+
+_Ids = dict[int, tuple[str | None, str | None]]
+
+
+def _identified(message: Message, ids: _Ids) -> Message:
+    name, origin = ids.get(message.seq, (None, None))
+    return replace(message, id=name, origin=origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,8 @@ def backend_of(store: BaseStore) -> str:
     """The database under a store, as a label."""
     if isinstance(store, GraphStore):
         return store.backend
-    name = type(store).__name__.lower()
-    return next((backend for backend in ("sqlite", "postgres", "memory") if backend in name), "other")
+    names = " ".join(cls.__name__.lower() for cls in type(store).__mro__)
+    return next((backend for backend in ("sqlite", "postgres", "memory") if backend in names), "other")
 
 
 def _ms_since(began: float) -> float:

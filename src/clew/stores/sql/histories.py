@@ -8,7 +8,18 @@ from clew.domain.errors import Conflict
 from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
 from clew.domain.items import from_path, to_path
 from clew.stores.codec import moment
-from clew.stores.sql.work import FOR_UPDATE, Many, Row, Statement, Tables, Work, placeholders, reads, writes
+from clew.stores.sql.work import (
+    FOR_UPDATE,
+    Many,
+    Row,
+    Statement,
+    Tables,
+    Work,
+    glances,
+    placeholders,
+    reads,
+    writes,
+)
 
 SUMMARY: Final = "id, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at"
 MESSAGE: Final = "seq, role, content, message_id, origin"
@@ -71,7 +82,7 @@ class HistoryRows(Tables):
             )
         return int(last_seq)
 
-    @reads
+    @glances
     def tail(self, place: Place, *, limit: int) -> Work[list[Message]]:
         rows = yield Statement(
             f"SELECT {MESSAGE} FROM history_messages"
@@ -91,7 +102,7 @@ class HistoryRows(Tables):
         )
         return [_message(row) for row in rows]
 
-    @reads
+    @glances
     def summary(self, place: Place) -> Work[Summary | None]:
         rows = yield Statement(
             f"SELECT {SUMMARY} FROM histories WHERE tenant = $1 AND path = $2", _named(place)

@@ -1,0 +1,102 @@
+"""Processes that hold conversations, for tests that run several of them or kill them.
+
+python -m tests.acceptance.history_process talk WHERE KEY WORKER TURNS
+python -m tests.acceptance.history_process kills WHERE ACKS TRIALS SEED
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+from clew.graph.agent_node import AgentNode
+from clew.graph.checkpoints import Checkpointer
+from clew.graph.store import GraphStore
+from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.histories import HistoryRows
+from clew.stores.sql.items import ItemRows
+from tests.databases import open_database
+from tests.fakes import echo
+
+CONVERSATIONS = 4
+
+
+@asynccontextmanager
+async def open_graph(where: str) -> AsyncGenerator[Any]:
+    async with open_database(where) as db:
+        builder = StateGraph(MessagesState)
+        builder.add_node("agent", AgentNode(echo(), use_graph_chat_history=True))
+        builder.add_edge(START, "agent")
+        store = GraphStore(ItemRows(db), HistoryRows(db))
+        yield builder.compile(checkpointer=Checkpointer(CheckpointRows(db)), store=store)
+
+
+async def talk(where: str, key: str, worker: str, turns: int) -> None:
+    """All turns at once, each in a thread of its own; says which were answered and stored."""
+    async with open_graph(where) as graph:
+
+        async def turn(number: int) -> None:
+            said = f"{worker}-{number}"
+            config = {"configurable": {"thread_id": said, "history_key": key}}
+            result = await graph.ainvoke({"messages": [("user", said)]}, config)
+            assert result["messages"][-1].response_metadata == {"chat_history": "ok"}
+            sys.stdout.write(said + "\n")
+
+        await asyncio.gather(*(turn(number) for number in range(turns)))
+
+
+async def talk_until_killed(where: str, acks: int, trial: int) -> None:
+    """Conversations that go on from where the process before was killed; each finished turn is acknowledged."""
+    async with open_graph(where) as graph:
+
+        async def conversation(name: str) -> None:
+            config: Any = {"configurable": {"thread_id": name, "history_key": name}}
+            state = await graph.aget_state(config)
+            if state.next or state.tasks:
+                await graph.ainvoke(None, config, durability="sync")
+            for number in range(1000):
+                said = f"{trial}-{number}"
+                message = HumanMessage(said, id=f"{name}-{said}")
+                await graph.ainvoke({"messages": [message]}, config, durability="sync")
+                os.write(acks, f"{name} {said}\n".encode())
+
+        await asyncio.gather(*(conversation(f"c{n}") for n in range(CONVERSATIONS)))
+
+
+def kills(where: str, acks: str, trials: int, seed: int) -> None:
+    """Fork a child that talks, kill it at a random moment, and again."""
+    chance = random.Random(seed)
+    log = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for trial in range(trials):
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(talk_until_killed(where, log, trial))
+            finally:
+                os._exit(1)
+        # From before the database is open to well inside the turns.
+        time.sleep(chance.uniform(0.005, 0.12))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), (
+            f"trial {trial} ended by itself with {os.waitstatus_to_exitcode(status)}"
+        )
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["talk", where, key, worker, turns]:
+            asyncio.run(talk(where, key, worker, int(turns)))
+        case ["kills", where, acks, trials, seed]:
+            kills(where, str(Path(acks)), int(trials), int(seed))
+        case _:
+            sys.exit(__doc__)
