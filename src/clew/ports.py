@@ -1,17 +1,17 @@
 """Everything outside the core, as the core sees it. One protocol per neighbour; adapters live in their own folders."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from clew.domain.calls import Call, CallStatus
-from clew.domain.events import Body, Event, Suspension, ToolCall
+from clew.domain.events import Body, Event, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.items import Answer, ItemChange, Namespace, Question
 from clew.domain.ledger import Terms, Verdict
-from clew.domain.lifecycle import Change
+from clew.domain.lifecycle import Change, Stamp
 from clew.domain.records import (
     ApiKey,
     ContentItem,
@@ -151,7 +151,9 @@ class Calls(Protocol):
 class Summaries(Protocol):
     """Compactions of a log's beginning. Derived: deleting all of them changes nothing but speed."""
 
-    async def add(self, thread_id: str, summary: Summary) -> None: ...
+    async def add(self, thread_id: str, summary: Summary) -> None:
+        """Raises NotFound if the thread was deleted."""
+        ...
 
     async def load_since(self, thread_id: str) -> tuple[Summary | None, Sequence[Event]]:
         """The summary that reaches furthest, and the events after it; without one, all events."""
@@ -164,7 +166,7 @@ class Audit(Protocol):
     """What was sent to models. Bounded by age and by rows a thread."""
 
     async def add(self, call: ModelCall, *, keep: int | None = None) -> None:
-        """Record one call; with `keep`, forget the thread's oldest beyond that many."""
+        """Record one call; with `keep`, forget the thread's oldest beyond that many. Raises NotFound."""
         ...
 
     async def find(self, thread_id: str, *, limit: int = 100) -> Sequence[ModelCall]:
@@ -203,7 +205,9 @@ class Files(Protocol):
         """The parts of a content in order. Raises NotFound before the first one."""
         ...
 
-    async def add_document(self, document: Document, contents: Sequence[ContentItem]) -> None: ...
+    async def add_document(self, document: Document, contents: Sequence[ContentItem]) -> None:
+        """Raises NotFound if the thread was deleted."""
+        ...
 
     async def get_document(self, thread_id: str, document_id: str) -> Document:
         """Raises NotFound."""
@@ -222,7 +226,10 @@ class Inbox(Protocol):
     """What came from outside, each thing once; also the queue of a thread that is busy."""
 
     async def admit(self, incoming: Incoming, *, now: datetime) -> bool:
-        """Queue it; False if it is here already. Raises Duplicate if it came before with another content."""
+        """Queue it; False if it is here already.
+
+        Raises Duplicate if it came before with another content, NotFound if its thread was deleted.
+        """
         ...
 
     async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:
@@ -353,10 +360,30 @@ class Ledger(Protocol):
         ...
 
 
+class Run(Ledger, Protocol):
+    """A run as the graph inside it sees it: the ledger, and what the thread remembers."""
+
+    async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
+        """The summary that reaches furthest and the events after it, this run's own included."""
+        ...
+
+    async def sum_up(self, from_seq: int, to_seq: int, content: Json, *, version: str) -> None:
+        """Keep a summary of these events."""
+        ...
+
+    async def audit(self, call: ModelCall) -> None:
+        """Keep what was sent to a model, where that is switched on."""
+        ...
+
+    def stamp(self) -> Stamp:
+        """The time, and where ids come from."""
+        ...
+
+
 class Bridge(Protocol):
     """Runs a thread's graph from where it stands until it ends or must wait."""
 
-    def run(self, log: Sequence[Event], ledger: Ledger, *, fence: int) -> AsyncIterator[Body]:
+    def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
         """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
 
         Suspensions come last, once everything they rest on is durable. A graph that ended yields none.

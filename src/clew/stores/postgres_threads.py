@@ -78,23 +78,16 @@ WITH given AS (
         fence = t.fence + CASE WHEN g.status = 'running' THEN 0 ELSE 1 END
     FROM given AS g
     WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id AND t.graph = g.graph
-        AND t.created_at = g.created_at AND t.last_seq = g.read_at AND g.read_at > 0 AND t.deleted_at IS NULL
+        AND t.created_at = g.created_at AND t.last_seq = g.read_at AND t.deleted_at IS NULL
         AND (g.fence IS NULL OR t.fence = g.fence)
     RETURNING t.id
-), opened AS (
-    INSERT INTO threads ({COLUMNS}) SELECT {", ".join(f"g.{column}" for column in COLUMNS.split(", "))}
-    FROM given AS g
-    WHERE g.read_at = 0 AND NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = g.id)
-    ON CONFLICT (id) DO NOTHING RETURNING id
-), saved AS (
-    SELECT id FROM moved UNION ALL SELECT id FROM opened
 ), appended AS (
     INSERT INTO events (thread_id, seq, id, round, type, version, content, at)
     SELECT e.thread_id, e.seq, e.id, e.round, e.type, 1, e.content, e.at
     FROM unnest({_EVENTS}) AS e (thread_id, seq, id, round, type, content, at)
-    WHERE e.thread_id IN (SELECT id FROM saved)
+    WHERE e.thread_id IN (SELECT id FROM moved)
 )
-SELECT id FROM saved
+SELECT id FROM moved
 """  # noqa: S608 - constants and placeholders
 
 
@@ -124,7 +117,7 @@ class PostgresThreads(Threads):
         once: Once | None = None,
         admits: Incoming | None = None,
     ) -> None:
-        if once is not None or admits is not None or change.touches_calls:
+        if once is not None or admits is not None or change.touches_calls or change.read_at == 0:
             await super().commit(change, fence=fence, once=once, admits=admits)
             return
         waiting = Waiting(

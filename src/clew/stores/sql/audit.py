@@ -4,6 +4,7 @@ from datetime import datetime
 
 from clew.domain.records import ModelCall
 from clew.stores.codec import dump, load, micros, moment
+from clew.stores.sql.existence import hold
 from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, reads, writes
 
 COLUMNS = "id, thread_id, turn_ref, status, model, rendered_context, usage, latency_ms, summary_version, evictions, created_at"
@@ -14,6 +15,7 @@ class AuditRows(Tables):
 
     @writes
     def add(self, call: ModelCall, *, keep: int | None = None) -> Work[None]:
+        yield from hold(call.thread_id)
         yield Statement(
             f"INSERT INTO model_calls ({COLUMNS}) VALUES ({placeholders(1, 11)})",
             (

@@ -7,6 +7,7 @@ from clew.domain.errors import Conflict, NotFound
 from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Owner
 from clew.stores.codec import dump, load, micros, moment
+from clew.stores.sql.existence import hold
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Many, Row, Statement, Tables, Work, placeholders, reads, writes
 
@@ -90,9 +91,7 @@ class FileRows(Tables):
 
     @writes
     def add_document(self, document: Document, contents: Sequence[ContentItem]) -> Work[None]:
-        rows = yield Statement("SELECT 1 FROM threads WHERE id = $1", (document.thread_id,))
-        if not rows:
-            raise NotFound(f"no thread {document.thread_id!r}")
+        yield from hold(document.thread_id)
         yield Statement(
             f"INSERT INTO documents ({DOCUMENT_COLUMNS}) VALUES ({placeholders(1, 9)})",
             (

@@ -6,6 +6,7 @@ from clew.domain.errors import Duplicate, Repeated
 from clew.domain.records import Incoming, Once
 from clew.domain.thread import Json, Thread
 from clew.stores.codec import dump, load, micros
+from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
 
@@ -14,6 +15,8 @@ class InboxRows(Tables):
 
     @writes
     def admit(self, incoming: Incoming, *, now: datetime) -> Work[bool]:
+        if incoming.thread_id is not None:
+            yield from hold_unless_new(incoming.thread_id)
         rows = yield Statement(
             "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at)"
             " VALUES ($1, $2, $3, $4, $5, 'queued', $6) ON CONFLICT (source, source_id) DO NOTHING RETURNING 1",

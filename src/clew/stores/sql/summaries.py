@@ -3,6 +3,7 @@
 from clew.domain.events import Event
 from clew.domain.records import Summary
 from clew.stores.codec import dump, load, micros, moment
+from clew.stores.sql.existence import hold
 from clew.stores.sql.threads import events
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
@@ -12,6 +13,7 @@ class SummaryRows(Tables):
 
     @writes
     def add(self, thread_id: str, summary: Summary) -> Work[None]:
+        yield from hold(thread_id)
         yield Statement(
             "INSERT INTO summaries (thread_id, from_seq, to_seq, version, content, created_at)"
             " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (thread_id, to_seq, version) DO UPDATE"

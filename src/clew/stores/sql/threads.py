@@ -21,6 +21,7 @@ from clew.stores.codec import (
     moment,
 )
 from clew.stores.sql import calls, inbox
+from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.work import (
     SKIP_LOCKED,
     Many,
@@ -48,7 +49,19 @@ COLUMNS = (
 EVENT_COLUMNS = "seq, id, round, type, version, content, at"
 
 # In the order a deleted thread's rows go. The thread itself went when it was buried.
-PURGED = ("events", "tool_calls", "summaries", "model_calls", "contents", "documents", "inbox", "idempotency")
+PURGED = (
+    "events",
+    "tool_calls",
+    "summaries",
+    "model_calls",
+    "contents",
+    "documents",
+    "inbox",
+    "idempotency",
+    "checkpoint_writes",
+    "checkpoint_blobs",
+    "checkpoints",
+)
 
 
 class Threads(Tables):
@@ -73,6 +86,9 @@ class Threads(Tables):
             yield from refuse(change, fence)
         if change.read_at:
             yield _accessed(thread.id, micros(thread.last_active_at))
+        else:
+            # After the insert, which waits for a burial under way and then would not know of it.
+            yield from refuse_buried(thread.id)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
         if change.touches_calls:
             yield from calls.follow(thread.id, change.events)
@@ -366,9 +382,7 @@ def _insert(thread: Thread) -> Statement:
     now = micros(thread.last_active_at)
     expires = None if thread.ttl is None else now + thread.ttl // MICROSECOND
     return Statement(
-        f"INSERT INTO threads ({COLUMNS}) SELECT {placeholders(1, 21)}"
-        " WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
-        " ON CONFLICT (id) DO NOTHING RETURNING id",
+        f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 21)}) ON CONFLICT (id) DO NOTHING RETURNING id",
         (*thread_row(thread), now, expires),
     )
 
