@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from clew.domain import lifecycle
@@ -24,9 +25,9 @@ from clew.domain.recovery import Nothing, Wait, owed
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
 from clew.engine.recorder import Recorder
-from clew.engine.tools import RunLedger
+from clew.engine.run import LocalRun, Memory
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Calls, Clock, Store
+from clew.ports import Bridge, Bus, Clock, Store
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ MAX_RECOVERIES = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     store: Store
-    calls: Calls
+    memory: Memory
     bridge: Bridge
     bus: Bus
     clock: Clock
@@ -51,7 +52,7 @@ class Step:
         if isinstance(owed(thread, log), Nothing | Wait):
             return
         recorder = Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
-        ledger = RunLedger(log, recorder, self.calls, fence=lease.fence, clock=self.clock, scope=scope)
+        run = LocalRun(log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=scope)
         try:
             if lease.recoveries > MAX_RECOVERIES:
                 reason = (
@@ -59,7 +60,7 @@ class Step:
                 )
                 await recorder.record(RoundFinished(status=Status.FAILED, reason=reason))
                 return
-            await recorder.record(*await self._until_it_rests(log, recorder, ledger, lease.fence))
+            await recorder.record(*await self._until_it_rests(log, recorder, run, lease.fence))
             failpoint("interrupt_logged")
         except Drained:
             logger.info("run drained", extra={"thread_id": thread.id})
@@ -70,13 +71,13 @@ class Step:
             logger.info("run ended by another", extra={"thread_id": thread.id, "code": exc.code})
 
     async def _until_it_rests(
-        self, log: Sequence[Event], recorder: Recorder, ledger: RunLedger, fence: int
+        self, log: Sequence[Event], recorder: Recorder, run: LocalRun, fence: int
     ) -> Sequence[Body]:
         """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
         failed = _failed_attempts(log)
         while True:
             try:
-                return await self._attempt(log, ledger, fence)
+                return await self._attempt(log, run, fence)
             except Drained:
                 raise
             except Exception as exc:
@@ -98,20 +99,21 @@ class Step:
                 await asyncio.sleep(decision.seconds)
             log = await self._round(recorder.thread)
 
-    async def _attempt(self, log: Sequence[Event], ledger: RunLedger, fence: int) -> Sequence[Body]:
-        ledger.asked.clear()
+    async def _attempt(self, log: Sequence[Event], run: LocalRun, fence: int) -> Sequence[Body]:
+        run.asked.clear()
         questions: dict[str, Suspension] = {}
-        async for body in self.bridge.run(log, ledger, fence=fence):
-            match body:
-                case Suspension():
-                    questions[body.call_id] = body
-                case StageChanged() | StageCompleted():
-                    ledger.note(body)  # nothing is built on these, so the graph need not wait for the disk
-                case _:
-                    await ledger.record(body)
-        await ledger.idle()
-        if questions or ledger.asked:
-            return list((questions | ledger.asked).values())
+        async with aclosing(self.bridge.run(log, run, fence=fence)) as bodies:
+            async for body in bodies:
+                match body:
+                    case Suspension():
+                        questions[body.call_id] = body
+                    case StageChanged() | StageCompleted():
+                        run.note(body)  # nothing is built on these, so the graph need not wait for the disk
+                    case _:
+                        await run.record(body)
+        await run.idle()
+        if questions or run.asked:
+            return list((questions | run.asked).values())
         return [_verdict(log)]
 
     def _decide(self, failure: Transient | Permanent, thread: Thread, failed: int) -> Retry | GiveUp:

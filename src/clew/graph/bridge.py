@@ -1,6 +1,7 @@
 """Runs a thread's graph on LangGraph. The only file that starts or resumes a graph."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,7 +31,7 @@ from clew.graph.bodies import FENCE
 from clew.graph.run import running
 from clew.graph.stream import completed, messages_in, missed, said
 from clew.graph.tools import CALL
-from clew.ports import Clock, Ledger
+from clew.ports import Clock, Run
 
 ROUND = "clew_round"
 
@@ -59,14 +60,15 @@ class LangGraphBridge:
         self._clock = clock
         self._controls: dict[str, RunControl] = {}
 
-    async def run(self, log: Sequence[Event], ledger: Ledger, *, fence: int) -> AsyncIterator[Body]:
-        thread = ledger.thread
-        run = GraphRun(self._graph(thread), self._saver, thread, log, fence=fence, clock=self._clock)
+    async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
+        thread = run.thread
+        driven = GraphRun(self._graph(thread), self._saver, thread, log, fence=fence, clock=self._clock)
         control = self._controls[thread.id] = RunControl()
         try:
-            with running(ledger):
-                async for body in run.bodies(control):
-                    yield body
+            with running(run):
+                async with aclosing(driven.bodies(control)) as bodies:
+                    async for body in bodies:
+                        yield body
         except GraphDrained as exc:
             raise Drained from exc
         finally:
@@ -113,7 +115,7 @@ class GraphRun:
             "metadata": {ROUND: thread.round},
         }
 
-    async def bodies(self, control: RunControl) -> AsyncIterator[Body]:
+    async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
         saved = await self._saver.aget_tuple(self._config)
         if saved is None or saved.metadata.get(ROUND) != self._thread.round:
             value: Any = self._first_input()
@@ -126,11 +128,12 @@ class GraphRun:
             value = self._next_input(state, await self._questions(state))
         for _ in range(MAX_PASSES):
             interrupted = False
-            async for part in self._stream(value, control):
-                if part is None:
-                    interrupted = True
-                else:
-                    yield part
+            async with aclosing(self._stream(value, control)) as parts:
+                async for part in parts:
+                    if part is None:
+                        interrupted = True
+                    else:
+                        yield part
             if not interrupted:
                 return
             state = await self._graph.aget_state(self._config, subgraphs=True)
@@ -142,7 +145,7 @@ class GraphRun:
             value = self._next_input(state, questions)
         raise Corrupt(f"graph {self._thread.graph!r} keeps asking what was answered")
 
-    async def _stream(self, value: Any, control: RunControl) -> AsyncIterator[Body | None]:
+    async def _stream(self, value: Any, control: RunControl) -> AsyncGenerator[Body | None, None]:
         """Bodies as their checkpoints become durable; None says that the graph stopped to ask.
 
         What a node returned is handed on when the next step begins: until then its checkpoint may be lost, and a

@@ -4,20 +4,20 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from clew.ports import Ledger
+from clew.ports import Run
 
 # A context variable, not a config value: LangGraph copies config values into checkpoints.
-_current: ContextVar[Ledger | None] = ContextVar("clew_run", default=None)
+_current: ContextVar[Run | None] = ContextVar("clew_run", default=None)
 
 
-def current_run() -> Ledger | None:
-    """The ledger of the run this code is part of; None outside of Clew's own runner."""
+def current_run() -> Run | None:
+    """The run this code is part of; None outside of Clew's own runner."""
     return _current.get()
 
 
 @contextmanager
-def running(ledger: Ledger) -> Generator[None]:
-    token = _current.set(ledger)
+def running(run: Run) -> Generator[None]:
+    token = _current.set(run)
     try:
         yield
     finally:

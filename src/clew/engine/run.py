@@ -1,35 +1,50 @@
-"""The ledger: a tool runs only after its call is in the log, and its result is in the log before anyone builds on it."""
+"""One run as the graph inside it sees it: the ledger of its tools, and what its thread remembers.
+
+A tool runs only after its call is in the log, and its result is in the log before anyone builds on it.
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from clew.domain.calls import Call
 from clew.domain.errors import NotFound
 from clew.domain.events import Body, Event, Suspension, ToolCall, ToolResult
 from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, args_hash, judge
-from clew.domain.records import Scope
+from clew.domain.lifecycle import Stamp
+from clew.domain.records import ModelCall, Scope, Summary
 from clew.domain.thread import Json, Thread
 from clew.engine.recorder import Recorder
 from clew.failpoints import failpoint
-from clew.ports import Calls, Clock
+from clew.ports import Audit, Calls, Summaries
 
 NOBODY = "this tool acts for a user, and nobody is here"
 CHANGED = "the arguments are not the ones that were asked for"
 
 
-class RunLedger:
-    """The ledger of one run. Remembers what the run asked of people and which tools are under way."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Where a run reads and keeps what is not an event."""
+
+    calls: Calls
+    summaries: Summaries
+    audit: Audit | None = None  # None: nothing of what models are sent is kept
+    audit_rows: int | None = None
+
+
+class LocalRun:
+    """Remembers what the run asked of people and which tools are under way."""
 
     def __init__(
         self,
         log: Iterable[Event],
         recorder: Recorder,
-        calls: Calls,
+        memory: Memory,
         *,
         fence: int,
-        clock: Clock,
+        stamp: Callable[[], Stamp],
         scope: Scope,
     ) -> None:
         bodies = [event.body for event in log]
@@ -38,10 +53,11 @@ class RunLedger:
         self._asked_before = Counter(body.call_id for body in bodies if isinstance(body, Suspension))
         self.asked: dict[str, Suspension] = {}
         self._recorder = recorder
-        self._calls = calls
+        self._memory = memory
+        self._calls = memory.calls
         self._fence = fence
-        self._clock = clock
         self._scope = scope
+        self.stamp = stamp
         self._running: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,14 +86,14 @@ class RunLedger:
         elif known.name and args_hash(known.name, known.args) != args_hash(call.name, call.args):
             # The log's word stands: what was asked for, and perhaps approved, is what runs.
             return Settled(ok=False, result=None, error=CHANGED)
-        verdict = judge(call, known, terms, now=self._clock())
+        verdict = judge(call, known, terms, now=self.stamp().now)
         if isinstance(verdict, Go) and terms.needs_user and self._scope.is_system:
             await self.finish(call.call_id, ok=False, error=NOBODY)
             return Settled(ok=False, result=None, error=NOBODY)
         if isinstance(verdict, Ask):
             self.asked[call.call_id] = verdict.suspension
         elif isinstance(verdict, Go):
-            await self._start(call.call_id, self._clock())
+            await self._start(call.call_id, self.stamp().now)
         return verdict
 
     async def finish(self, call_id: str, *, ok: bool, result: Json = None, error: str = "") -> None:
@@ -93,6 +109,21 @@ class RunLedger:
 
     def asked_before(self, call_id: str) -> int:
         return self._asked_before[call_id]
+
+    async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
+        await self._recorder.flush()
+        return await self._memory.summaries.load_since(self.thread.id)
+
+    async def sum_up(self, from_seq: int, to_seq: int, content: Json, *, version: str) -> None:
+        summary = Summary(
+            from_seq=from_seq, to_seq=to_seq, content=content, version=version, created_at=self.stamp().now
+        )
+        await self._memory.summaries.add(self.thread.id, summary)
+        failpoint("summary_written")
+
+    async def audit(self, call: ModelCall) -> None:
+        if self._memory.audit is not None:
+            await self._memory.audit.add(call, keep=self._memory.audit_rows)
 
     async def idle(self) -> None:
         """Wait until no tool is under way: a graph may stop to ask while another of its tools still works."""

@@ -1,0 +1,149 @@
+"""What a model is shown of a thread: its latest summary and the events after it, as the messages a model understands."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from clew.domain.events import AssistantMessage, Content, Event, ToolCall, ToolResult, UserMessage
+from clew.domain.records import Summary
+from clew.domain.thread import Json
+
+RESULT_EXPIRED = "[result expired]"
+NO_RESULT = "[no result]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One message for a model."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Content
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    ok: bool = True
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """What is sent, which summary it rests on, and which results were left out to make room."""
+
+    turns: tuple[Turn, ...]
+    summary_version: str | None = None
+    evictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much of the past is shown. Results of tools go first: the newest are kept whole."""
+
+    results_kept: int = 20
+    result_bytes: int = 8_192
+
+
+@dataclass(slots=True)
+class _Open:
+    """An assistant turn whose calls are still being collected."""
+
+    content: Content = ""
+    seq: int = 0
+    calls: list[ToolCall] = field(default_factory=list)
+
+
+def render(
+    events: Sequence[Event],
+    *,
+    summary: Summary | None = None,
+    system: str = "",
+    injected: str = "",
+    budget: Budget | None = None,
+) -> Rendered:
+    """Every call has its result behind it, as providers demand: one that has none, or too old a one, gets a stub."""
+    turns: list[Turn] = []
+    if system:
+        turns.append(Turn(role="system", content=system))
+    if summary is not None:
+        turns.append(
+            Turn(role="system", content=f"Summary of the conversation so far:\n{_text(summary.content)}")
+        )
+    results = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolResult)}
+    kept, evictions = _evicted(results, budget or Budget())
+    for turn in _turns(events):
+        turns.append(turn)
+        turns += [_result(call, results.get(call.call_id), kept) for call in turn.calls]
+    if injected:
+        turns.append(Turn(role="system", content=injected))
+    return Rendered(
+        turns=tuple(turns),
+        summary_version=summary.version if summary else None,
+        evictions=tuple(evictions),
+    )
+
+
+def _turns(events: Iterable[Event]) -> Iterable[Turn]:
+    assistant: _Open | None = None
+    for event in events:
+        match event.body:
+            case UserMessage(content=content):
+                if assistant is not None:
+                    yield _closed(assistant)
+                    assistant = None
+                yield Turn(role="user", content=content, seq=event.seq)
+            case AssistantMessage(content=content):
+                if assistant is not None:
+                    yield _closed(assistant)
+                assistant = _Open(content=content, seq=event.seq)
+            case ToolCall() as call:
+                assistant = assistant or _Open(seq=event.seq)
+                assistant.calls.append(call)
+            case _:
+                pass
+    if assistant is not None:
+        yield _closed(assistant)
+
+
+def _closed(assistant: _Open) -> Turn:
+    return Turn(role="assistant", content=assistant.content, calls=tuple(assistant.calls), seq=assistant.seq)
+
+
+def _result(call: ToolCall, result: ToolResult | None, kept: set[str]) -> Turn:
+    if result is None:
+        content: Content = NO_RESULT
+    elif call.call_id not in kept:
+        content = RESULT_EXPIRED
+    else:
+        content = _text(result.result if result.ok else result.error)
+    return Turn(role="tool", content=content, call_id=call.call_id, ok=result is not None and result.ok)
+
+
+def _evicted(results: dict[str, ToolResult], budget: Budget) -> tuple[set[str], list[str]]:
+    newest = list(results)[-budget.results_kept :] if budget.results_kept else []
+    kept = {call_id for call_id in newest if len(_text(results[call_id].result)) <= budget.result_bytes}
+    # A result nobody has read yet is shown whatever its size.
+    if results:
+        kept.add(next(reversed(results)))
+    return kept, [call_id for call_id in results if call_id not in kept]
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """When the past is summed up: beyond so many messages or tokens, all but the newest `keep`."""
+
+    messages: int = 60
+    tokens: int = 24_000
+    keep: int = 20
+
+    def span(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events to sum up now; empty while there is room. Never cuts between a call and its result."""
+        said = [event for event in events if isinstance(event.body, UserMessage | AssistantMessage)]
+        size = sum(len(_text(event.body.content)) for event in said if hasattr(event.body, "content")) // 4
+        if (len(said) <= self.messages and size <= self.tokens) or len(said) <= self.keep:
+            return ()
+        # A user's message begins a turn: nothing before it is open any more.
+        starts = [event.seq for event in said[: -self.keep or None] if isinstance(event.body, UserMessage)]
+        last = starts[-1] if starts else 0
+        return [event for event in events if event.seq < last]
