@@ -371,6 +371,10 @@ class Run(Ledger, Protocol):
         """Keep a summary of these events."""
         ...
 
+    def saying(self, text: str) -> None:
+        """What the model has said of its answer so far; a stop in the middle keeps it, marked as cancelled."""
+        ...
+
     async def audit(self, call: ModelCall) -> None:
         """Keep what was sent to a model, where that is switched on."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import Conflict, LostLease, NotAllowed
-from clew.domain.events import Body, Content, Opening
+from clew.domain.events import AssistantMessage, Body, Content, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once, Scope
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
@@ -41,6 +41,8 @@ class Commands:
     halt: Callable[[str], None]
     # On whose behalf a thread was last woken, for the runner of this process; gone when the process is.
     scopes: dict[str, Scope] = field(default_factory=dict)
+    # What models of this process are saying right now.
+    drafts: dict[str, str] = field(default_factory=dict)
 
     async def start(
         self,
@@ -153,7 +155,9 @@ class Commands:
 
         async def decide(thread: Thread) -> Change:
             open_calls = await self.calls.find(thread.id, status=OPEN)
-            return lifecycle.stop(thread, open_calls, notes=notes, stamp=self._stamp())
+            draft = self.drafts.get(thread.id)
+            said = (AssistantMessage(content=draft, cancelled=True),) if draft else ()
+            return lifecycle.stop(thread, open_calls, notes=(*said, *notes), stamp=self._stamp())
 
         thread = await self._change(thread_id, owner, decide, None)
         self.halt(thread_id)

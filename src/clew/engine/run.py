@@ -6,12 +6,12 @@ A tool runs only after its call is in the log, and its result is in the log befo
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from clew.domain.calls import Call
 from clew.domain.errors import NotFound
-from clew.domain.events import Body, Event, Suspension, ToolCall, ToolResult
+from clew.domain.events import AssistantMessage, Body, Event, Suspension, ToolCall, ToolResult
 from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, args_hash, judge
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, Scope, Summary
@@ -32,6 +32,8 @@ class Memory:
     summaries: Summaries
     audit: Audit | None = None  # None: nothing of what models are sent is kept
     audit_rows: int | None = None
+    # What models of this process are saying right now, by thread; gone with the process.
+    drafts: dict[str, str] = field(default_factory=dict)
 
 
 class LocalRun:
@@ -54,6 +56,7 @@ class LocalRun:
         self.asked: dict[str, Suspension] = {}
         self._recorder = recorder
         self._memory = memory
+        self._drafts = memory.drafts
         self._calls = memory.calls
         self._fence = fence
         self._scope = scope
@@ -71,6 +74,8 @@ class LocalRun:
         return self._scope
 
     async def record(self, *bodies: Body) -> None:
+        if any(isinstance(body, AssistantMessage) for body in bodies):
+            self._drafts.pop(self.thread.id, None)
         if new := self._new(bodies):
             await self._recorder.record(*new)
 
@@ -120,6 +125,9 @@ class LocalRun:
         )
         await self._memory.summaries.add(self.thread.id, summary)
         failpoint("summary_written")
+
+    def saying(self, text: str) -> None:
+        self._drafts[self.thread.id] = text
 
     async def audit(self, call: ModelCall) -> None:
         if self._memory.audit is not None:

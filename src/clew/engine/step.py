@@ -69,6 +69,8 @@ class Step:
                 raise
             # Someone stopped, deleted or took over the thread while we worked: their word stands.
             logger.info("run ended by another", extra={"thread_id": thread.id, "code": exc.code})
+        finally:
+            self.memory.drafts.pop(thread.id, None)
 
     async def _until_it_rests(
         self, log: Sequence[Event], recorder: Recorder, run: LocalRun, fence: int

@@ -1,0 +1,1 @@
+"""Graphs, one file each: who speaks after whom."""
