@@ -31,9 +31,6 @@ from clew.ports import Bridge, Bus, Clock, Store
 
 logger = logging.getLogger(__name__)
 
-# A thread whose process died under it this often is the likely cause: it is parked, and the others live.
-MAX_RECOVERIES = 5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -45,6 +42,8 @@ class Step:
     new_id: Callable[[], str]
     classify: Callable[[Exception], Transient | Permanent]
     policy: Callable[[Thread], RetryPolicy]
+    # A thread whose process died under it this often is the likely cause: it is parked, and the others live.
+    max_recoveries: int = 5
 
     async def __call__(self, lease: Lease, scope: Scope = SYSTEM) -> None:
         thread = await self.store.get(lease.thread_id)
@@ -54,10 +53,8 @@ class Step:
         recorder = Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
         run = LocalRun(log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=scope)
         try:
-            if lease.recoveries > MAX_RECOVERIES:
-                reason = (
-                    f"given up after {MAX_RECOVERIES} recoveries: each time the process died while it ran"
-                )
+            if lease.recoveries > self.max_recoveries:
+                reason = f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
                 await recorder.record(RoundFinished(status=Status.FAILED, reason=reason))
                 return
             await recorder.record(*await self._until_it_rests(log, recorder, run, lease.fence))

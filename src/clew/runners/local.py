@@ -26,16 +26,16 @@ class LocalRunner:
         store: Store,
         open_store: Callable[[], AbstractAsyncContextManager[Store]],
         step: Step,
-        scopes: dict[str, Scope],
         lease: timedelta,
         poll_seconds: float,
         concurrency: int,
         grace_seconds: float,
     ) -> None:
+        # On whose behalf threads were woken in this process; commands fill it in.
+        self.scopes: dict[str, Scope] = {}
         self._name = name
         self._store = store
         self._step = step
-        self._scopes = scopes
         self._lease = lease
         self._poll_seconds = poll_seconds
         self._concurrency = concurrency
@@ -100,7 +100,7 @@ class LocalRunner:
         return True
 
     def _start(self, lease: Lease) -> None:
-        scope = self._scopes.pop(lease.thread_id, SYSTEM)
+        scope = self.scopes.pop(lease.thread_id, SYSTEM)
         task = asyncio.create_task(self._run(lease, scope), name=f"run {lease.thread_id}")
         self._running[lease.thread_id] = (lease, task)
 

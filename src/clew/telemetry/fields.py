@@ -21,6 +21,7 @@ FIELDS = frozenset(
         "user_id",
         "key_id",
         "runner",
+        "chore",
         "channel",
         "source",
         "source_id",

@@ -1,0 +1,101 @@
+"""Chores that keep a database tidy: each a bounded batch, again and again, in whichever process gets to it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from clew.domain.errors import ClewError, Conflict, NotAllowed, NotFound
+from clew.engine.commands import Commands
+from clew.ports import Audit, Calls, Clock, Files, Inbox, Store
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+# Requests are repeated within minutes, redelivered within a day; after that their memory is of no use.
+REMEMBERED = timedelta(days=2)
+# Long enough for the slowest upload to refer to what it sent.
+UNREFERENCED = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chore:
+    """Done every so many seconds; says whether there is more to do at once."""
+
+    name: str
+    seconds: float
+    do: Callable[[], Awaitable[bool]]
+
+
+class Sweeper:
+    """Runs the chores. One that fails is tried again at its next turn, and does not stop the others."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._chores = chores
+
+    async def run_forever(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for chore in self._chores:
+                tasks.create_task(_repeat(chore))
+
+
+async def _repeat(chore: Chore) -> None:
+    while True:
+        more = False
+        try:
+            more = await chore.do()
+        except ClewError as exc:
+            logger.warning("chore failed", extra={"chore": chore.name, "code": exc.code})
+        if not more:
+            await asyncio.sleep(chore.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chores:
+    """What there is to do, each by its own method."""
+
+    store: Store
+    calls: Calls
+    audit: Audit
+    files: Files
+    inbox: Inbox
+    commands: Commands
+    clock: Clock
+    audit_ttl: timedelta | None
+
+    def all(self) -> list[Chore]:
+        chores = [
+            Chore(name="expire_calls", seconds=1, do=self.expire_calls),
+            Chore(name="purge", seconds=30, do=self.purge),
+            Chore(name="forget_requests", seconds=600, do=self.forget_requests),
+            Chore(name="collect_blobs", seconds=600, do=self.collect_blobs),
+        ]
+        if self.audit_ttl is not None:
+            chores.append(Chore(name="trim_audit", seconds=60, do=self.trim_audit))
+        return chores
+
+    async def expire_calls(self) -> bool:
+        """End what nobody answered in time; the threads go on by themselves."""
+        due = await self.calls.due(now=self.clock(), limit=BATCH)
+        for call in due:
+            try:
+                await self.commands.expire(call)
+            except (Conflict, NotAllowed, NotFound):
+                continue  # it was answered, stopped or deleted at the same moment, and that counts
+        return len(due) == BATCH
+
+    async def purge(self) -> bool:
+        """Remove the rows of threads whose deletion was cut short."""
+        return bool(await self.store.purge(limit=BATCH))
+
+    async def forget_requests(self) -> bool:
+        return await self.inbox.forget(older_than=self.clock() - REMEMBERED) > 0
+
+    async def collect_blobs(self) -> bool:
+        return await self.files.collect(older_than=self.clock() - UNREFERENCED, limit=BATCH) == BATCH
+
+    async def trim_audit(self) -> bool:
+        if self.audit_ttl is None:
+            return False
+        return await self.audit.trim(older_than=self.clock() - self.audit_ttl) > 0

@@ -1,0 +1,138 @@
+"""The engine, put together: graphs, bridge, commands, runner and chores on the stores of one database."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from clew.config import Settings
+from clew.domain.retry import RetryPolicy
+from clew.domain.thread import Thread
+from clew.engine.bus import LocalBus
+from clew.engine.commands import Commands
+from clew.engine.run import Memory
+from clew.engine.step import Step
+from clew.engine.sweeper import Chores, Sweeper
+from clew.graph.bridge import LangGraphBridge
+from clew.graph.checkpoints import Checkpointer
+from clew.graph.failures import classify
+from clew.graph.registry import Registry, open_registry
+from clew.graph.store import GraphStore
+from clew.ports import Audit, Bus, Calls, Files, Inbox, Store, Summaries
+from clew.runners.local import LocalRunner
+from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.histories import HistoryRows
+from clew.stores.sql.items import ItemRows
+from clew.stores.sql.work import Database
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the engine stands on."""
+
+    db: Database
+    store: Store
+    # Another way to the same store for the heartbeat, which lives in a thread and an event loop of its own.
+    open_store: Callable[[], AbstractAsyncContextManager[Store]]
+    calls: Calls
+    summaries: Summaries
+    audit: Audit
+    files: Files
+    inbox: Inbox
+    clock: Callable[[], datetime]
+    new_id: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    commands: Commands
+    bus: Bus
+    bridge: LangGraphBridge
+    registry: Registry
+
+
+@asynccontextmanager
+async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Execution]:
+    """Start running threads; on leaving, drain what is under way and leave the rest to others."""
+    async with AsyncExitStack() as stack:
+        saver = Checkpointer(CheckpointRows(parts.db))
+        graph_store = GraphStore(
+            ItemRows(parts.db), HistoryRows(parts.db), backend=settings.database.url.kind
+        )
+        sys.path[:0] = [str(path) for path in settings.import_paths if str(path) not in sys.path]
+        registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=graph_store)
+        for name, reason in registry.broken.items():
+            logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
+
+        bus = LocalBus()
+        bridge = LangGraphBridge(registry.graphs, saver, clock=parts.clock)
+        memory = Memory(
+            calls=parts.calls,
+            summaries=parts.summaries,
+            audit=parts.audit if settings.model_calls.record else None,
+            audit_rows=settings.model_calls.rows_per_thread,
+        )
+        step = Step(
+            store=parts.store,
+            memory=memory,
+            bridge=bridge,
+            bus=bus,
+            clock=parts.clock,
+            new_id=parts.new_id,
+            classify=classify,
+            policy=lambda thread: _policy(settings, thread),
+            max_recoveries=settings.runner.max_recoveries,
+        )
+        runner = LocalRunner(
+            name=parts.new_id(),
+            store=parts.store,
+            open_store=parts.open_store,
+            step=step,
+            lease=timedelta(seconds=settings.runner.lease_seconds),
+            poll_seconds=settings.runner.poll_seconds,
+            concurrency=settings.runner.concurrency,
+            grace_seconds=settings.server.shutdown_seconds,
+        )
+        commands = Commands(
+            store=parts.store,
+            calls=parts.calls,
+            bridge=bridge,
+            bus=bus,
+            clock=parts.clock,
+            new_id=parts.new_id,
+            wake=runner.wake,
+            halt=runner.halt,
+            scopes=runner.scopes,
+            drafts=memory.drafts,
+        )
+        chores = Chores(
+            store=parts.store,
+            calls=parts.calls,
+            audit=parts.audit,
+            files=parts.files,
+            inbox=parts.inbox,
+            commands=commands,
+            clock=parts.clock,
+            audit_ttl=_days(settings.model_calls.ttl_days),
+        )
+        sweeping = asyncio.create_task(Sweeper(chores.all()).run_forever())
+        try:
+            async with runner.running():
+                yield Execution(commands=commands, bus=bus, bridge=bridge, registry=registry)
+        finally:
+            sweeping.cancel()
+            await asyncio.gather(sweeping, return_exceptions=True)
+
+
+def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
+    profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
+    return profile.retry if profile else RetryPolicy()
+
+
+def _days(days: int | None) -> timedelta | None:
+    return None if days is None else timedelta(days=days)
