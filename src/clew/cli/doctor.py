@@ -1,0 +1,105 @@
+"""`clew doctor`: the settings, the versions, and whether what Clew stands on holds."""
+
+import platform
+import sqlite3
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import typer
+
+from clew import __version__
+from clew.app import open_stores, utc_now
+from clew.cli.opening import read_settings, run
+from clew.cli.output import say, say_json, say_table
+from clew.config import Settings, describe, export_environment
+from clew.domain.errors import ClewError
+
+PACKAGES = (
+    "langgraph",
+    "langgraph-checkpoint",
+    "langchain-core",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "asyncpg",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`detail` is what was found, or what is wrong."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def examine(*, config: Path | None, as_json: bool) -> None:
+    settings = read_settings(config, level="error")
+    checks = [
+        check("database", lambda: run(_database(settings))),
+        check("serializer", lambda: _serializer(settings)),
+    ]
+    if as_json:
+        say_json(
+            {
+                "ok": all(one.ok for one in checks),
+                "checks": [asdict(one) for one in checks],
+                "warnings": list(settings.warnings),
+                "versions": versions(),
+                "settings": [asdict(one) for one in describe(settings)],
+            }
+        )
+    else:
+        _show(settings, checks)
+    if not all(one.ok for one in checks):
+        raise typer.Exit(1)
+
+
+def check(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except ClewError as exc:
+        return Check(name, False, str(exc))
+
+
+def versions() -> dict[str, str]:
+    found = {"clew": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+async def _database(settings: Settings) -> str:
+    url = settings.database.url
+    if url.path is not None and not url.path.exists():
+        return f"{url} will be made by the first start"
+    async with open_stores(settings) as stores:
+        reached, keys = await stores.version(), await stores.keys.find()
+    valid = sum(key.is_valid(now=utc_now()) for key in keys)
+    return f"{url} answers, version {reached}, {valid} of {len(keys)} API keys valid"
+
+
+def _serializer(settings: Settings) -> str:
+    export_environment(settings)
+    from clew.graph.serde import StrictSerializer, require_strict  # noqa: PLC0415 - reads what was just exported
+
+    require_strict(StrictSerializer())
+    return "strict: stored bytes become plain data and types on a list, nothing else"
+
+
+def _show(settings: Settings, checks: list[Check]) -> None:
+    say_table(
+        ["check", "", "found"], [(one.name, "ok" if one.ok else "FAILED", one.detail) for one in checks]
+    )
+    for warning in settings.warnings:
+        say(f"warning      {warning}")
+    say()
+    say_table(["version", "of"], [(number, package) for package, number in versions().items()])
+    say()
+    say_table(["setting", "value", "from"], [(one.key, one.value, one.source) for one in describe(settings)])

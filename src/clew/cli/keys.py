@@ -1,0 +1,130 @@
+"""`clew keys`: make, show and revoke API keys."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from clew.api.credentials import SCOPES, mint
+from clew.app import utc_now
+from clew.cli.opening import run, stores_of
+from clew.cli.output import say, say_json, say_table
+from clew.domain.errors import Invalid
+from clew.domain.records import ApiKey
+from clew.domain.thread import Owner
+
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
+_MAX_NAME = 100
+_MAX_USER = 256
+
+
+def create(
+    *,
+    name: str,
+    tenant: str,
+    user: str,
+    scopes: Sequence[str],
+    expires_days: int | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    _check(name, tenant, user, scopes)
+    text, key = mint(
+        name=name,
+        owner=Owner(tenant=tenant, user_id=user),
+        scopes=frozenset(scopes),
+        now=utc_now(),
+        lifetime=None if expires_days is None else timedelta(days=expires_days),
+    )
+
+    async def add() -> None:
+        async with stores_of(config, create=True) as stores:
+            await stores.keys.add(key)
+
+    run(add())
+    if as_json:
+        say_json({"key": text, **_described(key, utc_now())})
+        return
+    say(text)
+    say()
+    say(f"This is {key.id} ({key.name}), and the only time it is shown.")
+    say(f"It sees {_whose(key)} and may: {', '.join(sorted(key.scopes))}.")
+    say("Send it as  Authorization: Bearer <key>  or  X-API-Key: <key>.")
+
+
+def show_all(*, config: Path | None, as_json: bool) -> None:
+    async def find() -> Sequence[ApiKey]:
+        async with stores_of(config) as stores:
+            return await stores.keys.find()
+
+    found, now = run(find()), utc_now()
+    if as_json:
+        say_json([_described(key, now) for key in found])
+    elif not found:
+        say("No keys. Clew is open to this machine alone: clew keys create --name ...")
+    else:
+        say_table(
+            ["id", "name", "tenant", "user", "scopes", "created", "expires", "state"],
+            [_row(key, now) for key in found],
+        )
+
+
+def revoke(key_id: str, *, config: Path | None, as_json: bool) -> None:
+    async def strike() -> None:
+        async with stores_of(config) as stores:
+            await stores.keys.revoke(key_id, now=utc_now())
+
+    run(strike())
+    if as_json:
+        say_json({"id": key_id, "state": "revoked"})
+    else:
+        say(f"{key_id} is revoked. Running servers notice within two seconds.")
+
+
+def _check(name: str, tenant: str, user: str, scopes: Sequence[str]) -> None:
+    if not name or not name.isprintable() or len(name) > _MAX_NAME:
+        raise Invalid(f"--name: expected one line of up to {_MAX_NAME} characters")
+    if not _TENANT.fullmatch(tenant):
+        raise Invalid("--tenant: expected up to 64 letters, digits and . _ : @ -")
+    if not user.isprintable() or len(user) > _MAX_USER:
+        raise Invalid(f"--user: expected one line of up to {_MAX_USER} characters")
+    if unknown := sorted(set(scopes) - set(SCOPES)):
+        raise Invalid(f"--scope: no scope {unknown[0][:40]!r}; there are {', '.join(SCOPES)}")
+
+
+def _described(key: ApiKey, now: datetime) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "tenant": key.owner.tenant,
+        "user": key.owner.user_id,
+        "scopes": sorted(key.scopes),
+        "createdAt": key.created_at.isoformat(),
+        "expiresAt": None if key.expires_at is None else key.expires_at.isoformat(),
+        "state": _state(key, now),
+    }
+
+
+def _row(key: ApiKey, now: datetime) -> list[str]:
+    return [
+        key.id,
+        key.name,
+        key.owner.tenant,
+        key.owner.user_id or "(all)",
+        " ".join(sorted(key.scopes)),
+        f"{key.created_at:%Y-%m-%d %H:%M}",
+        "never" if key.expires_at is None else f"{key.expires_at:%Y-%m-%d %H:%M}",
+        _state(key, now),
+    ]
+
+
+def _state(key: ApiKey, now: datetime) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.is_valid(now=now) else "expired"
+
+
+def _whose(key: ApiKey) -> str:
+    whole = f"everything of the tenant {key.owner.tenant}"
+    return f"what {key.owner.user_id} of the tenant {key.owner.tenant} owns" if key.owner.user_id else whole

@@ -1,0 +1,49 @@
+"""What commands open: the settings of this process, and the database they name."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clew.app import Stores, open_stores
+from clew.config import Settings, load_process_settings, secrets_of
+from clew.domain.errors import ConfigError
+from clew.failpoints import install
+from clew.telemetry import configure_logs
+
+T = TypeVar("T")
+
+
+def read_settings(
+    config: Path | None, options: dict[str, object] | None = None, *, level: str | None = None
+) -> Settings:
+    """Settings, and logs that keep their secrets, before anything else happens. Raises ConfigError."""
+    settings = load_process_settings(config, options)
+    configure_logs(
+        sys.stderr,
+        level=level or settings.logs.level,
+        format=settings.logs.format,
+        debug=settings.logs.debug,
+        secrets=secrets_of(settings),
+    )
+    install(settings.testing.failpoints)
+    return settings
+
+
+@asynccontextmanager
+async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenerator[Stores]:
+    """The database of the settings; one that is not there yet is made only with `create`."""
+    settings = read_settings(config, level="warning")
+    url = settings.database.url
+    if url.kind == "memory":
+        raise ConfigError("the database is memory://, which only the running process sees")
+    if not create and url.path is not None and not url.path.exists():
+        raise ConfigError(f"there is no database at {url.path}; is this the right folder?")
+    async with open_stores(settings) as stores:
+        yield stores
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)

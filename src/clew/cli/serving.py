@@ -1,0 +1,119 @@
+"""`clew serve`: listens, opens the app, says where it is, and ends when told to."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+from uvicorn.loops.auto import auto_loop_factory
+
+from clew import __version__
+from clew.app import open_app, utc_now
+from clew.cli.opening import read_settings
+from clew.cli.output import say
+from clew.cli.protocol import BoundedHttp
+from clew.cli.server import Server
+from clew.config import Settings, export_environment
+from clew.domain.errors import ConfigError
+from clew.domain.records import ApiKey
+
+logger = logging.getLogger(__name__)
+
+
+def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
+    """Returns when the server has ended. Raises ConfigError when it cannot start as told."""
+    settings = read_settings(config, {"server.host": host, "server.port": port})
+    export_environment(settings)
+    for warning in settings.warnings:
+        logger.warning(warning)
+    with bind(settings.server.host, settings.server.port) as listener:
+        # From here on the address is the one we really have: a name may have meant another, and 0 a free port.
+        bound, real_port, *_ = listener.getsockname()
+        settings = replace(settings, server=replace(settings.server, host=bound, port=real_port))
+        with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+            runner.run(_serve(settings, listener))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket with this address that does not listen yet. Raises ConfigError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as exc:
+        raise ConfigError(f"--host {host}: {exc.strerror}") from exc
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as exc:
+        listener.close()
+        raise _cannot_bind(host, port, exc) from exc
+    return listener
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    async with open_app(settings) as app:
+        keys = await app.stores.keys.find()
+        require_keys(settings, keys)
+        config = uvicorn.Config(
+            app.http,
+            http=BoundedHttp,
+            ws_max_size=settings.limits.body_bytes,
+            root_path=settings.server.root_path,
+            lifespan="off",  # open_app is the life of this app
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=round(settings.server.shutdown_seconds),
+        )
+        server = Server(
+            config,
+            stopping=app.stopping,
+            grace=settings.server.shutdown_seconds,
+            announce=lambda: announce(settings, keys=bool(keys)),
+        )
+        try:
+            await server.serve([listener])
+        except OSError as exc:
+            raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
+    logger.info("stopped")
+
+
+def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
+    """Raises ConfigError where strangers could come in and nobody could be let in."""
+    if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
+        raise ConfigError(
+            f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
+            " make one with `clew keys create`, or listen on 127.0.0.1"
+        )
+
+
+def announce(settings: Settings, *, keys: bool) -> None:
+    server = settings.server
+    shown = f"[{server.host}]" if ":" in server.host else server.host
+    address = f"http://{shown}:{server.port}{server.root_path}"
+    needed = keys or server.auth == "keys" or not server.is_loopback
+    say(f"Clew {__version__}")
+    say(f"  address   {address}")
+    say(f"  data      {settings.database.url}")
+    say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
+    logger.info(
+        "listening", extra={"address": address, "backend": settings.database.url.kind, "version": __version__}
+    )
+
+
+def _cannot_bind(host: str, port: int, exc: OSError) -> ConfigError:
+    if exc.errno == errno.EADDRINUSE:
+        return ConfigError(
+            f"port {port} on {host} is in use; choose another with --port, or --port 0 for a free one"
+        )
+    if exc.errno == errno.EACCES:
+        return ConfigError(f"port {port} on {host} is not ours to take; ports below 1024 need privileges")
+    return ConfigError(f"cannot listen on {host}, port {port}: {exc.strerror}")

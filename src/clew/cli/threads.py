@@ -1,0 +1,109 @@
+"""`clew threads`: which threads there are, and what happened in them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from clew.api.schemas import EventOut, ThreadOut
+from clew.cli.opening import run, stores_of
+from clew.cli.output import say, say_json, say_table
+from clew.domain.errors import Invalid
+from clew.domain.events import Event
+from clew.domain.thread import Owner, Status, Thread
+
+
+def show_all(
+    *,
+    tenant: str | None,
+    user: str,
+    statuses: Sequence[str],
+    graph: str | None,
+    limit: int,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    if user and tenant is None:
+        raise Invalid("--user: needs --tenant, a user belongs to one")
+    owner = None if tenant is None else Owner(tenant=tenant, user_id=user)
+    wanted = [_status(text) for text in statuses]
+
+    async def find() -> Sequence[Thread]:
+        async with stores_of(config) as stores:
+            return await stores.threads.find(owner, status=wanted, graph=graph, limit=limit)
+
+    found = run(find())
+    if as_json:
+        say_json([_thread_json(thread) for thread in found])
+    elif not found:
+        say("No threads.")
+    else:
+        say_table(
+            ["id", "tenant", "graph", "name", "status", "round", "events", "last active"],
+            [_row(thread) for thread in found],
+        )
+
+
+def show_one(thread_id: str, *, events: int, config: Path | None, as_json: bool) -> None:
+    async def get() -> tuple[Thread, Sequence[Event]]:
+        async with stores_of(config) as stores:
+            thread = await stores.threads.get(thread_id)
+            return thread, await stores.threads.read(thread_id, limit=events, newest=True)
+
+    thread, log = run(get())
+    if as_json:
+        shown = [EventOut.of(thread, event).model_dump(mode="json", by_alias=True) for event in log]
+        say_json({"thread": _thread_json(thread), "events": shown})
+        return
+    for name, value in _facts(thread):
+        say(f"{name:<12} {value}")
+    if log:
+        say()
+        say_table(["seq", "round", "at", "type", "id"], [_event_row(event) for event in log])
+
+
+def _status(text: str) -> Status:
+    try:
+        return Status(text.lower())
+    except ValueError:
+        raise Invalid(f"--status: expected one of {', '.join(Status)}") from None
+
+
+def _thread_json(thread: Thread) -> dict[str, object]:
+    shown = ThreadOut.of(thread).model_dump(mode="json", by_alias=True)
+    return {"tenant": thread.owner.tenant, **shown}
+
+
+def _row(thread: Thread) -> list[str]:
+    return [
+        thread.id,
+        thread.owner.tenant,
+        thread.graph,
+        thread.name,
+        thread.status,
+        str(thread.round),
+        str(thread.last_seq),
+        f"{thread.last_active_at:%Y-%m-%d %H:%M:%S}",
+    ]
+
+
+def _facts(thread: Thread) -> list[tuple[str, str]]:
+    facts = [
+        ("id", thread.id),
+        ("tenant", thread.owner.tenant),
+        ("user", thread.owner.user_id or "(none)"),
+        ("graph", thread.graph),
+        ("name", thread.name),
+        ("status", f"{thread.status}, round {thread.round}, stage {thread.stage or '(none)'}"),
+        ("events", str(thread.last_seq)),
+        ("created", f"{thread.created_at:%Y-%m-%d %H:%M:%S}"),
+        ("last active", f"{thread.last_active_at:%Y-%m-%d %H:%M:%S}"),
+    ]
+    if thread.failure_reason:
+        facts.append(("failed", thread.failure_reason))
+    facts += [
+        ("waits for", f"{call.executor}: {call.kind} ({call_id})") for call_id, call in thread.pending.items()
+    ]
+    return facts
+
+
+def _event_row(event: Event) -> list[str]:
+    return [str(event.seq), str(event.round), f"{event.at:%Y-%m-%d %H:%M:%S}", event.type, event.id]
