@@ -26,6 +26,8 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
+from clew import create_checkpointer, create_graph_store
+from clew.config import load_settings
 from clew.domain.errors import Invalid, Unavailable
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.keys import DEFAULT_CANDIDATES
@@ -173,6 +175,50 @@ async def test_our_store_and_every_packaged_one_remember(kind: str, store: BaseS
     assert model.texts() == ["my name is Ada", "you said my name is Ada", "who am I"]
     assert answer.response_metadata["chat_history"] == "ok"
     assert len(await stored(store)) == 4
+
+
+@ours
+@pytest.mark.accept("000-4")
+async def test_a_store_is_set_up_when_it_is_given_out_and_shares_its_database(kind: str, where: str) -> None:
+    url = where if where.startswith("postgres") else f"sqlite:///{where}"
+    async with create_graph_store(url) as store, create_checkpointer(url) as saver:
+        assert isinstance(store, BaseStore)
+        model = echo()
+        builder = StateGraph(BotState)
+        builder.add_node("agent", remembering(model))
+        builder.add_edge(START, "agent")
+        graph = builder.compile(store=store, checkpointer=saver)
+
+        async def talk(thread: str) -> None:
+            for n in range(5):
+                state: Any = {"messages": [HumanMessage(f"{thread}-{n}")], "inputs": {"history_key": "k"}}
+                await graph.ainvoke(state, {"configurable": {"thread_id": thread}}, durability="sync")
+
+        # Saver and store write to one file at once, and nobody hears of a lock.
+        await asyncio.gather(*(talk(f"t{n}") for n in range(8)))
+        assert len(await stored(store, "k")) == 80
+    async with create_graph_store(url) as again:
+        assert len(await stored(again, "k")) == 80
+    with pytest.raises(Unavailable):
+        await store.aget(("a",), "k")
+
+
+@pytest.mark.accept("000-4")
+@pytest.mark.parametrize("url", ["redis://localhost", "mysql://u:hunter2@h/db", "", "sqlite:///~/x.db"])
+async def test_a_backend_we_do_not_know_is_a_value_error(url: str) -> None:
+    with pytest.raises(ValueError, match="expected") as caught:
+        async with create_graph_store(url):
+            pass
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.accept("000-4")
+async def test_settings_say_where_the_store_is(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "for" / "it" / "graph_store.sqlite"
+    environ = {"CLEW_GRAPH_STORE_BACKEND": "SQLite", "CLEW_GRAPH_STORE_SQLITE_PATH": str(path)}
+    async with create_graph_store(load_settings(environ, cwd=tmp_path)) as store:
+        await store.aput(("a",), "k", {"v": 1})
+    assert path.exists()
 
 
 @pytest.mark.accept("000-5")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import (
@@ -31,6 +31,8 @@ from clew.telemetry import Metrics, shared_metrics
 
 logger = logging.getLogger(__name__)
 
+Model: TypeAlias = Runnable[LanguageModelInput, AIMessage] | Runnable[LanguageModelInput, BaseMessage]
+
 # In a run's configurable: whose it is, set by the server and by nobody else; and that its thread lives for one delivery.
 TENANT: Final = "clew_tenant"
 WEBHOOK: Final = "webhook"
@@ -41,8 +43,8 @@ REPORT: Final = "chat_history"
 class AgentNode(Runnable[Any, dict[str, Any]]):
     """Answers the messages in a graph's state: `builder.add_node("agent", AgentNode(model, tools=[...]))`.
 
-    `model` is a LangChain chat model, or a name for `init_chat_model` such as "openai:gpt-5". Tools may be sync or
-    async. Tokens appear in LangGraph's `messages` stream.
+    `model` is a LangChain chat model, anything that answers like one, or a name for `init_chat_model` such as
+    "openai:gpt-5". Tools may be sync or async. Tokens appear in LangGraph's `messages` stream.
 
     With `use_graph_chat_history` the node remembers by conversation key, in the store the graph was compiled with:
     it reads the newest `max_messages`, puts the thread's own messages over them, and appends the new turn. Without it
@@ -52,7 +54,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
 
     def __init__(
         self,
-        model: BaseChatModel | str,
+        model: Model | str,
         *,
         tools: Sequence[BaseTool | Callable[..., Any]] = (),
         system_prompt: str | None = None,
@@ -178,19 +180,21 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         for _ in range(self.max_tool_rounds + 1):
             answer = await self._model.ainvoke([*prompt, *said], config)
             said.append(answer)
-            if not answer.tool_calls or self._tools is None:
+            if self._tools is None or not (isinstance(answer, AIMessage) and answer.tool_calls):
                 return said
             said.extend(await self._tools.ainvoke([*prompt, *said], config))
         raise Permanent(f"the model asked for tools more than {self.max_tool_rounds} times in one turn")
 
     @cached_property
-    def _model(self) -> Runnable[LanguageModelInput, AIMessage]:
+    def _model(self) -> Model:
         model = (
-            self._given_model
-            if isinstance(self._given_model, BaseChatModel)
-            else _init_chat_model(self._given_model)
+            _init_chat_model(self._given_model) if isinstance(self._given_model, str) else self._given_model
         )
-        return model.bind_tools(list(self._tools.tools_by_name.values())) if self._tools else model
+        if self._tools is None:
+            return model
+        if not isinstance(model, BaseChatModel):
+            raise ConfigError(f"{type(model).__name__} cannot be told of tools; bind them to it yourself")
+        return model.bind_tools(list(self._tools.tools_by_name.values()))
 
 
 @dataclass(frozen=True, slots=True)
