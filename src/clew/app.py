@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from uuid_utils import uuid7
@@ -28,6 +29,9 @@ from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import open_sqlite
 from clew.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from clew.execution import Execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class App:
 
     http: FastAPI
     stores: Stores
+    execution: "Execution"
     metrics: Metrics
     stopping: asyncio.Event
 
@@ -81,10 +86,26 @@ async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
 
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncGenerator[App]:
+    from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
+
     metrics = Metrics()
     stopping = asyncio.Event()
-    async with open_stores(settings) as stores:
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(open_stores(settings))
         store = measured(stores.threads, metrics, settings.database.url.kind)
+        parts = Parts(
+            db=stores.db,
+            store=store,
+            open_store=lambda: _second_way(settings, stores),
+            calls=stores.calls,
+            summaries=stores.summaries,
+            audit=stores.audit,
+            files=stores.files,
+            inbox=stores.inbox,
+            clock=utc_now,
+            new_id=new_id,
+        )
+        execution = await stack.enter_async_context(open_execution(settings, parts))
         authenticator = Authenticator(
             stores.keys,
             clock=utc_now,
@@ -103,7 +124,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             allowed_origins=settings.server.allowed_origins,
         )
         try:
-            yield App(http=http, stores=stores, metrics=metrics, stopping=stopping)
+            yield App(http=http, stores=stores, execution=execution, metrics=metrics, stopping=stopping)
         finally:
             stopping.set()
 
@@ -131,6 +152,16 @@ def _stores(db: Database, threads: Store) -> Stores:
         inbox=InboxRows(db),
         keys=KeyRows(db),
     )
+
+
+@asynccontextmanager
+async def _second_way(settings: Settings, stores: Stores) -> AsyncGenerator[Store]:
+    """The store for another event loop. SQLite serves any; a Postgres pool belongs to the loop that opened it."""
+    if settings.database.url.dsn is None:
+        yield stores.threads
+    else:
+        async with _open_postgres(settings) as (_, threads):
+            yield threads
 
 
 @asynccontextmanager
