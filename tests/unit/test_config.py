@@ -615,7 +615,6 @@ BAD_YAML = {
     "a line end in a profile's name": ('profiles: {"a\\n": {driver: offline}}', "expected a name of letters"),
     "a graph without an attribute": ("graphs: {a: my.module}", "graphs.a: expected module:attribute"),
     "a graph that is an expression": ("graphs: {a: 'os:system(1)'}", "graphs.a: expected module:attribute"),
-    "a graph in a file that is not there": ("graphs: {a: './no.py:graph'}", "graphs.a: expected"),
     "a graph in another language": ("graphs: {a: './agent.ts:graph'}", "graphs.a: expected module:attribute"),
     "a list of graphs": ("graphs: ['a:b']", "graphs: expected a mapping"),
     "an unknown channel": ("channels: {irc: {bot: {}}}", "channels.irc: no such key"),
