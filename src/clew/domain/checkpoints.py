@@ -1,7 +1,7 @@
 """LangGraph's checkpoints as they are kept: each value apart and by version, growing lists as what they gained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from clew.domain.errors import Conflict
 
@@ -46,6 +46,15 @@ class ChannelValue:
     splice: str | None = None  # how base and data make the list; nothing: data comes after all of base
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A checkpoint to store, with the values it adds; what it leaves out its parent has, if it builds on that."""
+
+    checkpoint: StoredCheckpoint
+    values: Sequence[ChannelValue] = ()
+    builds_on_parent: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """One write of a task. An `idx` below zero stands for a special channel, which is overwritten, not kept."""
@@ -68,8 +77,7 @@ class TaskWrites:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A checkpoint with what belongs to it."""
+    """A checkpoint and what tasks wrote on top of it."""
 
     checkpoint: StoredCheckpoint
     writes: Sequence[TaskWrites] = ()
-    values: Sequence[ChannelValue] = field(default=())

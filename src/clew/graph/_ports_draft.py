@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, TaskWrites
+from clew.domain.checkpoints import ChannelValue, Found, Step, StoredCheckpoint, TaskWrites
 
 
 class Checkpoints(Protocol):
@@ -13,17 +13,10 @@ class Checkpoints(Protocol):
     Threads that are nobody's (a graph used without our engine) have neither.
     """
 
-    async def put(
-        self,
-        checkpoint: StoredCheckpoint,
-        values: Sequence[ChannelValue],
-        *,
-        builds_on_parent: bool = False,
-        fence: int | None = None,
-    ) -> None:
-        """Store a checkpoint and its new values in one transaction; a value that is there already stays.
+    async def put(self, steps: Sequence[Step], *, fence: int | None = None) -> None:
+        """Store steps of one thread, oldest first, in one transaction; a value that is there already stays.
 
-        What `builds_on_parent` leaves out what its parent has: raises ParentGone if that is no longer there.
+        Raises ParentGone if a parent that a step builds on is no longer there.
         """
         ...
 
@@ -33,19 +26,8 @@ class Checkpoints(Protocol):
         """Add what a task wrote. Of two writes with one index the first stays, but of special ones the last."""
         ...
 
-    async def get(
-        self,
-        thread_id: str,
-        ns: str,
-        checkpoint_id: str | None = None,
-        *,
-        held: Mapping[str, str] | None = None,
-    ) -> Found | None:
-        """The checkpoint, or the newest one, with its writes and values.
-
-        `held` names versions the caller has: they are left out, and so is what a newer version was built of up to
-        them. A caller that cannot build on what it holds asks again without.
-        """
+    async def get(self, thread_id: str, ns: str, checkpoint_id: str | None = None) -> Found | None:
+        """The checkpoint, or the newest one."""
         ...
 
     async def find(
@@ -69,9 +51,18 @@ class Checkpoints(Protocol):
     ) -> Sequence[TaskWrites]: ...
 
     async def values_of(
-        self, thread_id: str, ns: str, versions: Mapping[str, Collection[str]]
+        self,
+        thread_id: str,
+        ns: str,
+        versions: Mapping[str, Collection[str]],
+        *,
+        held: Mapping[str, str] | None = None,
     ) -> Sequence[ChannelValue]:
-        """The channels' values at these versions, and all that they are built of."""
+        """The channels' values at these versions, and all that they are built of.
+
+        `held` names older versions the caller has: what those are built of is left out. A caller that cannot build
+        on what it holds, because its version is of another branch, asks again without.
+        """
         ...
 
     async def copy(self, source: str, target: str) -> None:

@@ -18,13 +18,15 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from clew.domain.checkpoints import ParentGone, StoredCheckpoint, TaskWrites, Write
+from clew.domain.checkpoints import ChannelValue, ParentGone, Step, StoredCheckpoint, TaskWrites, Write
 from clew.domain.errors import Invalid
 from clew.failpoints import failpoint
 from clew.graph._ports_draft import Checkpoints
 from clew.graph.ancestry import channel_histories
 from clew.graph.bodies import FENCE, config_of, metadata_of, to_row
-from clew.graph.heads import Head, Heads
+from clew.graph.deltas import touched_by
+from clew.graph.heads import Head, Heads, Touched
+from clew.graph.inputs import Inputs, Pending, is_input
 from clew.graph.serde import StrictSerializer, require_strict
 from clew.graph.states import by_checkpoint, gather, gather_line, pack_values, to_tuple
 from clew.graph.values import Held, HeldList, Missing, is_ours, next_version
@@ -57,6 +59,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self._store = store
         self._cache_bytes = cache_bytes
         self._heads = Heads(cache_bytes)
+        self._touched = Touched()
+        self._inputs = Inputs(self._commit)
         self._loop = asyncio.get_running_loop()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
@@ -69,23 +73,30 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         return next_version(current)
 
+    async def aclose(self) -> None:
+        """Store what waits to be stored. Whoever closes the database calls this before."""
+        await self._inputs.settle()
+
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, ns = _line(config)
         checkpoint_id = get_checkpoint_id(config)
-        head = self._heads.get(thread_id, ns, checkpoint_id)
-        found = await self._store.get(thread_id, ns, checkpoint_id, held=_held(head))
-        if found is None:
-            return None
-        try:
-            channels = gather(self.serde, found.checkpoint, found.values, head)
-        except Missing:
-            # What we hold was changed by somebody, or the checkpoint is of another branch.
-            found = await self._store.get(thread_id, ns, found.checkpoint.id)
+        await self._inputs.settle(thread_id)
+        near = self._heads.get(thread_id, ns, checkpoint_id)
+        while True:
+            found = await self._store.get(thread_id, ns, checkpoint_id)
             if found is None:
                 return None
-            channels = gather(self.serde, found.checkpoint, found.values, None)
-        self._heads.put(Head(thread_id, ns, found.checkpoint.id, _lasting(channels)))
-        return to_tuple(self.serde, found.checkpoint, channels, found.writes)
+            row = found.checkpoint
+            try:
+                channels = await self._read(row, near)
+            except Missing:
+                # What we hold is of another branch; or the thread is pruned while we read it.
+                if near is None and row.id == checkpoint_id:
+                    raise
+                near, checkpoint_id = None, row.id
+                continue
+            self._heads.put(Head(thread_id, ns, row.id, _lasting(channels)))
+            return to_tuple(self.serde, row, channels, found.writes)
 
     async def alist(
         self,
@@ -97,6 +108,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         configurable = config["configurable"] if config else {}
         thread_id, ns = configurable.get("thread_id"), configurable.get("checkpoint_ns")
+        await self._inputs.settle(None if thread_id is None else str(thread_id))
         below: int | None = None
         left = limit
         while left is None or left > 0:
@@ -124,23 +136,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,  # noqa: ARG002 - we know ourselves what we have stored
     ) -> RunnableConfig:
-        thread_id, ns = _line(config)
-        parent_id = get_checkpoint_id(config)
-        head = self._heads.get(thread_id, ns, parent_id) if parent_id else None
-        # All of it before the first await: the graph goes on meanwhile and may change its lists.
-        packed = pack_values(self.serde, checkpoint, head)
-        row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
-        fence = config["configurable"].get(FENCE)
-        try:
-            await finish(self._store.put(row, packed.values, builds_on_parent=head is not None, fence=fence))
-        except ParentGone:
-            # Somebody deleted or pruned the thread under us; from here on it starts anew.
-            packed = pack_values(self.serde, checkpoint, None)
-            await finish(self._store.put(row, packed.values, fence=fence))
-        failpoint("checkpoint_put")
-        known = {channel: held for channel, held in packed.apart.items() if held is not None}
-        self._heads.put(Head(thread_id, ns, row.id, known), instead_of=head)
-        return config_of(thread_id, ns, row.id)
+        touched = self._touched.take(*_line(config), get_checkpoint_id(config))
+        return await self._put(config, checkpoint, metadata, touched)
 
     async def aput_writes(
         self,
@@ -151,30 +148,37 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> None:
         thread_id, ns = _line(config)
         configurable = config["configurable"]
+        checkpoint_id = configurable["checkpoint_id"]
         by_index: dict[int, Write] = {}
         for position, (channel, value) in enumerate(writes):
+            self._touched.add(thread_id, ns, checkpoint_id, channel, touched_by(value))
             idx = WRITES_IDX_MAP.get(channel, position)
             kind, data = self.serde.dumps_typed(value)
             by_index[idx] = Write(idx, channel, kind, bytes(data), task_path)
-        task = TaskWrites(
-            checkpoint_id=configurable["checkpoint_id"], task_id=task_id, writes=tuple(by_index.values())
-        )
+        task = TaskWrites(checkpoint_id=checkpoint_id, task_id=task_id, writes=tuple(by_index.values()))
+        if any(index < 0 for index in by_index):
+            # A task that failed or asks: the step may never end, and its input must be there all the same.
+            await self._inputs.settle(thread_id)
         await finish(self._store.put_writes(thread_id, ns, task, fence=configurable.get(FENCE)))
 
     async def adelete_thread(self, thread_id: str) -> None:
+        await self._inputs.settle(str(thread_id))
         await finish(self._store.delete(str(thread_id)))
         self._heads.forget(str(thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await self._inputs.settle(str(source_thread_id))
         await finish(self._store.copy(str(source_thread_id), str(target_thread_id)))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self._inputs.settle()
         await finish(self._store.delete_runs([str(run_id) for run_id in run_ids]))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):
             raise Invalid(f"unknown strategy {strategy!r}: keep_latest or delete", field="strategy")
         for thread_id in thread_ids:
+            await self._inputs.settle(str(thread_id))
             if strategy == "delete":
                 await self.adelete_thread(thread_id)
             else:
@@ -184,6 +188,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         thread_id, ns = _line(config)
+        await self._inputs.settle(thread_id)
         return await channel_histories(
             self._store, self.serde, thread_id, ns, get_checkpoint_id(config), channels
         )
@@ -210,9 +215,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: ChannelVersions,  # noqa: ARG002 - as above
     ) -> RunnableConfig:
-        return self._wait(self.aput(config, checkpoint, metadata, new_versions))
+        # The writes come from other threads, perhaps later than the step they belong to: so any object may be touched.
+        return self._wait(self._put(config, checkpoint, metadata, None))
 
     def put_writes(
         self,
@@ -243,6 +249,66 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 " (await graph.ainvoke(...), aget_state(...)), or call them from another thread"
             )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        touched: Mapping[str, Collection[int]] | None,
+    ) -> RunnableConfig:
+        thread_id, ns = _line(config)
+        parent_id = get_checkpoint_id(config)
+        head = self._heads.get(thread_id, ns, parent_id) if parent_id else None
+        # All of it before the first await: the graph goes on meanwhile and may change its lists.
+        packed = pack_values(self.serde, checkpoint, head, touched)
+        row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
+        step = Step(checkpoint=row, values=packed.values, builds_on_parent=head is not None)
+        pending = Pending(step, checkpoint, config["configurable"].get(FENCE))
+        earlier = await self._inputs.take((thread_id, ns))
+        if is_input(checkpoint, metadata):
+            if earlier is not None:
+                await self._commit([earlier])
+            self._inputs.add(pending)
+        else:
+            await self._commit([pending] if earlier is None else [earlier, pending])
+        known = {channel: held for channel, held in packed.apart.items() if held is not None}
+        self._heads.put(Head(thread_id, ns, row.id, known), instead_of=head)
+        return config_of(thread_id, ns, row.id)
+
+    async def _commit(self, steps: Sequence[Pending]) -> None:
+        thread_id, _ = steps[0].line
+        fence = steps[-1].fence
+        try:
+            try:
+                await finish(self._store.put([pending.step for pending in steps], fence=fence))
+            except ParentGone:
+                # Somebody deleted or pruned the thread under us: from here on it starts anew.
+                await finish(self._store.put([self._whole(pending) for pending in steps], fence=fence))
+        except BaseException:
+            self._heads.forget(thread_id)
+            raise
+        failpoint("checkpoint_put")
+
+    def _whole(self, pending: Pending) -> Step:
+        return Step(
+            checkpoint=pending.step.checkpoint,
+            values=pack_values(self.serde, pending.checkpoint, None).values,
+        )
+
+    async def _read(self, row: StoredCheckpoint, near: Head | None) -> dict[str, Held]:
+        """The checkpoint's values: those we have, and from the database those we do not."""
+        known = near.usable() if near is not None else {}
+        wanted = {
+            channel: (str(version),)
+            for channel, version in row.apart.items()
+            if channel not in known or known[channel].version != version
+        }
+        values: Sequence[ChannelValue] = ()
+        if wanted:
+            held = {channel: held.version for channel, held in known.items() if isinstance(held, HeldList)}
+            values = await self._store.values_of(row.thread_id, row.ns, wanted, held=held)
+        return gather(self.serde, row, values, known)
 
     async def _load(self, rows: Sequence[StoredCheckpoint]) -> Sequence[CheckpointTuple]:
         """The rows with their values and writes: two statements a thread and namespace, however many rows."""
@@ -283,17 +349,6 @@ def _line(config: RunnableConfig) -> tuple[str, str]:
     """Checkpoints of one thread and namespace follow each other."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
-
-
-def _held(head: Head | None) -> dict[str, str]:
-    """The versions that need not be read again, unless somebody changed them."""
-    if head is None:
-        return {}
-    return {
-        channel: held.version
-        for channel, held in head.channels.items()
-        if not isinstance(held, HeldList) or held.stamps.faithful
-    }
 
 
 def _lasting(channels: Mapping[str, Held]) -> dict[str, Held]:

@@ -1,13 +1,13 @@
 """How a list came out of an older one: which parts it keeps and what it gained. Pure; knows no database.
 
-An element counts as kept when it is the same object and still has the value it had when it was stored. The
-second half is what makes it safe to share objects with whoever runs the graph: a node that changes a message or
-a dict in place and returns it again is seen, and the element is stored anew.
+An element is kept when it is the same object and has not been changed in place since it was stored. Changes are
+looked for among the elements that a node returned; where that is not known, among all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter, is_
 from typing import Any, TypeAlias
 
@@ -18,6 +18,10 @@ from clew.graph.messages import MESSAGES
 
 # A list as pieces in order: [start, stop] is a run of the older list, a number that many of its own elements.
 Pieces: TypeAlias = list[list[int] | int]
+
+# Before a list is given out again, this many of its newest elements are looked at, and as many of the others in
+# turn. Comparing all of them would be what a turn of a long thread spends its time on.
+WINDOW = 256
 
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 _fields = attrgetter("__dict__")
@@ -35,58 +39,129 @@ class Delta:
         return None if self.pieces is None else orjson.dumps(self.pieces).decode()
 
 
-class Stamps:
-    """What the elements of a list were worth at one moment, to see later whether one was changed in place."""
+class Remembered:
+    """A list as it was stored. Its elements are shared with whoever was given them, so what they were worth is kept.
 
-    __slots__ = ("_messages_only", "_values", "faithful")
+    Never changed, but for one thing: lists that only grow share their storage, each knowing its own length.
+    """
 
-    def __init__(self, values: list[Any], *, messages_only: bool, faithful: bool) -> None:
-        self._values = values
+    __slots__ = ("_elements", "_length", "_messages_only", "_next", "_stamps", "faithful")
+
+    def __init__(
+        self,
+        elements: list[Any],
+        stamps: list[Any],
+        *,
+        messages_only: bool,
+        faithful: bool,
+        next_look: int = 0,
+    ) -> None:
+        self._elements = elements
+        self._stamps = stamps
+        self._length = len(elements)
         self._messages_only = messages_only
+        self._next = next_look
         # Whether nobody could tell the elements from what the serializer makes of them and back.
         self.faithful = faithful
 
     @classmethod
-    def of(cls, elements: Sequence[Any], *, loaded: bool = False) -> "Stamps":
+    def of(cls, elements: Sequence[Any], *, loaded: bool = False) -> "Remembered":
         """Elements that were `loaded` came out of the serializer, so they are faithful whatever they are."""
         stamper = _Stamper()
-        values = [stamper.stamp(element) for element in elements]
-        return cls(values, messages_only=stamper.messages_only, faithful=loaded or stamper.plain)
-
-    def then(self, delta: Delta, *, loaded: bool = False) -> "Stamps":
-        """The stamps of the list that a delta makes of this one."""
-        gained = Stamps.of(delta.gained, loaded=loaded)
-        return Stamps(
-            build(self._values, delta.pieces, gained._values),
-            messages_only=self._messages_only and gained._messages_only,
-            faithful=self.faithful and gained.faithful,
+        stamps = [stamper.stamp(element) for element in elements]
+        return cls(
+            list(elements),
+            stamps,
+            messages_only=stamper.messages_only,
+            faithful=loaded or stamper.plain,
         )
 
-    def hold_for(self, elements: list[Any]) -> bool:
-        """Whether no element was changed since."""
-        try:
-            return bool(self._comparable(elements) == self._values)
-        except Exception:  # noqa: BLE001 - somebody's __eq__ failed, so nothing is known: not the same
-            return False
+    def __len__(self) -> int:
+        return self._length
 
-    def holds_at(self, index: int, element: Any) -> bool:
-        try:
-            return bool(_comparable(element) == self._values[index])
-        except Exception:  # noqa: BLE001 - as above
-            return False
+    def copy(self) -> list[Any]:
+        return self._elements[: self._length]
 
-    def _comparable(self, elements: list[Any]) -> list[Any]:
+    def intact(self) -> bool:
+        """Whether a copy may be given out: no element was changed, and a reader from disk would see the same."""
+        if not self.faithful:
+            return False
+        if self._length <= 2 * WINDOW:
+            return self._unchanged(0, self._length)
+        oldest = self._length - WINDOW
+        start = self._next if self._next < oldest else 0
+        self._next = start + WINDOW
+        return self._unchanged(oldest, self._length) and self._unchanged(start, min(start + WINDOW, oldest))
+
+    def delta_to(self, new: list[Any], touched: Collection[int] | None = None) -> Delta | None:
+        """What `new` gained over this; nothing if it keeps nothing of it.
+
+        `touched` are the ids of the objects that may have been changed; without it, any may.
+        """
+        length = self._length
+        if len(new) >= length and all(map(is_, islice(self._elements, length), new)):
+            gained = new[length:]
+            # What was returned is as a rule what is new; then no old element needs a look.
+            if touched is not None and set(touched) <= set(map(id, gained)):
+                return Delta(gained)
+            if self._unchanged(0, length):
+                return Delta(gained)
+        return self._splice(new, touched)
+
+    def then(self, delta: Delta, *, loaded: bool = False) -> "Remembered":
+        """The list that the delta makes of this one."""
+        gained = Remembered.of(delta.gained, loaded=loaded)
+        if delta.pieces is not None:
+            elements = build(self.copy(), delta.pieces, gained._elements)
+            stamps = build(self._stamps[: self._length], delta.pieces, gained._stamps)
+        elif len(self._elements) == self._length:
+            # Nobody has built on this one yet: grow in place. A second branch gets storage of its own.
+            elements, stamps = self._elements, self._stamps
+            elements += gained._elements
+            stamps += gained._stamps
+        else:
+            elements = self.copy() + gained._elements
+            stamps = self._stamps[: self._length] + gained._stamps
+        return Remembered(
+            elements,
+            stamps,
+            messages_only=self._messages_only and gained._messages_only,
+            faithful=self.faithful and gained.faithful,
+            next_look=self._next,
+        )
+
+    def _unchanged(self, start: int, stop: int) -> bool:
+        elements = self._elements[start:stop]
         # The common case without a Python frame an element: 0.1 us against 0.2.
-        if self._messages_only:
-            return list(map(_fields, elements))
-        return [_comparable(element) for element in elements]
+        values = list(map(_fields, elements)) if self._messages_only else list(map(_comparable, elements))
+        return _equal(values, self._stamps[start:stop])
+
+    def _splice(self, new: list[Any], touched: Collection[int] | None) -> Delta | None:
+        old = self._elements
+        places = {id(old[index]): index for index in range(self._length)}
+        pieces: Pieces = []
+        gained: list[Any] = []
+        following = -1  # where the run that is being followed would go on
+        for element in new:
+            if 0 <= following < self._length and old[following] is element:
+                index = following
+            else:
+                index = places.get(id(element), -1)
+            sure = touched is not None and id(element) not in touched
+            if index >= 0 and (sure or _equal(_comparable(element), self._stamps[index])):
+                following = index + 1
+                _extend_run(pieces, index)
+            else:
+                following = -1
+                _extend_own(pieces)
+                gained.append(element)
+        return Delta(gained, pieces) if len(gained) < len(new) else None
 
 
-def compare(old: list[Any], stamps: Stamps, new: list[Any]) -> Delta | None:
-    """What `new` gained over `old`; nothing if it keeps nothing of it. `stamps` are those of `old`."""
-    if len(new) >= len(old) and all(map(is_, old, new)) and stamps.hold_for(old):
-        return Delta(new[len(old) :])
-    return _splice(old, stamps, new)
+def touched_by(value: Any) -> set[int]:
+    """The ids of the objects in what a node returned for a list: its elements, or itself."""
+    elements = value if isinstance(value, list | tuple | set) else (value,)
+    return {id(element) for element in elements if type(element) not in _SCALARS}
 
 
 def build(old: list[Any], pieces: Pieces | None, gained: list[Any]) -> list[Any]:
@@ -119,34 +194,19 @@ def parse_splice(splice: str | None) -> Pieces | None:
     return pieces
 
 
-def _splice(old: list[Any], stamps: Stamps, new: list[Any]) -> Delta | None:
-    places = {id(element): index for index, element in enumerate(old)}
-    pieces: Pieces = []
-    gained: list[Any] = []
-    following = -1  # where the run that is being followed would go on
-    for element in new:
-        if 0 <= following < len(old) and old[following] is element:
-            index = following
-        else:
-            index = places.get(id(element), -1)
-        if index >= 0 and stamps.holds_at(index, element):
-            run = pieces[-1] if pieces else 0
-            if isinstance(run, list) and run[1] == index:
-                run[1] += 1
-            else:
-                pieces.append([index, index + 1])
-            following = index + 1
-        else:
-            gained.append(element)
-            run = pieces[-1] if pieces else []
-            if isinstance(run, int):
-                pieces[-1] = run + 1
-            else:
-                pieces.append(1)
-            following = -1
-    if len(gained) == len(new):
-        return None
-    return Delta(gained, pieces)
+def _extend_run(pieces: Pieces, index: int) -> None:
+    last = pieces[-1] if pieces else 0
+    if isinstance(last, list) and last[1] == index:
+        last[1] += 1
+    else:
+        pieces.append([index, index + 1])
+
+
+def _extend_own(pieces: Pieces) -> None:
+    if pieces and isinstance(pieces[-1], int):
+        pieces[-1] += 1
+    else:
+        pieces.append(1)
 
 
 def _is_piece(piece: object) -> bool:
@@ -159,6 +219,13 @@ def _comparable(element: Any) -> Any:
     return element.__dict__ if type(element) in MESSAGES else element
 
 
+def _equal(value: Any, stamp: Any) -> bool:
+    try:
+        return bool(value == stamp)
+    except Exception:  # noqa: BLE001 - somebody's __eq__ failed, so nothing is known: not the same
+        return False
+
+
 class _Stamper:
     """Copies the values of elements, and remembers whether all of them were plain data or messages of plain data."""
 
@@ -167,8 +234,7 @@ class _Stamper:
         self.messages_only = True
 
     def stamp(self, element: Any) -> Any:
-        kind = type(element)
-        if kind in MESSAGES:
+        if type(element) in MESSAGES:
             # Most fields are text or nothing; asking here saves a call each.
             return {
                 name: value if type(value) in _SCALARS else self._copy(value)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clew.graph.values import Held
+from clew.graph.values import Held, HeldList
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,14 @@ class Head:
     def __post_init__(self) -> None:
         # An empty head costs its keys too.
         object.__setattr__(self, "size", 256 + sum(held.size for held in self.channels.values()))
+
+    def usable(self) -> dict[str, Held]:
+        """The values that may be given out again: nobody changed them, and they are what a reader from disk sees."""
+        return {
+            channel: held
+            for channel, held in self.channels.items()
+            if not isinstance(held, HeldList) or held.elements.intact()
+        }
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -73,3 +81,23 @@ class Heads:
         self._size -= head.size
         if self._latest.get(key[:2]) == key[2]:
             del self._latest[key[:2]]
+
+
+class Touched:
+    """Which objects the tasks of a step returned for which channel, from their writes until the step is stored."""
+
+    # Steps that failed never come back for theirs.
+    LIMIT = 1024
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[tuple[str, str, str], dict[str, set[int]]] = OrderedDict()
+
+    def add(self, thread_id: str, ns: str, checkpoint_id: str, channel: str, ids: set[int]) -> None:
+        step = self._steps.setdefault((thread_id, ns, checkpoint_id), {})
+        step.setdefault(channel, set()).update(ids)
+        if len(self._steps) > self.LIMIT:
+            self._steps.popitem(last=False)
+
+    def take(self, thread_id: str, ns: str, checkpoint_id: str | None) -> dict[str, set[int]] | None:
+        """What the step on top of a checkpoint returned; nothing if we were not told."""
+        return self._steps.pop((thread_id, ns, checkpoint_id), None) if checkpoint_id else None

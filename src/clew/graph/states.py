@@ -1,7 +1,7 @@
 """Whole states: a checkpoint with all its values into rows, and rows into what LangGraph asks for."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from clew.domain.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
 from clew.graph.bodies import config_of, from_row, is_small
 from clew.graph.heads import Head
 from clew.graph.serde import StrictSerializer
-from clew.graph.values import Held, HeldList, assemble, load, pack, unpack
+from clew.graph.values import Held, assemble, load, pack, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,16 @@ class Packed:
     apart: dict[str, Held | None] = field(default_factory=dict)
 
 
-def pack_values(serde: SerializerProtocol, checkpoint: Checkpoint, parent: Head | None) -> Packed:
-    """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything."""
+def pack_values(
+    serde: SerializerProtocol,
+    checkpoint: Checkpoint,
+    parent: Head | None,
+    touched: Mapping[str, Collection[int]] | None = None,
+) -> Packed:
+    """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything.
+
+    `touched` are the objects that were returned for each channel, if that is known.
+    """
     packed = Packed()
     known = parent.channels if parent is not None else {}
     # An encrypting serializer must see everything.
@@ -41,27 +49,28 @@ def pack_values(serde: SerializerProtocol, checkpoint: Checkpoint, parent: Head 
             packed.apart[channel] = held
         else:
             # Also when the graph says it is stored already but we do not know: then this changes nothing.
-            stored, packed.apart[channel] = pack(serde, channel, version, value, held)
+            seen = None if touched is None else touched.get(channel, ())
+            stored, packed.apart[channel] = pack(serde, channel, version, value, held, seen)
             packed.values.append(stored)
     return packed
 
 
 def gather(
-    serde: SerializerProtocol, row: StoredCheckpoint, values: Iterable[ChannelValue], near: Head | None
+    serde: SerializerProtocol,
+    row: StoredCheckpoint,
+    values: Iterable[ChannelValue],
+    known: Mapping[str, Held],
 ) -> dict[str, Held]:
-    """The values that are kept apart, from what was read and from a head that has them or something they build on.
+    """The checkpoint's values that are kept apart, from what was read and what is at hand.
 
     Raises Missing if a part is in neither.
     """
     stored: defaultdict[str, dict[str, ChannelValue]] = defaultdict(dict)
     for value in values:
         stored[value.channel][value.version] = value
-    known = near.channels if near is not None else {}
     channels: dict[str, Held] = {}
     for channel, version in row.apart.items():
         held = known.get(channel)
-        if isinstance(held, HeldList) and not held.intact():
-            held = None
         if held is None or held.version != version:
             held = assemble(serde, stored[channel], str(version), held)
         channels[channel] = held
@@ -73,10 +82,9 @@ def gather_line(
 ) -> dict[str, dict[str, Held]]:
     """The same for many checkpoints of a line, newest first, by id: each list on top of the one before."""
     gathered: dict[str, dict[str, Held]] = {}
-    last: Head | None = None
+    last: dict[str, Held] = {}
     for row in reversed(rows):
-        gathered[row.id] = gather(serde, row, values, last)
-        last = Head(row.thread_id, row.ns, row.id, gathered[row.id])
+        last = gathered[row.id] = gather(serde, row, values, last)
     return gathered
 
 

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from clew.domain.checkpoints import ChannelValue, Version
 from clew.domain.errors import Corrupt
-from clew.graph.deltas import Delta, Stamps, build, compare, parse_splice
+from clew.graph.deltas import Delta, Remembered, build, parse_splice
 
 # A list is written whole again once the changes since are this many times as big. So all wholes together stay
 # within a quarter more than the last one, and a reader of the newest never reads more than five times its size.
@@ -24,11 +24,10 @@ _OURS = re.compile(r"\d{10}\.[A-Za-z0-9_-]{8}")
 
 @dataclass(frozen=True, slots=True)
 class HeldList:
-    """A list in memory as it is stored: private to us, but its elements are shared with whoever was given them."""
+    """A list in memory as it is stored."""
 
     version: str
-    elements: list[Any]
-    stamps: Stamps
+    elements: Remembered
     root: str
     whole: int  # bytes of the root
     since: int  # bytes since then
@@ -37,10 +36,6 @@ class HeldList:
     @property
     def size(self) -> int:
         return self.whole + self.since
-
-    def intact(self) -> bool:
-        """Whether a copy may be given out: nobody changed an element, and a reader from disk would see the same."""
-        return self.stamps.faithful and self.stamps.hold_for(self.elements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +80,27 @@ def load(serde: SerializerProtocol, kind: str, data: bytes) -> Any:
 
 
 def pack(
-    serde: SerializerProtocol, channel: str, version: Version, value: Any, base: Held | None
+    serde: SerializerProtocol,
+    channel: str,
+    version: Version,
+    value: Any,
+    base: Held | None = None,
+    touched: Collection[int] | None = None,
 ) -> tuple[ChannelValue, Held | None]:
-    """The value as it goes into the database, and to remember it by if its version can be trusted."""
+    """The value as it goes into the database, and to remember it by if its version can be trusted.
+
+    For `touched` see `Remembered.delta_to`.
+    """
     if not is_ours(version):
         return _whole(serde, channel, str(version), value), None
     version = str(version)
     if type(value) is not list:
         packed = _whole(serde, channel, version, value)
         return packed, HeldBytes(version, packed.kind, packed.data)
-    if isinstance(base, HeldList) and (change := _change(serde, channel, version, value, base)):
+    if isinstance(base, HeldList) and (change := _change(serde, channel, version, value, base, touched)):
         return change
     packed = _whole(serde, channel, version, value, root=version)
-    held = HeldList(version, value.copy(), Stamps.of(value), version, len(packed.data), 0, version)
+    held = HeldList(version, Remembered.of(value), version, len(packed.data), 0, version)
     return packed, held
 
 
@@ -142,30 +145,31 @@ def _loaded(serde: SerializerProtocol, stored: ChannelValue) -> Held:
     value = load(serde, stored.kind, stored.data)
     if type(value) is not list:
         raise Corrupt("a stored list is no list")
-    stamps = Stamps.of(value, loaded=True)
-    return HeldList(stored.version, value, stamps, stored.version, len(stored.data), 0, stored.version)
+    elements = Remembered.of(value, loaded=True)
+    return HeldList(stored.version, elements, stored.version, len(stored.data), 0, stored.version)
 
 
 def _built(serde: SerializerProtocol, chain: list[ChannelValue], start: HeldList | None) -> HeldList:
     held = start if start is not None else _expect_list(_loaded(serde, chain.pop(0)))
-    elements, stamps, since, version = held.elements.copy(), held.stamps, held.since, held.version
+    elements, since, version = held.elements, held.since, held.version
+    # From nothing, all that was ever gained is taken in at one go at the end; what is held is only added to.
+    cold = elements.copy() if start is None else None
     for link in chain:
         gained = load(serde, link.kind, link.data)
         if type(gained) is not list:
             raise Corrupt("a stored list is built of something that is no list")
         delta = Delta(gained, parse_splice(link.splice))
-        if delta.pieces is None:
-            elements += gained
+        if cold is None:
+            elements = elements.then(delta, loaded=True)
+        elif delta.pieces is None:
+            cold += gained
         else:
-            elements = build(elements, delta.pieces, gained)
-        if start is not None:
-            stamps = stamps.then(delta, loaded=True)
+            cold = build(cold, delta.pieces, gained)
         since += len(link.data) + LINK
         version = link.version
-    if start is None:
-        # All at once: following every link of a cold list would copy the stamps as often.
-        stamps = Stamps.of(elements, loaded=True)
-    return HeldList(version, elements, stamps, held.root, held.whole, since, version)
+    if cold is not None:
+        elements = Remembered.of(cold, loaded=True)
+    return HeldList(version, elements, held.root, held.whole, since, version)
 
 
 def _expect_list(held: Held) -> HeldList:
@@ -175,10 +179,15 @@ def _expect_list(held: Held) -> HeldList:
 
 
 def _change(
-    serde: SerializerProtocol, channel: str, version: str, value: list[Any], base: HeldList
+    serde: SerializerProtocol,
+    channel: str,
+    version: str,
+    value: list[Any],
+    base: HeldList,
+    touched: Collection[int] | None,
 ) -> tuple[ChannelValue, Held] | None:
     """The list as a change to `base`, unless there is little left of it or it is time to write it whole."""
-    delta = compare(base.elements, base.stamps, value)
+    delta = base.elements.delta_to(value, touched)
     if delta is None:
         return None
     kind, data = serde.dumps_typed(delta.gained)
@@ -198,8 +207,7 @@ def _change(
     idle = delta.pieces is None and not delta.gained
     held = HeldList(
         version,
-        value.copy(),
-        base.stamps.then(delta),
+        base.elements.then(delta),
         base.root,
         base.whole,
         since,

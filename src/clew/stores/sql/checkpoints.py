@@ -6,6 +6,7 @@ from clew.domain.checkpoints import (
     ChannelValue,
     Found,
     ParentGone,
+    Step,
     StoredCheckpoint,
     TaskWrites,
     Write,
@@ -20,6 +21,7 @@ from clew.stores.sql.work import (
     Tables,
     Value,
     Work,
+    glances,
     placeholders,
     reads,
     writes,
@@ -38,21 +40,16 @@ class CheckpointRows(Tables):
     """The Checkpoints port on a SQL database."""
 
     @writes
-    def put(
-        self,
-        checkpoint: StoredCheckpoint,
-        values: Sequence[ChannelValue],
-        *,
-        builds_on_parent: bool = False,
-        fence: int | None = None,
-    ) -> Work[None]:
-        yield from guard(checkpoint.thread_id, fence)
-        yield from _insert_checkpoint(checkpoint, builds_on_parent)
+    def put(self, steps: Sequence[Step], *, fence: int | None = None) -> Work[None]:
+        yield from guard(steps[0].checkpoint.thread_id, fence)
+        for step in steps:
+            yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
+        values = [_value_row(step.checkpoint, value) for step in steps for value in step.values]
         if values:
             yield Many(
                 f"INSERT INTO checkpoint_blobs (thread_id, ns, {VALUE_COLUMNS}) VALUES ({placeholders(1, 9)})"
                 " ON CONFLICT (thread_id, ns, channel, version) DO NOTHING",
-                [_value_row(checkpoint.thread_id, checkpoint.ns, value) for value in values],
+                values,
             )
 
     @writes
@@ -70,33 +67,29 @@ class CheckpointRows(Tables):
         if not rows:
             yield from _merge_writes(thread_id, ns, writes)
 
-    @reads
-    def get(
-        self,
-        thread_id: str,
-        ns: str,
-        checkpoint_id: str | None = None,
-        *,
-        held: Mapping[str, str] | None = None,
-    ) -> Work[Found | None]:
-        which, args = ("id = $3", (checkpoint_id,)) if checkpoint_id is not None else ("TRUE", ())
+    @glances
+    def get(self, thread_id: str, ns: str, checkpoint_id: str | None = None) -> Work[Found | None]:
+        which = "id = $3"
+        if checkpoint_id is None:
+            which = "seq = (SELECT MAX(seq) FROM checkpoints WHERE thread_id = $1 AND ns = $2)"
         rows = yield Statement(
-            f"SELECT {COLUMNS}, seq FROM checkpoints WHERE thread_id = $1 AND ns = $2 AND {which}"
-            " ORDER BY seq DESC LIMIT 1",
-            (thread_id, ns, *args),
+            f"SELECT {_of('c', COLUMNS)}, c.seq, w.task_id, w.path, w.entries, w.data"
+            f" FROM (SELECT {COLUMNS}, seq FROM checkpoints WHERE thread_id = $1 AND ns = $2 AND {which}) AS c"
+            " LEFT JOIN checkpoint_writes AS w"
+            " ON w.thread_id = c.thread_id AND w.ns = c.ns AND w.checkpoint_id = c.id",
+            (thread_id, ns, *(() if checkpoint_id is None else (checkpoint_id,))),
         )
         if not rows:
             return None
-        checkpoint = to_checkpoint(rows[0])
-        task_writes = yield from _writes_of(thread_id, ns, (checkpoint.id,))
-        held = held or {}
-        wanted = {
-            channel: (str(version),)
-            for channel, version in checkpoint.apart.items()
-            if held.get(channel) != version
-        }
-        values = yield from _values_of(thread_id, ns, wanted, held)
-        return Found(checkpoint=checkpoint, writes=task_writes, values=values)
+        checkpoint = to_checkpoint(rows[0][:-4])
+        return Found(
+            checkpoint=checkpoint,
+            writes=[
+                TaskWrites(checkpoint_id=checkpoint.id, task_id=row[-4], writes=_unpack_writes(*row[-3:]))
+                for row in rows
+                if row[-4] is not None
+            ],
+        )
 
     @reads
     def find(
@@ -143,9 +136,14 @@ class CheckpointRows(Tables):
 
     @reads
     def values_of(
-        self, thread_id: str, ns: str, versions: Mapping[str, Collection[str]]
+        self,
+        thread_id: str,
+        ns: str,
+        versions: Mapping[str, Collection[str]],
+        *,
+        held: Mapping[str, str] | None = None,
     ) -> Work[list[ChannelValue]]:
-        return (yield from _values_of(thread_id, ns, versions))
+        return (yield from _values_of(thread_id, ns, versions, held or {}))
 
     @writes
     def copy(self, source: str, target: str) -> Work[None]:
@@ -249,10 +247,10 @@ def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> 
         raise ParentGone(f"thread {checkpoint.thread_id!r}: checkpoint {checkpoint.parent_id!r}")
 
 
-def _value_row(thread_id: str, ns: str, value: ChannelValue) -> tuple[Value, ...]:
+def _value_row(checkpoint: StoredCheckpoint, value: ChannelValue) -> tuple[Value, ...]:
     return (
-        thread_id,
-        ns,
+        checkpoint.thread_id,
+        checkpoint.ns,
         value.channel,
         value.version,
         value.kind,
@@ -261,6 +259,10 @@ def _value_row(thread_id: str, ns: str, value: ChannelValue) -> tuple[Value, ...
         value.root,
         value.splice,
     )
+
+
+def _of(table: str, columns: str) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
 
 def _page(where: list[str], args: list[Value], below: int | None, limit: int) -> Statement:
@@ -368,7 +370,7 @@ def _values_of(
     thread_id: str,
     ns: str,
     versions: Mapping[str, Collection[str]],
-    held: Mapping[str, str] | None = None,
+    held: Mapping[str, str],
 ) -> Work[list[ChannelValue]]:
     """Each channel's values from the root of the oldest to the newest: one range of the key, whatever the chain."""
     selects: list[str] = []
@@ -380,7 +382,7 @@ def _values_of(
         oldest = f"IN ({placeholders(len(args) + 1, len(wanted))})"
         args += wanted
         floor = ""
-        if held and (had := held.get(channel)) is not None and had < newest:
+        if (had := held.get(channel)) is not None and had < newest:
             args.append(had)
             floor = f" AND version > ${len(args)}"
         selects.append(
