@@ -12,6 +12,7 @@ from clew.config import DatabaseUrl, Settings, read_database_url
 from clew.domain.errors import ConfigError
 from clew.graph.checkpoints import Checkpointer
 from clew.graph.store import GraphStore
+from clew.ports import Histories
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
@@ -33,7 +34,7 @@ async def create_graph_store(
     """
     url = settings.graph_store_url if isinstance(settings, Settings) else _url(settings)
     async with _shared(url, settings) as db:
-        yield GraphStore(ItemRows(db), HistoryRows(db), backend=url.kind, tenant=tenant, ttl=ttl)
+        yield GraphStore(ItemRows(db), _histories(db, url), backend=url.kind, tenant=tenant, ttl=ttl)
 
 
 @asynccontextmanager
@@ -44,6 +45,14 @@ async def create_checkpointer(
     url = settings.database.url if isinstance(settings, Settings) else _url(settings)
     async with _shared(url, settings) as db:
         yield Checkpointer(CheckpointRows(db), serde=serde)
+
+
+def _histories(db: Database, url: DatabaseUrl) -> Histories:
+    if url.kind != "postgres":
+        return HistoryRows(db)
+    from clew.stores.postgres_histories import open_histories  # noqa: PLC0415 - needs the extra, which is here
+
+    return open_histories(db)
 
 
 def _url(text: str) -> DatabaseUrl:

@@ -21,8 +21,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from clew.graph.agent_node import AgentNode
 from clew.graph.checkpoints import Checkpointer
 from clew.graph.store import GraphStore
+from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.checkpoints import CheckpointRows
-from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from tests.databases import open_database
 from tests.fakes import echo
@@ -36,7 +36,7 @@ async def open_graph(where: str) -> AsyncGenerator[Any]:
         builder = StateGraph(MessagesState)
         builder.add_node("agent", AgentNode(echo(), use_graph_chat_history=True))
         builder.add_edge(START, "agent")
-        store = GraphStore(ItemRows(db), HistoryRows(db))
+        store = GraphStore(ItemRows(db), open_histories(db))
         yield builder.compile(checkpointer=Checkpointer(CheckpointRows(db)), store=store)
 
 

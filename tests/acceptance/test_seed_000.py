@@ -35,6 +35,7 @@ from clew.graph.agent_node import AgentNode
 from clew.graph.history import ChatHistory, Outcome
 from clew.graph.store import GraphStore
 from clew.ports import Histories
+from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Work
@@ -68,7 +69,7 @@ async def open_store(kind: str, where: str) -> AsyncGenerator[BaseStore]:
             yield InMemoryStore()
         case _:
             async with open_database(where) as db:
-                yield GraphStore(ItemRows(db), HistoryRows(db), backend=kind.split()[1])
+                yield GraphStore(ItemRows(db), open_histories(db), backend=kind.split()[1])
 
 
 @pytest.fixture(params=[*OURS, *PACKAGED])

@@ -6,7 +6,7 @@ import pytest
 
 from clew.domain.history import NewMessage, Place, Shape
 from clew.ports import Histories
-from clew.stores.sql.histories import HistoryRows
+from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.work import Database
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ SHAPE = Shape(chunk_size=4)
 
 @pytest.fixture
 def histories(database: Database) -> Histories:
-    return HistoryRows(database)
+    return open_histories(database)
 
 
 def turn(number: int) -> list[NewMessage]:

@@ -186,7 +186,7 @@ async def open_postgres(
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
     await migrate(dsn, deadline=deadline)
     async with asyncpg.create_pool(
-        min_size=min(pool_min, pool_max), max_size=pool_max, **_connect_options(dsn, deadline)
+        min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **_connect_options(dsn, deadline)
     ) as pool:
         db = PostgresDatabase(pool, deadline=deadline)
         try:
@@ -247,6 +247,10 @@ async def drive(connection: Connection, work: Work[T]) -> T:
 def spoken(sql: str) -> str:
     """What was said to Postgres alone is no longer a comment."""
     return sql.replace("/*+", "").replace("*/", "")
+
+
+async def _keep(connection: object) -> None:
+    """Nothing outlives our transactions (an open one is rolled back before this), so no round trip to forget it."""
 
 
 def _connect_options(dsn: str, deadline: float) -> dict[str, Any]:

@@ -23,6 +23,15 @@ from clew.stores.sql.work import (
 
 SUMMARY: Final = "id, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at"
 MESSAGE: Final = "seq, role, content, message_id, origin"
+# Takes the next seqs. The row of the history is the lock two writers meet at.
+NEXT_SEQS: Final = (
+    "INSERT INTO histories"
+    " (tenant, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at)"
+    " VALUES ($1, $2, $3, $4, $5, $6, 1, clew_now(), clew_now())"
+    " ON CONFLICT (tenant, path) DO UPDATE SET last_seq = histories.last_seq + excluded.last_seq,"
+    " version = histories.version + 1, updated_at = excluded.updated_at"
+    " RETURNING id, last_seq, updated_at"
+)
 # How far after a message its answers are looked for when it is answered again.
 ANSWERS_WITHIN: Final = 16
 IDS_AT_ONCE: Final = 500
@@ -141,15 +150,9 @@ def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Mess
 
 
 def _add(place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None) -> Work[int]:
-    """Take the next seqs and write the rows. The row of the history is the lock two writers meet at."""
+    """Take the next seqs and write the rows."""
     rows = yield Statement(
-        "INSERT INTO histories"
-        " (tenant, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, 1, clew_now(), clew_now())"
-        " ON CONFLICT (tenant, path) DO UPDATE SET last_seq = histories.last_seq + excluded.last_seq,"
-        " version = histories.version + 1, updated_at = excluded.updated_at"
-        " RETURNING id, last_seq, updated_at",
-        (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages)),
+        NEXT_SEQS, (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages))
     )
     history_id, last_seq, at = rows[0]
     first = last_seq - len(messages) + 1
