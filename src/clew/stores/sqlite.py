@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from clew.domain.errors import ClewError, ConfigError, Conflict, Invalid, StorageFull, Unavailable
+from clew.domain.errors import ClewError, ConfigError, Conflict, Corrupt, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql.migrate import migrate
 from clew.stores.sql.work import Many, Rows, Script, Work
@@ -302,13 +302,16 @@ def refusal(exc: BaseException) -> BaseException:
         return exc
     if isinstance(exc, sqlite3.IntegrityError):
         return Conflict(f"the database refused a duplicate or missing value ({exc.sqlite_errorname})")
-    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    if _code(exc) == sqlite3.SQLITE_FULL:
         return StorageFull("the disk or the database is full; nothing was written")
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if _is_busy(exc):
         return Unavailable("the database is busy with another process; try again")
-    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+    if _code(exc) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return Unavailable(f"the database file cannot be read or written ({exc.sqlite_errorname})")
+    if _code(exc) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(f"the database file is damaged ({exc.sqlite_errorname})")
+    if "decode to UTF-8" in str(exc):
+        return Corrupt("a stored text is not UTF-8")
     return exc
 
 
@@ -341,8 +344,13 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def _is_busy(exc: sqlite3.OperationalError) -> bool:
-    return exc.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _is_busy(exc: sqlite3.Error) -> bool:
+    return _code(exc) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(exc: sqlite3.Error) -> int:
+    """SQLite's primary code; what the module raises by itself has none."""
+    return getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Tool calls: rows that follow the log, and the one mark it does not hold."""
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from clew.domain.calls import Call, CallStatus, fold_calls
-from clew.domain.errors import LostLease, NotFound
+from clew.domain.errors import Corrupt, LostLease, NotFound
 from clew.domain.events import Event, RoundFinished
 from clew.domain.thread import Executor, Kind
 from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
@@ -21,6 +23,9 @@ from clew.stores.sql.work import (
     reads,
     writes,
 )
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 COLUMNS = (
     "thread_id, tool_call_id, round, executor, kind, name, status, idempotent, prompt, args, result, deadline,"
@@ -84,14 +89,25 @@ class CallRows(Tables):
         )
         return bool(rows)
 
-    @reads
-    def due(self, *, now: datetime, limit: int) -> Work[list[Call]]:
-        rows = yield Statement(
-            f"SELECT {COLUMNS} FROM tool_calls"
-            " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1 ORDER BY deadline LIMIT $2",
-            (micros(now), limit),
-        )
-        return [to_call(row) for row in rows]
+    async def due(self, *, now: datetime, limit: int) -> list[Call]:
+        try:
+            return await self._db.read(lambda: _due(COLUMNS, now, limit, to_call))
+        except Corrupt:
+            return await self._legible(
+                await self._db.read(lambda: _due("thread_id, tool_call_id", now, limit, tuple))
+            )
+
+    async def _legible(self, names: Iterable[tuple[str, str]]) -> list[Call]:
+        """One by one, since a damaged call is its own thread's trouble: the deadlines of the others are kept."""
+        calls: list[Call] = []
+        for thread_id, call_id in names:
+            try:
+                calls.append(await self.get(thread_id, call_id))
+            except Corrupt:
+                logger.exception("a call cannot be read back", extra={"thread_id": thread_id})
+            except NotFound:
+                continue  # deleted meanwhile
+        return calls
 
 
 def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
@@ -100,6 +116,15 @@ def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
     after = fold_calls(before, events)
     if changed := [call for call_id, call in after.items() if before.get(call_id) != call]:
         yield Many(_UPSERT, [_row(call) for call in changed])
+
+
+def _due(columns: str, now: datetime, limit: int, read: Callable[[Row], T]) -> Work[list[T]]:
+    rows = yield Statement(
+        f"SELECT {columns} FROM tool_calls"
+        " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1 ORDER BY deadline LIMIT $2",
+        (micros(now), limit),
+    )
+    return [read(row) for row in rows]
 
 
 def _concerned(thread_id: str, events: Sequence[Event]) -> Work[Rows]:
@@ -137,6 +162,13 @@ def _row(call: Call) -> tuple[Value, ...]:
 
 
 def to_call(row: Row) -> Call:
+    try:
+        return _call(row)
+    except (ArithmeticError, TypeError, ValueError) as exc:
+        raise Corrupt(f"thread {row[0]!r}: call {row[1]!r} cannot be read back") from exc
+
+
+def _call(row: Row) -> Call:
     return Call(
         thread_id=row[0],
         id=row[1],

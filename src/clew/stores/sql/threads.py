@@ -1,14 +1,16 @@
 """Threads, their events and their leases: the one write path and the reads beside it."""
 
+import logging
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from clew.domain.errors import Conflict, LostLease, NotFound
+from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
-from clew.domain.lifecycle import Change
+from clew.domain.lifecycle import Change, rebuild
 from clew.domain.records import Incoming, Lease, Once
-from clew.domain.thread import Executor, Kind, Owner, Pending, Stats, Status, Thread
+from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
 from clew.stores.codec import (
     MICROSECOND,
     dump,
@@ -32,9 +34,10 @@ from clew.stores.sql.work import (
     Work,
     glances,
     placeholders,
-    reads,
     writes,
 )
+
+logger = logging.getLogger(__name__)
 
 # One look a minute is written down; the rest of the polling costs nothing.
 ACCESS_GRAIN = 60_000_000
@@ -93,19 +96,14 @@ class Threads(Tables):
         if change.touches_calls:
             yield from calls.follow(thread.id, change.events)
 
-    @glances
-    def get(self, thread_id: str, owner: Owner | None = None) -> Work[Thread]:
-        mine, args = owned(owner, 2)
-        rows = yield Statement(
-            f"SELECT {COLUMNS} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine}",
-            (thread_id, *args),
-        )
-        if not rows:
-            raise NotFound(f"no thread {thread_id!r}")
-        return to_thread(rows[0])
+    async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
+        try:
+            return await self._db.glance(lambda: _cached(thread_id, owner))
+        except Corrupt:
+            # The row is a cache: where it cannot be read or contradicts itself, the log is asked.
+            return await self._db.read(lambda: _told_by_log(thread_id, owner))
 
-    @reads
-    def find(
+    async def find(
         self,
         owner: Owner | None = None,
         *,
@@ -113,23 +111,24 @@ class Threads(Tables):
         graph: str | None = None,
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
-    ) -> Work[list[Thread]]:
-        where, args = owned(owner, 1)
-        if status:
-            where += f" AND status IN ({placeholders(len(args) + 1, len(status))})"
-            args += tuple(status)
-        if graph is not None:
-            where += f" AND graph = ${len(args) + 1}"
-            args += (graph,)
-        if before is not None:
-            where += f" AND (created_at, id) < (${len(args) + 1}, ${len(args) + 2})"
-            args += (micros(before[0]), before[1])
-        rows = yield Statement(
-            f"SELECT {COLUMNS} FROM threads WHERE deleted_at IS NULL{where}"
-            f" ORDER BY created_at DESC, id DESC LIMIT ${len(args) + 1}",
-            (*args, limit),
-        )
-        return [to_thread(row) for row in rows]
+    ) -> list[Thread]:
+        wanted = _wanted(owner, status, graph, before, limit)
+        try:
+            return await self._db.read(lambda: _find(*wanted))
+        except Corrupt:
+            return await self._legible(await self._db.read(lambda: _find_ids(*wanted)))
+
+    async def _legible(self, ids: Iterable[str]) -> list[Thread]:
+        """One by one, since a damaged thread is its own trouble: a list goes on without it."""
+        threads: list[Thread] = []
+        for thread_id in ids:
+            try:
+                threads.append(await self.get(thread_id))
+            except Corrupt:
+                logger.exception("a thread cannot be read back", extra={"thread_id": thread_id})
+            except NotFound:
+                continue  # deleted meanwhile
+        return threads
 
     async def read(
         self,
@@ -258,7 +257,10 @@ def events(
         f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq {order}{bound}",
         args,
     )
-    return [load_event(thread_id, row) for row in (reversed(rows) if newest else rows)]
+    found = [load_event(thread_id, row) for row in (reversed(rows) if newest else rows)]
+    if found and not types and found[-1].seq - found[0].seq + 1 != len(found):
+        raise Corrupt(f"thread {thread_id!r}: events are missing between {found[0].seq} and {found[-1].seq}")
+    return found
 
 
 def owned(owner: Owner | None, first: int) -> tuple[str, tuple[Value, ...]]:
@@ -310,7 +312,73 @@ def thread_row(thread: Thread) -> tuple[Value, ...]:
     )
 
 
+def _cached(thread_id: str, owner: Owner | None) -> Work[Thread]:
+    return to_thread((yield from _row(COLUMNS, thread_id, owner)))
+
+
+def _told_by_log(thread_id: str, owner: Owner | None) -> Work[Thread]:
+    """The thread as its log tells it, with what only its row knows. Raises Corrupt if the log is damaged as well."""
+    accessed, expires = yield from _row("last_accessed_at, expires_at", thread_id, owner)
+    thread = rebuild((yield from events(thread_id)))
+    return replace(thread, last_accessed_at=maybe_moment(accessed), expires_at=maybe_moment(expires))
+
+
+def _row(columns: str, thread_id: str, owner: Owner | None) -> Work[Row]:
+    mine, args = owned(owner, 2)
+    rows = yield Statement(
+        f"SELECT {columns} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine}",
+        (thread_id, *args),
+    )
+    if not rows:
+        raise NotFound(f"no thread {thread_id!r}")
+    return rows[0]
+
+
+def _wanted(
+    owner: Owner | None,
+    status: Collection[Status],
+    graph: str | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+) -> tuple[str, tuple[Value, ...]]:
+    """What comes after SELECT for a page of threads."""
+    where, args = owned(owner, 1)
+    if status:
+        where += f" AND status IN ({placeholders(len(args) + 1, len(status))})"
+        args += tuple(status)
+    if graph is not None:
+        where += f" AND graph = ${len(args) + 1}"
+        args += (graph,)
+    if before is not None:
+        where += f" AND (created_at, id) < (${len(args) + 1}, ${len(args) + 2})"
+        args += (micros(before[0]), before[1])
+    page = f"FROM threads WHERE deleted_at IS NULL{where} ORDER BY created_at DESC, id DESC LIMIT ${len(args) + 1}"
+    return page, (*args, limit)
+
+
+def _find(page: str, args: tuple[Value, ...]) -> Work[list[Thread]]:
+    rows = yield Statement(f"SELECT {COLUMNS} {page}", args)
+    return [to_thread(row) for row in rows]
+
+
+def _find_ids(page: str, args: tuple[Value, ...]) -> Work[list[str]]:
+    rows = yield Statement(f"SELECT id {page}", args)
+    return [thread_id for (thread_id,) in rows]
+
+
 def to_thread(row: Row) -> Thread:
+    """Raises Corrupt where the row cannot be read, or says two things at once."""
+    try:
+        thread, fsm_state = _read_row(row)
+        agrees = fsm_state["last_seq"] == thread.last_seq
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise Corrupt(f"thread {row[0]!r}: its row cannot be read back") from exc
+    if not agrees or (thread.status is Status.BLOCKED) != bool(thread.pending):
+        raise Corrupt(f"thread {row[0]!r}: its row contradicts itself")
+    return thread
+
+
+def _read_row(row: Row) -> tuple[Thread, Json]:
     (
         thread_id,
         tenant,
@@ -334,7 +402,8 @@ def to_thread(row: Row) -> Thread:
         last_accessed_at,
         expires_at,
     ) = row
-    return Thread(
+    fsm = load(fsm_state)
+    thread = Thread(
         id=thread_id,
         owner=Owner(tenant=tenant, user_id=user_id),
         graph=graph,
@@ -344,7 +413,7 @@ def to_thread(row: Row) -> Thread:
         round=round_,
         round_seq=round_seq,
         settings=load(settings),
-        pending={call_id: _pending(call) for call_id, call in load(fsm_state)["pending"].items()},
+        pending={call_id: _pending(call) for call_id, call in fsm["pending"].items()},
         stats=Stats(**load(stats)),
         redacted=frozenset(load(redacted)),
         last_seq=last_seq,
@@ -356,6 +425,7 @@ def to_thread(row: Row) -> Thread:
         last_accessed_at=moment(last_accessed_at),
         expires_at=maybe_moment(expires_at),
     )
+    return thread, fsm
 
 
 def refuse(change: Change, fence: int | None) -> Work[None]:
