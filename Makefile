@@ -44,7 +44,7 @@ fix: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev
-	@set -e; for file in $(BENCH); do echo "== $$file"; $(BIN)/python $$file $(ARGS); done
+	@set -e; for file in $(BENCH); do echo "== $$file"; PYTHONPATH=. $(BIN)/python $$file $(ARGS); done
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
