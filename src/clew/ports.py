@@ -359,6 +359,10 @@ class Ledger(Protocol):
         """How often this round stopped for this call."""
         ...
 
+    def is_asking(self, call_id: str) -> bool:
+        """Whether this run wants somebody to be asked about the call."""
+        ...
+
 
 class Run(Ledger, Protocol):
     """A run as the graph inside it sees it: the ledger, and what the thread remembers."""

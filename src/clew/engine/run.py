@@ -115,6 +115,9 @@ class LocalRun:
     def asked_before(self, call_id: str) -> int:
         return self._asked_before[call_id]
 
+    def is_asking(self, call_id: str) -> bool:
+        return call_id in self.asked
+
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
         await self._recorder.flush()
         return await self._memory.summaries.load_since(self.thread.id)

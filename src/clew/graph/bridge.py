@@ -62,7 +62,7 @@ class LangGraphBridge:
 
     async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
         thread = run.thread
-        driven = GraphRun(self._graph(thread), self._saver, thread, log, fence=fence, clock=self._clock)
+        driven = GraphRun(self._graph(thread), self._saver, run, log, fence=fence, clock=self._clock)
         control = self._controls[thread.id] = RunControl()
         try:
             with running(run):
@@ -95,7 +95,7 @@ class GraphRun:
         self,
         graph: Graph,
         saver: BaseCheckpointSaver[Any],
-        thread: Thread,
+        run: Run,
         log: Sequence[Event],
         *,
         fence: int,
@@ -104,7 +104,8 @@ class GraphRun:
         self._clock = clock
         self._graph = graph
         self._saver = saver
-        self._thread = thread
+        self._run = run
+        self._thread = thread = run.thread
         self._log = log
         self._asked = {event.body.call_id: event.body for event in log if isinstance(event.body, Suspension)}
         self._answers = {
@@ -197,7 +198,10 @@ class GraphRun:
         return _gate(state) in self._answers
 
     def _is_answered(self, question: Question) -> bool:
-        return _call_id(question) in self._answers
+        if CALL in _mapping(question.value):
+            # A tool may ask more than once under one id: approval first, then the client's result.
+            return not self._run.is_asking(_call_id(question))
+        return question.id in self._answers
 
     def _is_consumed(self, question: Question) -> bool:
         """The graph took the answer and was killed before it came further; giving it twice would answer the next question."""
@@ -205,8 +209,9 @@ class GraphRun:
         return asked is not None and CALL not in _mapping(question.value) and question.index > asked.index
 
     def _answer(self, question: Question) -> Json:
-        answer = self._answers[_call_id(question)].answer
-        return {} if answer is None else answer  # LangGraph takes None for no answer at all
+        answered = self._answers.get(_call_id(question))
+        # LangGraph takes None for no answer at all.
+        return {} if answered is None or answered.answer is None else answered.answer
 
     def _suspensions(self, state: StateSnapshot, questions: Sequence[Question]) -> list[Suspension]:
         if not questions:

@@ -122,11 +122,11 @@ async def through_ledger(
     run: Ledger, call: ToolCall, terms: Terms, effect: Callable[[], Awaitable[Any]]
 ) -> ToolMessage:
     """Carry one call out by the rules, or say what became of it before. Stops the graph where somebody must be asked."""
-    verdict = await run.begin(call, terms)
     # LangGraph hands answers out in the order of questions, so what was asked before is asked again here. The answer
     # itself is taken from the log: parallel tools may get each other's.
     for _ in range(run.asked_before(call.call_id)):
         interrupt({CALL: call.call_id})
+    verdict = await run.begin(call, terms)
     while isinstance(verdict, Ask):
         interrupt({CALL: call.call_id})
         verdict = await run.begin(call, terms)

@@ -1,0 +1,257 @@
+"""Graphs that tests register by name, as a user would: questions, gates, branches, tools, failures."""
+
+import asyncio
+import operator
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send, interrupt
+
+from clew.domain.errors import Permanent, Transient
+from clew.graph.tools import tool
+from clew.workflows.agent import Agent
+
+
+class Notes(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    human_approved: bool | None
+    marks: str  # a file in which nodes leave a mark for every time they run
+
+
+def mark(state: Notes, text: str) -> None:
+    if path := state.get("marks"):
+        with Path(path).open("a") as file:
+            file.write(f"{text}\n")
+
+
+def architect(state: Notes) -> Notes:
+    mark(state, "architect")
+    return {"log": ["plan"]}
+
+
+def human_approval_node(state: Notes) -> Notes:
+    return {"log": [f"approved={state.get('human_approved')}"]}
+
+
+def developer(state: Notes) -> Notes:
+    mark(state, "developer")
+    return {"log": ["code"]}
+
+
+def gated() -> Any:
+    """Architect -> a stop before human_approval_node -> developer, or the end after a no."""
+    graph = StateGraph(Notes)
+    graph.add_node("architect", architect)
+    graph.add_node("human_approval_node", human_approval_node)
+    graph.add_node("developer", developer)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", "human_approval_node")
+    graph.add_conditional_edges(
+        "human_approval_node", lambda state: "developer" if state.get("human_approved") else END
+    )
+    graph.add_edge("developer", END)
+    return graph.compile(interrupt_before=["human_approval_node"])
+
+
+def two_questions(state: Notes) -> Notes:
+    mark(state, "asked")
+    first = interrupt({"kind": "elicitation", "question": "name?"})
+    second = interrupt({"kind": "elicitation", "question": "age?"})
+    return {"log": [f"{first} is {second}"]}
+
+
+def asking() -> StateGraph[Notes]:
+    """One node that asks twice."""
+    graph = StateGraph(Notes)
+    graph.add_node("two_questions", two_questions)
+    graph.add_edge(START, "two_questions")
+    graph.add_edge("two_questions", END)
+    return graph
+
+
+class Branch(TypedDict):
+    name: str
+
+
+def branch(state: Branch) -> Notes:
+    answer = interrupt({"kind": "elicitation", "branch": state["name"]})
+    return {"log": [f"{state['name']}={answer}"]}
+
+
+def branching() -> StateGraph[Notes]:
+    """Three branches of one step, each with a question of its own."""
+    graph = StateGraph(Notes)
+    graph.add_node("branch", branch)
+    graph.add_conditional_edges(START, lambda _: [Send("branch", {"name": name}) for name in ("a", "b", "c")])
+    graph.add_edge("branch", END)
+    return graph
+
+
+def failing_twice(state: Notes) -> Notes:
+    mark(state, "tried")
+    tries = Path(state["marks"]).read_text().count("tried")
+    if tries <= 2:
+        raise Transient("overloaded", "llm_overload")
+    return {"log": [f"worked at try {tries}"]}
+
+
+def flaky() -> StateGraph[Notes]:
+    """architect, then a node that fails twice with what a retry cures."""
+    graph = StateGraph(Notes)
+    graph.add_node("architect", architect)
+    graph.add_node("failing", failing_twice)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", "failing")
+    graph.add_edge("failing", END)
+    return graph
+
+
+def broken_node(state: Notes) -> Notes:
+    mark(state, "tried")
+    raise Permanent("no such issue", "not_found")
+
+
+def broken() -> StateGraph[Notes]:
+    graph = StateGraph(Notes)
+    graph.add_node("broken", broken_node)
+    graph.add_edge(START, "broken")
+    graph.add_edge("broken", END)
+    return graph
+
+
+async def slow_node(state: Notes) -> Notes:
+    mark(state, "slow")
+    await asyncio.sleep(60)
+    return {"log": ["slow"]}
+
+
+def slow() -> StateGraph[Notes]:
+    graph = StateGraph(Notes)
+    graph.add_node("slow", slow_node)
+    graph.add_edge(START, "slow")
+    graph.add_edge("slow", END)
+    return graph
+
+
+def two_steps() -> StateGraph[Notes]:
+    """Two nodes that do next to nothing."""
+    graph = StateGraph(Notes)
+    graph.add_node("architect", architect)
+    graph.add_node("developer", developer)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", "developer")
+    graph.add_edge("developer", END)
+    return graph
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word} means something"
+
+
+@tool(approval=True, idempotent=False, patience=timedelta(hours=1))
+async def send_mail(to: str) -> str:
+    """Send a mail."""
+    return f"sent to {to}"
+
+
+@tool(executor="client")
+async def read_clipboard() -> str:
+    """Read the clipboard of the client."""
+    raise NotImplementedError
+
+
+@tool(executor="human")
+async def ask_person(question: str) -> str:
+    """Ask the person."""
+    raise NotImplementedError
+
+
+@tool(executor="client", approval=True)
+async def open_door(number: int) -> str:
+    """Open a door at the client's."""
+    raise NotImplementedError
+
+
+@tool(needs_user=True)
+async def my_name() -> str:
+    """Say on whose behalf we are here."""
+    return "somebody"
+
+
+class Obedient(BaseChatModel):
+    """A model that does what it is told, and leaves a mark in the file `marks` for every time it is asked.
+
+    `tools: name key=value,key=value; name` calls tools, and is answered with their results. `slowly: text` says the
+    text word by word, with a pause. Anything else is repeated.
+    """
+
+    marks: str = ""
+
+    @property
+    def _llm_type(self) -> str:
+        return "obedient"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self._answer(messages))])
+
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        answer = self._answer(messages)
+        if str(messages[-1].content).startswith("slowly: "):
+            for word in str(answer.content).split():
+                yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
+                await asyncio.sleep(0.2)
+            return
+        calls = [
+            tool_call_chunk(name=call["name"], args=dumps(call["args"]), id=call["id"], index=n)
+            for n, call in enumerate(answer.tool_calls)
+        ]
+        yield ChatGenerationChunk(message=AIMessageChunk(content=answer.content, tool_call_chunks=calls))
+
+    def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
+        if self.marks:
+            with Path(self.marks).open("a") as file:
+                file.write("model\n")
+        last = messages[-1]
+        if isinstance(last, HumanMessage) and str(last.content).startswith("tools: "):
+            wanted = str(last.content).removeprefix("tools: ").split("; ")
+            calls = [_call(f"call_{len(messages)}_{n}", text) for n, text in enumerate(wanted)]
+            return AIMessage("on it", tool_calls=calls)
+        if isinstance(last, ToolMessage):
+            asked = max(n for n, message in enumerate(messages) if isinstance(message, AIMessage))
+            return AIMessage(" | ".join(str(message.content) for message in messages[asked + 1 :]))
+        return AIMessage(f"you said: {last.content}")
+
+
+def _call(call_id: str, text: str) -> ToolCall:
+    name, _, args = text.partition(" ")
+    pairs = (pair.partition("=") for pair in args.split(",") if pair)
+    values = {key: int(value) if value.isdigit() else value for key, _, value in pairs}
+    return ToolCall(id=call_id, name=name, args=values, type="tool_call")
+
+
+def agent() -> Any:
+    tools = (look_up, send_mail, read_clipboard, ask_person, open_door, my_name)
+    return Agent(model=Obedient(), tools=tools, system="You are a test.").graph()

@@ -1,0 +1,79 @@
+"""The product opened inside a test, with graphs of the tests registered as a user would register them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clew.app import App, open_app
+from clew.config import load_settings
+from clew.domain.calls import Call
+from clew.domain.events import Body, Event, Opening
+from clew.domain.records import Scope
+from clew.domain.thread import Owner, Status, Thread
+from clew.engine.commands import Request
+
+GRAPHS = ("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "agent")
+RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The open app, and the few things every test does with it."""
+
+    app: App
+
+    async def start(
+        self, graph: str, message: str | None = None, scope: Scope | None = None, **state: Any
+    ) -> Thread:
+        return await self.app.execution.commands.start(
+            Opening(owner=Owner(), graph=graph),
+            Request(message=message, graph_input=state or None),
+            scope=scope,
+        )
+
+    async def rest(
+        self, thread: Thread, statuses: Collection[Status] = RESTING, seconds: float = 20
+    ) -> Thread:
+        """The thread when it has come to rest after what we saw of it."""
+        async with asyncio.timeout(seconds):
+            while True:
+                now = await self.app.stores.threads.get(thread.id)
+                if now.status in statuses and now.last_seq > thread.last_seq:
+                    return now
+                await asyncio.sleep(0.01)
+
+    async def run(self, graph: str, message: str | None = None, **state: Any) -> Thread:
+        return await self.rest(await self.start(graph, message, **state))
+
+    async def log(self, thread: Thread) -> Sequence[Event]:
+        return await self.app.stores.threads.read(thread.id)
+
+    async def bodies(self, thread: Thread, kind: type[Body]) -> list[Any]:
+        return [event.body for event in await self.log(thread) if isinstance(event.body, kind)]
+
+    async def calls(self, thread: Thread) -> dict[str, Call]:
+        return {call.id: call for call in await self.app.stores.calls.find(thread.id)}
+
+    async def state(self, thread: Thread) -> dict[str, Any]:
+        graph = self.app.execution.registry.graphs[thread.graph]
+        return dict((await graph.aget_state({"configurable": {"thread_id": thread.id}})).values)
+
+
+def graphs_yaml() -> str:
+    return "graphs:\n" + "".join(f"  {name}: tests.graphs:{name}\n" for name in GRAPHS)
+
+
+@asynccontextmanager
+async def open_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
+    """`where` as tests/databases.py locates it: memory, a path, or a URL."""
+    config = folder / "clew.yaml"
+    config.write_text(graphs_yaml())
+    url = (
+        "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"
+    )
+    settings = load_settings({"CLEW_DATABASE_URL": url, **environ}, cwd=folder, config=config)
+    async with open_app(settings) as app:
+        yield House(app)

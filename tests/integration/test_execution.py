@@ -1,0 +1,307 @@
+"""A thread from its start to its rest: questions, gates, tools, failures and stops, on real graphs and databases."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from clew.domain.calls import CallStatus
+from clew.domain.errors import NotAllowed
+from clew.domain.events import (
+    AssistantMessage,
+    Log,
+    RoundFinished,
+    StageChanged,
+    StageCompleted,
+    Suspension,
+    ToolCall,
+    ToolResult,
+)
+from clew.domain.records import Scope
+from clew.domain.thread import Kind, Status
+from clew.engine.commands import Request
+from tests.databases import DATABASES, locate
+from tests.house import House, open_house
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=DATABASES)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
+    async with open_house(where, tmp_path) as house:
+        yield house
+
+
+class TestGate:
+    async def test_a_yes_goes_on_where_it_stopped(self, house: House, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        thread = await house.run("gated", log=["in"], marks=str(marks))
+        assert thread.status is Status.BLOCKED
+        assert [call.kind for call in thread.pending.values()] == [Kind.APPROVAL]
+        assert (await house.state(thread))["log"] == ["in", "plan"]
+
+        await house.app.execution.commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        assert thread.status is Status.COMPLETED
+        assert (await house.state(thread))["log"] == ["in", "plan", "approved=True", "code"]
+        assert marks.read_text().split() == ["architect", "developer"]
+
+    async def test_a_no_fails_for_the_reason_given(self, house: House) -> None:
+        thread = await house.run("gated", log=[])
+        await house.app.execution.commands.approve(thread.id, None, approved=False, feedback="too vague")
+        thread = await house.rest(thread)
+        assert (thread.status, thread.failure_reason) == (Status.FAILED, "too vague")
+        assert (await house.state(thread))["log"] == ["plan", "approved=False"]
+
+    async def test_a_decision_is_not_used_twice(self, house: House) -> None:
+        thread = await house.run("gated", log=[])
+        await house.app.execution.commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        again = await house.app.execution.commands.next_round(thread.id, None, _input(log=["more"]))
+        thread = await house.rest(again)
+        assert (thread.status, thread.round) == (Status.BLOCKED, 2)
+        assert (await house.state(thread))["human_approved"] is None
+
+    async def test_two_answers_at_once_one_counts(self, house: House, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        thread = await house.run("gated", log=[], marks=str(marks))
+        commands = house.app.execution.commands
+        outcomes = await asyncio.gather(
+            *(commands.approve(thread.id, None, approved=yes, feedback="x") for yes in (True, False, True)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(outcome, NotAllowed) for outcome in outcomes) == 2
+        await house.rest(thread)
+        assert marks.read_text().count("developer") <= 1
+
+
+class TestQuestions:
+    async def test_one_node_asks_twice(self, house: House) -> None:
+        thread = await house.run("asking", log=[])
+        for answer in ("Ada", "36"):
+            (call_id,) = thread.pending
+            await house.app.execution.commands.resolve(thread.id, None, call_id, answer)
+            thread = await house.rest(thread)
+        assert thread.status is Status.COMPLETED
+        assert (await house.state(thread))["log"] == ["Ada is 36"]
+
+    async def test_each_branch_gets_its_own_answer(self, house: House) -> None:
+        thread = await house.run("branching", log=[])
+        asked = {call_id: call.prompt["branch"] for call_id, call in thread.pending.items()}
+        assert sorted(asked.values()) == ["a", "b", "c"]
+        for call_id in sorted(asked, key=lambda call_id: asked[call_id], reverse=True):
+            thread = await house.app.execution.commands.resolve(
+                thread.id, None, call_id, f"for {asked[call_id]}"
+            )
+        thread = await house.rest(thread)
+        assert sorted((await house.state(thread))["log"]) == ["a=for a", "b=for b", "c=for c"]
+
+    async def test_a_late_or_second_answer_is_refused(self, house: House) -> None:
+        thread = await house.run("asking", log=[])
+        (call_id,) = thread.pending
+        await house.app.execution.commands.resolve(thread.id, None, call_id, "Ada")
+        with pytest.raises(NotAllowed):
+            await house.app.execution.commands.resolve(thread.id, None, call_id, "Eve")
+        assert (await house.calls(thread))[call_id].result == "Ada"
+
+
+class TestTools:
+    async def test_a_plain_tool_runs_and_is_logged_once(self, house: House) -> None:
+        thread = await house.run("agent", "tools: look_up word=clew")
+        assert thread.status is Status.COMPLETED
+        (call,) = await house.bodies(thread, ToolCall)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert (call.name, call.args, result.result) == ("look_up", {"word": "clew"}, "clew means something")
+        said = [message.content for message in await house.bodies(thread, AssistantMessage)]
+        assert said == ["on it", "clew means something"]
+
+    async def test_what_is_approved_is_what_runs(self, house: House) -> None:
+        thread = await house.run("agent", "tools: send_mail to=ada")
+        ((call_id, pending),) = thread.pending.items()
+        assert (pending.kind, pending.prompt["tool"], pending.prompt["args"]) == (
+            Kind.APPROVAL,
+            "send_mail",
+            {"to": "ada"},
+        )
+        assert await house.bodies(thread, ToolResult) == []
+        await house.app.execution.commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert (result.ok, result.result) == (True, "sent to ada")
+        assert (await house.calls(thread))[call_id].status is CallStatus.RESOLVED
+
+    async def test_a_refused_tool_does_not_run_and_the_turn_goes_on(self, house: House) -> None:
+        thread = await house.run("agent", "tools: send_mail to=ada")
+        await house.app.execution.commands.approve(thread.id, None, approved=False, by="eve")
+        thread = await house.rest(thread)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert (thread.status, result.ok, result.error) == (Status.COMPLETED, False, "refused by eve")
+
+    async def test_tools_of_one_turn_wait_for_all_answers(self, house: House) -> None:
+        thread = await house.run("agent", "tools: send_mail to=ada; look_up word=x; send_mail to=bob")
+        assert len(thread.pending) == 2
+        ran = [result.result for result in await house.bodies(thread, ToolResult)]
+        assert ran == ["x means something"]
+        for call_id in reversed(list(thread.pending)):
+            thread = await house.app.execution.commands.resolve(thread.id, None, call_id, {"approved": True})
+        thread = await house.rest(thread)
+        assert thread.status is Status.COMPLETED
+        results = {result.call_id: result.result for result in await house.bodies(thread, ToolResult)}
+        assert sorted(results.values()) == ["sent to ada", "sent to bob", "x means something"]
+        assert len(await house.bodies(thread, ToolResult)) == 3
+
+    @pytest.mark.parametrize(
+        ("name", "kind"), [("read_clipboard", "client_exec"), ("ask_person question=a", "elicitation")]
+    )
+    async def test_a_tool_that_others_carry_out(self, house: House, name: str, kind: str) -> None:
+        thread = await house.run("agent", f"tools: {name}")
+        ((call_id, pending),) = thread.pending.items()
+        assert pending.kind == kind
+        await house.app.execution.commands.resolve(thread.id, None, call_id, "from outside")
+        thread = await house.rest(thread)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert (thread.status, result.result) == (Status.COMPLETED, "from outside")
+
+    async def test_a_gated_client_tool_is_asked_for_approval_once(self, house: House) -> None:
+        thread = await house.run("agent", "tools: open_door number=7")
+        await house.app.execution.commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        ((call_id, pending),) = thread.pending.items()
+        assert pending.kind is Kind.CLIENT_EXEC
+        await house.app.execution.commands.resolve(thread.id, None, call_id, "opened")
+        thread = await house.rest(thread)
+        kinds = [suspension.kind for suspension in await house.bodies(thread, Suspension)]
+        assert (thread.status, kinds) == (Status.COMPLETED, [Kind.APPROVAL, Kind.CLIENT_EXEC])
+
+    async def test_a_tool_that_needs_a_user(self, house: House) -> None:
+        nobody = await house.run("agent", "tools: my_name")
+        (result,) = await house.bodies(nobody, ToolResult)
+        assert not result.ok
+        thread = await house.start("agent", "tools: my_name", scope=Scope(user_id="ada", is_system=False))
+        thread = await house.rest(thread)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert result.result == "somebody"
+
+    async def test_odd_calls_are_answered_not_crashed_on(self, house: House) -> None:
+        thread = await house.run("agent", "tools: no_such_tool; look_up wrong=1")
+        assert thread.status is Status.COMPLETED
+        errors = [result.error for result in await house.bodies(thread, ToolResult)]
+        assert "no tool 'no_such_tool'" in errors[0] or "no tool 'no_such_tool'" in errors[1]
+        assert any("invalid tool arguments" in error for error in errors)
+
+    async def test_the_next_round_knows_the_one_before(self, house: House) -> None:
+        thread = await house.run("agent", "tools: look_up word=clew")
+        again = await house.app.execution.commands.next_round(
+            thread.id, None, _says("tools: look_up word=ball")
+        )
+        thread = await house.rest(again)
+        said = [message.content for message in await house.bodies(thread, AssistantMessage)]
+        assert said[-1] == "ball means something"
+        assert thread.stats.messages == 6
+
+
+class TestFailure:
+    async def test_what_a_retry_cures_is_tried_again_from_the_last_checkpoint(
+        self, where: str, tmp_path: Path
+    ) -> None:
+        marks = tmp_path / "marks"
+        async with open_house(where, tmp_path) as house:
+            thread = await house.run("flaky", log=[], marks=str(marks))
+            assert thread.status is Status.COMPLETED
+            assert (await house.state(thread))["log"] == ["plan", "worked at try 3"]
+            assert marks.read_text().split() == ["architect", "tried", "tried", "tried"]
+            attempts = [line.attempt for line in await house.bodies(thread, Log)]
+            assert attempts == [1, 2]
+
+    async def test_what_no_retry_cures_fails_at_once(self, house: House, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        thread = await house.run("broken", log=[], marks=str(marks))
+        assert thread.status is Status.FAILED
+        assert "1 attempt" in (thread.failure_reason or "")
+        assert "no such issue" in (thread.failure_reason or "")
+        assert marks.read_text().split() == ["tried"]
+
+    async def test_a_failed_thread_is_taken_up_where_it_stood(self, house: House, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        thread = await house.run("broken", log=[], marks=str(marks))
+        again = await house.app.execution.commands.resume(thread.id, None)
+        thread = await house.rest(again)
+        assert (thread.status, thread.round) == (Status.FAILED, 1)
+        assert marks.read_text().split() == ["tried", "tried"]
+        done = await house.run("two_steps", log=[])
+        with pytest.raises(NotAllowed):
+            await house.app.execution.commands.resume(done.id, None)
+
+
+class TestStop:
+    async def test_a_stop_ends_at_once_and_for_good(self, house: House, tmp_path: Path) -> None:
+        marks = tmp_path / "marks"
+        thread = await house.start("slow", marks=str(marks))
+        async with asyncio.timeout(10):
+            while not marks.exists():
+                await asyncio.sleep(0.01)
+        thread = await house.app.execution.commands.stop(thread.id, None)
+        assert thread.status is Status.STOPPED
+        length = len(await house.log(thread))
+        with pytest.raises(NotAllowed):
+            await house.app.execution.commands.stop(thread.id, None)
+        await asyncio.sleep(0.3)
+        assert len(await house.log(thread)) == length
+
+    async def test_what_was_said_until_the_stop_is_kept(self, house: House) -> None:
+        thread = await house.start("agent", "slowly: one two three four five six seven eight nine ten")
+        drafts = house.app.execution.commands.drafts
+        async with asyncio.timeout(10):
+            while "one two" not in drafts.get(thread.id, ""):
+                await asyncio.sleep(0.01)
+        thread = await house.app.execution.commands.stop(thread.id, None)
+        (message,) = await house.bodies(thread, AssistantMessage)
+        assert message.cancelled
+        assert "one two" in message.content
+        assert "ten" not in message.content
+
+    async def test_open_calls_are_cancelled_with_the_round(self, house: House) -> None:
+        thread = await house.run("agent", "tools: send_mail to=ada")
+        thread = await house.app.execution.commands.stop(thread.id, None)
+        (result,) = await house.bodies(thread, ToolResult)
+        assert result.error == "[cancelled]"
+        again = await house.app.execution.commands.next_round(thread.id, None, _says("hello"))
+        assert (await house.rest(again)).status is Status.COMPLETED
+
+
+class TestExpiry:
+    async def test_nobody_answers_and_the_thread_goes_on(self, house: House) -> None:
+        thread = await house.run("agent", "tools: send_mail to=ada")
+        (call_id,) = thread.pending
+        now = house.app.execution.commands.clock()
+        assert await house.app.stores.calls.reschedule(thread.id, call_id, now - timedelta(seconds=1))
+        thread = await house.rest(thread)
+        assert thread.status is Status.COMPLETED
+        assert (await house.calls(thread))[call_id].status is CallStatus.EXPIRED
+        (result,) = await house.bodies(thread, ToolResult)
+        assert result.error == "tool call expired: no response"
+
+
+class TestLog:
+    async def test_each_node_starts_and_completes_once(self, house: House) -> None:
+        thread = await house.run("two_steps", log=[])
+        started = [body.stage for body in await house.bodies(thread, StageChanged)]
+        completed = [body.stage for body in await house.bodies(thread, StageCompleted)]
+        assert started == completed == ["architect", "developer"]
+        assert [event.seq for event in await house.log(thread)] == list(range(1, thread.last_seq + 1))
+        assert len(await house.bodies(thread, RoundFinished)) == 1
+
+
+def _input(**state: object) -> Request:
+    return Request(graph_input=state)
+
+
+def _says(message: str) -> Request:
+    return Request(message=message)
