@@ -14,6 +14,7 @@ from clew.domain.errors import (
     ConfigError,
     Conflict,
     Corrupt,
+    Drained,
     Duplicate,
     Forbidden,
     Invalid,
@@ -72,6 +73,7 @@ STATUS: Mapping[type[ClewError], int] = {
     ConfigError: 500,
     Permanent: 502,
     Transient: 503,
+    Drained: 503,
     Unavailable: 503,
     StorageFull: 507,
 }
@@ -144,7 +146,7 @@ def _headers(exc: ClewError) -> dict[str, str]:
             return {"Retry-After": str(max(1, round(seconds)))}
         case StorageFull():
             return {}
-        case Unavailable() | Transient():
+        case Unavailable() | Transient() | Drained():
             return {"Retry-After": "1"}
         case _:
             return {}

@@ -36,8 +36,8 @@ def check_json(body: bytes) -> None:
 def _check_values(value: Any, *, texts: bool) -> None:
     """Level by level, so that neither depth nor width can cost more than their limits."""
     level: list[Any] = [value]
-    seen = 0
-    for _ in range(MAX_DEPTH + 1):
+    seen = depth = 0
+    while level:
         below: list[Any] = []
         for item in level:
             kind = type(item)
@@ -51,13 +51,13 @@ def _check_values(value: Any, *, texts: bool) -> None:
                 raise _wrong("a number does not fit into 64 bits")
             elif kind is str and texts:
                 _check_texts((item,))
-        if not below:
-            return
+            if depth == MAX_DEPTH and kind in (dict, list):
+                raise _wrong(f"deeper than {MAX_DEPTH} levels")
         seen += len(below)
         if seen > MAX_VALUES:
             raise _wrong(f"more than {MAX_VALUES} values")
         level = below
-    raise _wrong(f"deeper than {MAX_DEPTH} levels")
+        depth += 1
 
 
 def _check_texts(texts: Iterable[str]) -> None:

@@ -100,6 +100,6 @@ def read_cursor(cursor: str) -> tuple[datetime, str]:
         created_at = datetime.fromisoformat(moment)
     except (binascii.Error, ValueError):
         raise Invalid("this is not a cursor of ours", field="cursor") from None
-    if created_at.tzinfo is None or not thread_id.isprintable():
+    if created_at.tzinfo is None or not thread_id or not thread_id.isprintable():
         raise Invalid("this is not a cursor of ours", field="cursor")
     return created_at, thread_id

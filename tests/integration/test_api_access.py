@@ -1,0 +1,279 @@
+"""Who may call what: every route of the app against every kind of credential."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI, WebSocket
+from starlette.responses import PlainTextResponse
+from starlette.types import Message
+
+from clew.api.access import needs, public, rules_of
+from clew.app import App, utc_now
+from clew.domain.thread import Owner
+from tests.doors import EVERYTHING, client_of, new_key, opened_app, small_api
+from tests.samples import ANN, opened
+
+pytestmark = pytest.mark.anyio
+
+# The scope each route asks for; None is for everybody. A route that is not here fails the tests below.
+ROUTES: dict[tuple[str, str], str | None] = {
+    ("GET", "/"): "read",
+    ("GET", "/openapi.json"): "read",
+    ("GET", "/health"): None,
+    ("GET", "/ready"): None,
+    ("GET", "/metrics"): "metrics",
+    ("GET", "/api/threads"): "read",
+    ("GET", "/api/threads/{thread_id}"): "read",
+    ("GET", "/api/threads/{thread_id}/events"): "read",
+}
+WITH_A_KEY = [route for route, scope in ROUTES.items() if scope is not None]
+OF_A_THREAD = [route for route in WITH_A_KEY if "{thread_id}" in route[1]]
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The app with Ann's thread in it, and keys of every kind."""
+
+    app: App
+    keys: dict[str, str]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncGenerator[House]:
+    async with opened_app(tmp_path) as app:
+        keys = app.stores.keys
+        now = utc_now()
+        made = {
+            "good": await new_key(keys),
+            "whole tenant": await new_key(keys, owner=Owner(tenant=ANN.tenant)),
+            "expired": await new_key(keys, now=now - timedelta(days=2), lifetime=timedelta(days=1)),
+            "revoked": await new_key(keys),
+            "other tenant": await new_key(keys, owner=Owner(tenant="rival", user_id=ANN.user_id)),
+            "other user": await new_key(keys, owner=Owner(tenant=ANN.tenant, user_id="bob")),
+            **{f"all but {scope}": await new_key(keys, scopes=EVERYTHING - {scope}) for scope in EVERYTHING},
+        }
+        await keys.revoke(f"key_{made['revoked'].split('_')[1]}", now=now)
+        await app.stores.threads.commit(opened("t1"))
+        yield House(app, made)
+
+
+def names(app: FastAPI) -> set[tuple[str, str]]:
+    return {
+        (method, rule.path)
+        for rule in rules_of(app.routes)
+        for method in (["WEBSOCKET"] if rule.is_websocket else rule.methods)
+    }
+
+
+async def ask(house: House, route: tuple[str, str], **headers: str) -> int:
+    method, path = route
+    async with client_of(house.app.http) as client:
+        answer = await client.request(method, path.format(thread_id="t1"), headers=headers)
+    return answer.status_code
+
+
+async def test_every_route_has_an_entry_in_the_table(house: House) -> None:
+    assert names(house.app.http) == set(ROUTES)
+
+
+async def test_the_public_routes_are_exactly_these() -> None:
+    assert {path for (_, path), scope in ROUTES.items() if scope is None} == {"/health", "/ready"}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=" ".join)
+async def test_a_good_key_opens_every_route(house: House, route: tuple[str, str]) -> None:
+    for name in ("good", "whole tenant"):
+        assert await ask(house, route, Authorization=f"Bearer {house.keys[name]}") == 200
+        assert await ask(house, route, **{"X-API-Key": house.keys[name]}) == 200
+
+
+@pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
+async def test_nothing_else_opens_a_route(house: House, route: tuple[str, str]) -> None:
+    good = house.keys["good"]
+    prefix, secret = good.rsplit("_", 1)
+    refused: dict[str, dict[str, str]] = {
+        "no key": {},
+        "an empty one": {"Authorization": "Bearer "},
+        "not a key": {"Authorization": "Bearer hello"},
+        "a key nobody made": {"Authorization": f"Bearer {prefix}_{secret[::-1]}"},
+        "in capitals": {"Authorization": f"Bearer {good.upper()}"},
+        "with something behind it": {"Authorization": f"Bearer {good}x"},
+        "only its hash": {"X-API-Key": "0" * 64},
+        "revoked": {"Authorization": f"Bearer {house.keys['revoked']}"},
+        "expired": {"Authorization": f"Bearer {house.keys['expired']}"},
+        "as a password": {"Authorization": f"Basic {good}"},
+        "without its scheme": {"Authorization": good},
+        "in another header": {"Api-Key": good},
+        "in a third header": {"X-Auth-Token": good},
+        "in a cookie": {"Cookie": f"X-API-Key={good}; Authorization=Bearer {good}"},
+        "two that differ": {"Authorization": f"Bearer {good}", "X-API-Key": house.keys["whole tenant"]},
+    }
+    for name, headers in refused.items():
+        assert await ask(house, route, **headers) == 401, name
+
+
+@pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
+@pytest.mark.parametrize(
+    "parameter", ["key", "api_key", "apikey", "X-API-Key", "token", "access_token", "authorization"]
+)
+async def test_a_key_in_the_query_is_no_key(house: House, route: tuple[str, str], parameter: str) -> None:
+    method, path = route
+    async with client_of(house.app.http) as client:
+        answer = await client.request(
+            method, path.format(thread_id="t1"), params={parameter: house.keys["good"]}
+        )
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
+async def test_a_key_without_the_scope_is_forbidden(house: House, route: tuple[str, str]) -> None:
+    for scope in EVERYTHING:
+        status = await ask(house, route, Authorization=f"Bearer {house.keys[f'all but {scope}']}")
+        assert status == (403 if scope == ROUTES[route] else 200), scope
+
+
+@pytest.mark.parametrize("route", OF_A_THREAD, ids=" ".join)
+async def test_another_owners_thread_is_one_that_does_not_exist(house: House, route: tuple[str, str]) -> None:
+    method, path = route
+    for name in ("other tenant", "other user"):
+        async with client_of(house.app.http, house.keys[name]) as client:
+            foreign = await client.request(method, path.format(thread_id="t1"))
+            missing = await client.request(method, path.format(thread_id="t2"))
+        assert foreign.status_code == missing.status_code == 404
+        assert foreign.text.replace("t1", "t2") == missing.text
+        assert foreign.headers.keys() == missing.headers.keys()
+
+
+async def test_a_stranger_does_not_learn_which_routes_there_are(house: House) -> None:
+    for path in (
+        "/api/threads",
+        "/api/nothing",
+        "/docs",
+        "/redoc",
+        "/.env",
+        "/health/",
+        "//health",
+        "/health/../metrics",
+    ):
+        assert await ask(house, ("GET", path)) == 401, path
+        assert await ask(house, ("POST", path)) == 401, path
+
+
+async def test_framework_pages_are_not_served(house: House) -> None:
+    for path in ("/docs", "/redoc", "/docs/oauth2-redirect", "/api/threads/"):
+        assert await ask(house, ("GET", path), Authorization=f"Bearer {house.keys['good']}") in (401, 404), (
+            path
+        )
+
+
+def undeclared() -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/oops")
+    async def oops() -> None: ...
+
+    return router
+
+
+def undeclared_websocket() -> APIRouter:
+    router = APIRouter()
+
+    @router.websocket("/oops")
+    async def oops(websocket: WebSocket) -> None: ...
+
+    return router
+
+
+def mounted() -> APIRouter:
+    router = APIRouter()
+    router.mount("/oops", PlainTextResponse("files"))
+    return router
+
+
+@pytest.mark.parametrize("router", [undeclared, undeclared_websocket, mounted])
+async def test_an_app_with_a_route_that_asks_for_nothing_does_not_start(router: Any) -> None:
+    with pytest.raises(TypeError, match="/oops does not say who may call it"):
+        async with small_api(router()):
+            pass
+
+
+async def test_a_route_added_behind_the_guards_back_is_not_reached() -> None:
+    async with small_api() as api:
+
+        @api.http.get("/late")
+        @public
+        async def late() -> None: ...
+
+        async with client_of(api.http) as client:
+            assert (await client.get("/late")).status_code == 404
+
+
+async def test_a_scope_nobody_knows_is_refused_when_declared() -> None:
+    with pytest.raises(ValueError, match="no scope 'everything'"):
+        needs("everything")
+
+
+def talking() -> APIRouter:
+    router = APIRouter()
+
+    @router.websocket("/ws")
+    @needs("read")
+    async def talk(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    return router
+
+
+async def handshake(
+    app: FastAPI, headers: dict[str, str], *, modern: bool = True, path: str = "/ws"
+) -> list[Message]:
+    """What a server would be told to answer to a WebSocket's opening."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "subprotocols": [],
+        "extensions": {"websocket.http.response": {}} if modern else {},
+    }
+    await app(scope, receive, send)
+    return sent
+
+
+async def test_a_websocket_passes_the_same_guard() -> None:
+    async with small_api(talking(), open_locally=False) as api:
+        key = await new_key(api.keys)
+        blind = await new_key(api.keys, scopes=frozenset({"write"}))
+        assert names(api.http) >= {("WEBSOCKET", "/ws")}
+        refused: list[tuple[dict[str, str], int]] = [
+            ({}, 401),
+            ({"authorization": "Bearer nonsense"}, 401),
+            ({"authorization": f"Bearer {blind}"}, 403),
+            ({"authorization": f"Bearer {key}", "host": "clew", "origin": "http://evil.example"}, 403),
+        ]
+        for headers, status in refused:
+            first = (await handshake(api.http, headers))[0]
+            assert (first["type"], first["status"]) == ("websocket.http.response.start", status)
+            closed = await handshake(api.http, headers, modern=False)
+            assert [message["type"] for message in closed] == ["websocket.close"]
+        for headers in (
+            {"authorization": f"Bearer {key}"},
+            {"x-api-key": key},
+            {"authorization": f"Bearer {key}", "host": "clew:1", "origin": "http://clew:1"},
+        ):
+            assert (await handshake(api.http, headers))[0]["type"] == "websocket.accept"
+        assert (await handshake(api.http, {"x-api-key": key}, path="/nothing"))[0]["status"] == 404

@@ -1,0 +1,245 @@
+"""What may be sent: bounds that hold before anything is parsed, and JSON that can be stored."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Request
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message
+
+from clew.api.access import needs
+from clew.api.strict_json import MAX_DEPTH, MAX_VALUES, check_json
+from clew.domain.errors import Invalid
+from tests.doors import SmallApi, client_of, small_api
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 1024
+
+
+def echoing() -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/echo")
+    @needs("write")
+    async def echo(body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+    @router.post("/raw")
+    @needs("write")
+    async def raw(request: Request) -> int:
+        return len(await request.body())
+
+    @router.post("/stream")
+    @needs("write", body="stream")
+    async def stream(request: Request) -> int:
+        return sum([len(part) async for part in request.stream()])
+
+    return router
+
+
+@pytest.fixture
+async def api() -> AsyncGenerator[SmallApi]:
+    async with small_api(echoing(), max_body_bytes=LIMIT, body_seconds=0.2) as api:
+        yield api
+
+
+async def chunks(size: int, count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield b"x" * size
+
+
+@pytest.mark.parametrize(("size", "status"), [(0, 200), (LIMIT, 200), (LIMIT + 1, 413), (100 * LIMIT, 413)])
+async def test_a_body_has_a_limit_with_and_without_a_length(api: SmallApi, size: int, status: int) -> None:
+    async with client_of(api.http) as client:
+        known = await client.post("/raw", content=b"x" * size)
+        chunked = await client.post(
+            "/raw", content=chunks(size // 8, 8) if size % 8 == 0 else chunks(size, 1)
+        )
+    assert known.status_code == chunked.status_code == status
+    if status == 413:
+        assert known.json()["error"]["code"] == "TOO_LARGE"
+        assert known.headers["connection"] == "close"
+
+
+async def call(
+    api: SmallApi, messages: list[Message], headers: dict[str, str], *, then_wait: bool = False
+) -> tuple[list[Message], int]:
+    """Drive the app by hand; returns what it sent and how many messages of the body it asked for."""
+    sent: list[Message] = []
+    asked = 0
+
+    async def receive() -> Message:
+        nonlocal asked
+        asked += 1
+        if messages:
+            return messages.pop(0)
+        if then_wait:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/raw",
+        "raw_path": b"/raw",
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "http_version": "1.1",
+        "headers": [(b"host", b"localhost"), *((k.encode(), v.encode()) for k, v in headers.items())],
+    }
+    await api.http(scope, receive, send)
+    return sent, asked
+
+
+async def test_a_body_whose_length_is_too_large_is_not_read_at_all(api: SmallApi) -> None:
+    sent, asked = await call(api, [], {"content-length": str(10**9)})
+    assert sent[0]["status"] == 413
+    assert asked == 0
+
+
+async def test_a_chunked_body_is_read_no_further_than_its_limit(api: SmallApi) -> None:
+    part = {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+    sent, asked = await call(api, [dict(part) for _ in range(1000)], {})
+    assert sent[0]["status"] == 413
+    assert asked == 2
+
+
+async def test_a_body_that_does_not_come_is_a_408(api: SmallApi) -> None:
+    slow: list[Message] = [{"type": "http.request", "body": b"x", "more_body": True}]
+    sent, _ = await call(api, slow, {"content-length": "100"}, then_wait=True)
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+async def test_a_client_that_goes_away_is_not_answered(
+    api: SmallApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent, _ = await call(api, [{"type": "http.request", "body": b"x", "more_body": True}], {})
+    assert sent == []
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_route_may_take_a_stream_and_count_for_itself(api: SmallApi) -> None:
+    async with client_of(api.http) as client:
+        assert (await client.post("/stream", content=chunks(LIMIT, 10))).json() == 10 * LIMIT
+
+
+GOOD = [
+    b"{}",
+    b'{"a": [1, 2.5, true, null, "\\u00e9\\ud83d\\ude00"]}',
+    '{"é": "\U0001f600"}'.encode(),
+    b' {"a": -0.0}\n',
+]
+
+BAD = {
+    "not JSON": b"{a: 1}",
+    "cut off": b'{"a": ',
+    "two values": b"{} {}",
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "not UTF-8": b'{"a": "\xff"}',
+    "raw surrogate": b'{"a": "\xed\xa0\x80"}',
+    "lone surrogate": b'{"a": "\\ud800"}',
+    "lone surrogate in a key": b'{"\\udc00": 1}',
+    "surrogates the wrong way round": b'{"a": "\\ude00\\ud83d"}',
+    "NUL": b'{"a": "\\u0000"}',
+    "NUL deep in a key": b'{"a": [{"b\\u0000": 1}]}',
+    "raw NUL": b'{"a": "\x00"}',
+    "raw newline in a text": b'{"a": "\n"}',
+    "NaN": b'{"a": NaN}',
+    "Infinity": b'{"a": -Infinity}',
+    "infinite number": b'{"a": 1e400}',
+    "more than 64 bits": b'{"a": 9223372036854775808}',
+    "a number of ten thousand digits": b'{"a": ' + b"9" * 10_000 + b"}",
+    "twice the same key": b'{"a": 1, "a": 2}',
+    "twice the same key, written differently": b'{"a": 1, "\\u0061": 2}',
+    "too deep": b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}",
+    "ten thousand deep": b"[" * 10_000 + b"]" * 10_000,
+    "ten thousand deep and open": b'{"a":' * 10_000,
+    "too many values": b"[" + b"1," * MAX_VALUES + b"1]",
+    "half a million values": b"[" + b"1," * 500_000 + b"1]",
+    "too many keys": json.dumps({str(n): n for n in range(MAX_VALUES + 1)}).encode(),
+}
+
+
+@pytest.mark.parametrize("body", GOOD)
+def test_json_that_is_taken(body: bytes) -> None:
+    check_json(body)
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+def test_json_that_is_not_taken_and_costs_little(body: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(Invalid) as refused:
+        check_json(body)
+    assert refused.value.field == "body"
+    assert time.process_time() - started < 0.4  # 0.1 on a quiet machine
+
+
+def test_a_backslash_before_an_escape_makes_it_text() -> None:
+    check_json(b'{"a": "\\\\u0000"}')
+    check_json(b'{"a": "\\\\ud800"}')
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text()
+        | st.integers(-(2**63), 2**63 - 1),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=30,
+    )
+)
+def test_what_can_be_stored_is_taken_and_nothing_else(value: Any) -> None:
+    body = json.dumps(value).encode()
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+        storable = "\\u0000" not in json.dumps(value).replace("\\\\", "")
+    except UnicodeEncodeError:
+        storable = False
+    try:
+        check_json(body)
+    except Invalid:
+        assert not storable
+    else:
+        assert storable
+
+
+async def test_bad_json_is_a_400_and_good_json_arrives_whole(api: SmallApi) -> None:
+    async with client_of(api.http, **{"Content-Type": "application/json"}) as client:
+        for name, body in BAD.items():
+            answer = await client.post("/echo", content=body)
+            assert answer.status_code in (400, 413), name
+        for body in GOOD:
+            answer = await client.post("/echo", content=body)
+            assert (answer.status_code, answer.json()) == (200, json.loads(body))
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_form_of_another_page_cannot_send_json(api: SmallApi, content_type: str) -> None:
+    async with client_of(api.http) as client:
+        answer = await client.post("/echo", content=b'{"a": 1}', headers={"Content-Type": content_type})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [("/ra%00w", "path"), ("/raw?a=%00", "query"), ("/raw?%00=1", "query")]
+)
+async def test_nothing_is_found_by_a_nul(api: SmallApi, path: str, field: str) -> None:
+    async with client_of(api.http) as client:
+        answer = await client.post(path)
+    assert answer.status_code in (400, 404)
+    if answer.status_code == 400:
+        assert answer.json()["error"]["field"] == field

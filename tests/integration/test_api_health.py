@@ -1,0 +1,77 @@
+"""Alive, ready, and counted."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from clew.api.health import Readiness
+from clew.domain.errors import Unavailable
+from tests.doors import client_of, opened_app
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_process_is_alive_and_ready(tmp_path: Path) -> None:
+    async with opened_app(tmp_path) as app, client_of(app.http) as client:
+        assert (await client.get("/health")).json() == {"status": "ok"}
+        assert (await client.get("/ready")).json() == {"status": "ready"}
+
+
+async def test_a_process_that_stops_is_alive_and_not_ready(tmp_path: Path) -> None:
+    async with opened_app(tmp_path) as app, client_of(app.http) as client:
+        app.stopping.set()
+        assert (await client.get("/health")).status_code == 200
+        answer = await client.get("/ready")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "UNAVAILABLE"
+
+
+async def test_probes_need_no_key_even_where_all_else_does(tmp_path: Path) -> None:
+    async with (
+        opened_app(tmp_path, CLEW_AUTH="keys") as app,
+        client_of(app.http, Host="lb.example") as client,
+    ):
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/ready")).status_code == 200
+
+
+async def test_a_database_that_hangs_is_asked_once_and_not_waited_for() -> None:
+    asked = 0
+    answer = asyncio.Event()
+
+    async def ping() -> None:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+
+    readiness = Readiness(ping, asyncio.Event(), seconds=0.05)
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="in time"):
+            await readiness.check()
+    assert asked == 1
+    answer.set()
+    await readiness.check()
+    await readiness.check()
+    assert asked == 2
+
+
+async def test_a_database_that_is_away_is_said_to_be() -> None:
+    async def ping() -> None:
+        raise Unavailable("the database cannot be reached")
+
+    with pytest.raises(Unavailable, match="reached"):
+        await Readiness(ping, asyncio.Event()).check()
+
+
+async def test_postgres_is_part_of_being_ready(tmp_path: Path, postgres_url: str) -> None:
+    async with opened_app(tmp_path, CLEW_DATABASE_URL=postgres_url) as app, client_of(app.http) as client:
+        assert (await client.get("/ready")).status_code == 200
+
+
+async def test_commits_and_requests_are_counted(tmp_path: Path) -> None:
+    async with opened_app(tmp_path) as app, client_of(app.http) as client:
+        await client.get("/health")
+        answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert 'clew_http_requests_total{method="GET",route="/health",status="200"} 1.0' in answer.text
