@@ -54,7 +54,7 @@ async def talk(where: str, key: str, worker: str, turns: int) -> None:
         await asyncio.gather(*(turn(number) for number in range(turns)))
 
 
-async def talk_until_killed(where: str, acks: int, trial: int) -> None:
+async def talk_until_killed(where: str, acks: int, pulse: int, trial: int) -> None:
     """Conversations that go on from where the process before was killed; each finished turn is acknowledged."""
     async with open_graph(where) as graph:
 
@@ -68,6 +68,7 @@ async def talk_until_killed(where: str, acks: int, trial: int) -> None:
                 message = HumanMessage(said, id=f"{name}-{said}")
                 await graph.ainvoke({"messages": [message]}, config, durability="sync")
                 os.write(acks, f"{name} {said}\n".encode())
+                os.write(pulse, b".")
 
         await asyncio.gather(*(conversation(f"c{n}") for n in range(CONVERSATIONS)))
 
@@ -77,16 +78,21 @@ def kills(where: str, acks: str, trials: int, seed: int) -> None:
     chance = random.Random(seed)
     log = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for trial in range(trials):
+        feel, pulse = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                asyncio.run(talk_until_killed(where, log, trial))
+                asyncio.run(talk_until_killed(where, log, pulse, trial))
             finally:
                 os._exit(1)
-        # From before the database is open to well inside the turns.
-        time.sleep(chance.uniform(0.005, 0.12))
+        os.close(pulse)
+        # Every fourth while it still opens its database and picks up the threads; the others some turns later.
+        for _ in range(chance.randrange(9) if trial % 4 else 0):
+            os.read(feel, 1)
+        time.sleep(chance.uniform(0, 0.015 if trial % 4 else 0.05))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        os.close(feel)
         assert os.WIFSIGNALED(status), (
             f"trial {trial} ended by itself with {os.waitstatus_to_exitcode(status)}"
         )

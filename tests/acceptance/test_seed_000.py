@@ -757,6 +757,25 @@ async def test_two_hundred_kills_lose_no_turn_and_tear_nothing(tmp_path: Path) -
             assert last.value["messages"][-1]["seq"] == last.value["end_seq"] == len(messages)
 
 
+async def test_a_message_delivered_again_is_answered_as_if_it_were_the_last(
+    kind: str, store: BaseStore
+) -> None:
+    model = echo()
+    graph = bot(remembering(model), store)
+    for text in ("a", "b", "a"):
+        await graph.ainvoke(
+            {"messages": [HumanMessage(text, id=text)], "inputs": {"history_key": "telegram:1"}}
+        )
+    assert model.texts() == ["a"]
+    assert [content for _, content in await stored(store)] == [
+        "a",
+        "you said a",
+        "b",
+        "you said b",
+        "you said a",
+    ]
+
+
 @ours
 async def test_a_run_that_was_cut_off_answers_in_the_place_of_its_first_answer(
     kind: str, store: BaseStore
@@ -989,12 +1008,19 @@ async def test_tokens_are_streamed(kind: str, store: BaseStore) -> None:
     assert [word for word in words if word] == ["you", " said", " one", " two"]
 
 
-def test_a_graph_run_without_an_event_loop_remembers_too() -> None:
-    store, model = InMemoryStore(), echo()
+async def test_a_graph_run_without_await_remembers_too(kind: str, store: BaseStore) -> None:
+    model = echo()
     graph = bot(remembering(model), store)
-    for text in ("a", "b"):
-        graph.invoke({"messages": [HumanMessage(text)], "inputs": {"history_key": "k"}})
-    assert model.texts() == ["a", "you said a", "b"]
+    state = {"messages": [HumanMessage("b")], "inputs": {"history_key": "k"}}
+    await asyncio.to_thread(graph.invoke, state | {"messages": [HumanMessage("a")]})
+    await asyncio.to_thread(graph.invoke, state)
+    if kind in OURS:
+        assert model.texts() == ["a", "you said a", "b"]
+        with pytest.raises(asyncio.InvalidStateError):
+            graph.invoke(state)
+    elif kind == "InMemoryStore":
+        graph.invoke(state | {"messages": [HumanMessage("c")]})
+        assert model.texts() == ["a", "you said a", "b", "you said b", "c"]
 
 
 async def test_a_result_whose_call_was_cut_off_is_left_out() -> None:

@@ -165,7 +165,8 @@ def merge(
     Messages are the same when their identity is; texts are never compared, so that a second "ok" stays a second
     "ok". Everything up to the last message both sides know was seen before; what comes after it is new.
     Of the seen ones, the thread's own version counts, with the tool calls between them; one without an identity
-    is in the tail already if it is a turn. Messages of other threads keep their place.
+    is in the tail already if it is a turn. Messages of other threads keep their place. A thread without anything new
+    asks again where it stands, and does not know what was said later.
     """
     places = {identity(message): n for n, message in enumerate(tail) if identity(message) is not None}
     shared = [n for n, message in enumerate(current) if identity(message) in places]
@@ -182,7 +183,8 @@ def merge(
             laid = max(laid, place + 1)
         if identity(message) is not None or not is_turn(message):
             merged.append(message)
-    merged.extend(other for other in tail[laid:] if identity(other) not in own)
+    if new:
+        merged.extend(other for other in tail[laid:] if identity(other) not in own)
     return Merged([*merged, *new], new)
 
 

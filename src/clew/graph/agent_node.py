@@ -4,6 +4,8 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -27,6 +29,7 @@ from clew.domain import history, keys
 from clew.domain.errors import ConfigError, Invalid, Permanent
 from clew.domain.history import Merged, Message, NewMessage
 from clew.graph.history import ChatHistory, Outcome
+from clew.graph.store import GraphStore
 from clew.telemetry import Metrics, shared_metrics
 
 logger = logging.getLogger(__name__)
@@ -105,8 +108,20 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         return {"messages": said}
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:
-        """For graphs run without an event loop. Blocks its thread."""
-        return asyncio.run(self.ainvoke(input, config))
+        """For graphs run without `await`. Blocks its thread; where an event loop runs in it, the work gets another."""
+        work = self.ainvoke(input, config)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(work)
+        runtime = _runtime()
+        if runtime and isinstance(runtime.store, GraphStore) and runtime.store.loop is loop:
+            work.close()
+            raise asyncio.InvalidStateError(
+                "the store works in the event loop that this would block; use ainvoke"
+            )
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, asyncio.run, work).result()
 
     def _memory(self, state: Any, config: RunnableConfig) -> "_Memory | None":
         """The conversation this run belongs to; None, counted or logged, if it cannot be known or there is no store."""

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from langgraph.store.base import BaseStore
@@ -31,6 +31,7 @@ from clew.ports import Clock, Histories
 from clew.telemetry import Metrics, channel_label, shared_metrics
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PAGE: Final = 500
 
@@ -77,6 +78,7 @@ class ChatHistory:
         self._metrics = metrics or shared_metrics()
         self._backend = backend_of(store)
         self._tenant = ""
+        self._ours = store if isinstance(store, GraphStore) else None
         self._histories: Histories
         if isinstance(store, GraphStore):
             self._tenant = store.tenant
@@ -111,7 +113,7 @@ class ChatHistory:
         outcome = Outcome.OK
         began = time.perf_counter()
         try:
-            await self._histories.append(place, fit, shape=self._shape, origin=origin)
+            await self._run(self._histories.append(place, fit, shape=self._shape, origin=origin))
         except Exception as exc:  # noqa: BLE001 - a foreign store may raise anything, and the answer must still go out
             outcome = Outcome.CONFLICT if isinstance(exc, Conflict) else Outcome.FALLBACK
             self._failed("a turn was not added to its chat history", place, exc)
@@ -127,7 +129,7 @@ class ChatHistory:
         labels = self._labels(key)
         began = time.perf_counter()
         try:
-            messages = await self._histories.tail(place, limit=limit)
+            messages = await self._run(self._histories.tail(place, limit=limit))
         except Exception as exc:
             self._metrics.history_read_ms.labels(*labels, Outcome.FALLBACK.value).observe(_ms_since(began))
             self._metrics.history_read_failures.labels(*labels).inc()
@@ -142,12 +144,12 @@ class ChatHistory:
 
     async def summary(self, key: str) -> Summary | None:
         """How many messages there are, and since when; None if there are none."""
-        return await self._histories.summary(self._place(key))
+        return await self._run(self._histories.summary(self._place(key)))
 
     async def transcript(self, key: str, *, after: int = 0) -> AsyncIterator[Message]:
         """Every message in order, read page by page; what is added meanwhile comes too."""
         place = self._place(key)
-        while page := await self._histories.read(place, after=after, limit=PAGE):
+        while page := await self._run(self._histories.read(place, after=after, limit=PAGE)):
             for message in page:
                 yield message
             after = page[-1].seq
@@ -159,10 +161,13 @@ class ChatHistory:
 
     async def forget(self, key: str) -> bool:
         """Delete a conversation for good; False if there was none."""
-        return await self._histories.delete(self._place(key))
+        return await self._run(self._histories.delete(self._place(key)))
 
     def count_truncation(self, key: str) -> None:
         self._metrics.history_truncations.labels(*self._labels(key)).inc()
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return await work if self._ours is None else await self._ours.at_home(work)
 
     def _place(self, key: str) -> Place:
         if keys.valid(key) is None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from langgraph.store.base import (
     BaseStore,
@@ -26,6 +26,7 @@ from clew.domain.items import Namespace, Question, check_filter
 from clew.ports import Histories, Items
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # A read prolongs an item's life only when this part of it has passed: ten writes a lifetime, however often it is read.
 REFRESH_AFTER: Final = 0.1
@@ -44,7 +45,7 @@ class GraphStore(BaseStore):
     - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
     """
 
-    __slots__ = ("_items", "_loop", "backend", "histories", "tenant", "ttl_config")
+    __slots__ = ("_items", "backend", "histories", "loop", "tenant", "ttl_config")
 
     supports_ttl = True
 
@@ -59,7 +60,7 @@ class GraphStore(BaseStore):
     ) -> None:
         """Made inside the event loop it will be used in: the methods without `a` hand their work to it."""
         self._items = items
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.histories = histories
         self.backend = backend
         self.tenant = tenant
@@ -72,7 +73,10 @@ class GraphStore(BaseStore):
         )
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        plan = _Plan(list(ops))
+        return await self.at_home(self._batch(list(ops)))
+
+    async def _batch(self, ops: Sequence[Op]) -> list[Result]:
+        plan = _Plan(ops)
         expired = self.ttl_config is not None and self.ttl_config.get("omit_expired") is False
         if plan.changes:
             changes = list(plan.changes.values())
@@ -83,18 +87,24 @@ class GraphStore(BaseStore):
         return plan.results(answers)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        if _running_loop() is self._loop:
+        if _running_loop() is self.loop:
             raise asyncio.InvalidStateError(
                 "a synchronous call to the store would block the event loop it works in; await its `a` twin"
             )
-        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self.abatch(ops), self.loop).result()
 
     async def sweep_ttl(self) -> int:
         """Remove every item past its time, in small transactions; returns how many. Any tenant's sweep sweeps for all."""
         swept = 0
-        while some := await self._items.sweep(limit=1000):
+        while some := await self.at_home(self._items.sweep(limit=1000)):
             swept += some
         return swept
+
+    async def at_home(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something of this store's from any event loop: the database's connections belong to one of them."""
+        if asyncio.get_running_loop() is self.loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def _refresh(self, names: Sequence[tuple[Namespace, str]]) -> None:
         if not names:
