@@ -7,7 +7,6 @@ looked for among the elements that a node returned; where that is not known, amo
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter, is_
 from typing import Any, TypeAlias
 
@@ -21,7 +20,7 @@ Pieces: TypeAlias = list[list[int] | int]
 
 # Before a list is given out again, this many of its newest elements are looked at, and as many of the others in
 # turn. Comparing all of them would be what a turn of a long thread spends its time on.
-WINDOW = 256
+WINDOW = 128
 
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 _fields = attrgetter("__dict__")
@@ -99,7 +98,8 @@ class Remembered:
         `touched` are the ids of the objects that may have been changed; without it, any may.
         """
         length = self._length
-        if len(new) >= length and all(map(is_, islice(self._elements, length), new)):
+        old = self._elements if len(self._elements) == length else self.copy()
+        if len(new) >= length and all(map(is_, old, new)):
             gained = new[length:]
             # What was returned is as a rule what is new; then no old element needs a look.
             if touched is not None and set(touched) <= set(map(id, gained)):

@@ -66,7 +66,7 @@ def restore(payload: Payload) -> BaseMessage:
         {
             "__dict__": state,
             "__pydantic_extra__": extra,
-            "__pydantic_fields_set__": set(shape.names),
+            "__pydantic_fields_set__": set(shape.names) | extra.keys() if extra else set(shape.names),
             "__pydantic_private__": None,
         }
     )

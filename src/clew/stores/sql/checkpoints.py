@@ -32,6 +32,25 @@ FOR_SHARE = "/*+ FOR SHARE */"
 
 COLUMNS = "thread_id, ns, id, parent_id, body, metadata, apart, run_id"
 VALUE_COLUMNS = "channel, version, kind, data, base, root, splice"
+# A checkpoint that is stored again keeps its place in the order.
+_INSERT = (
+    f"INSERT INTO checkpoints ({COLUMNS}) SELECT {placeholders(1, 8)} WHERE {{}}"
+    " ON CONFLICT (thread_id, id, ns) DO UPDATE SET parent_id = excluded.parent_id, body = excluded.body,"
+    " metadata = excluded.metadata, apart = excluded.apart, run_id = excluded.run_id RETURNING 1"
+)
+INSERT_CHECKPOINT = _INSERT.format("TRUE")
+# While the parent is there, so is everything its values are made of.
+INSERT_ON_PARENT = _INSERT.format(
+    "EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND id = $4 AND ns = $2)"
+)
+INSERT_VALUE = (
+    f"INSERT INTO checkpoint_blobs (thread_id, ns, {VALUE_COLUMNS}) VALUES ({placeholders(1, 9)})"
+    " ON CONFLICT (thread_id, ns, channel, version) DO NOTHING"
+)
+INSERT_WRITES = (
+    "INSERT INTO checkpoint_writes (thread_id, ns, checkpoint_id, task_id, path, entries, data)"
+    f" VALUES ({placeholders(1, 7)}) ON CONFLICT (thread_id, checkpoint_id, ns, task_id) DO NOTHING RETURNING 1"
+)
 # How many ids one statement names; both databases take far more.
 CHUNK = 200
 
@@ -46,11 +65,7 @@ class CheckpointRows(Tables):
             yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
         values = [_value_row(step.checkpoint, value) for step in steps for value in step.values]
         if values:
-            yield Many(
-                f"INSERT INTO checkpoint_blobs (thread_id, ns, {VALUE_COLUMNS}) VALUES ({placeholders(1, 9)})"
-                " ON CONFLICT (thread_id, ns, channel, version) DO NOTHING",
-                values,
-            )
+            yield Many(INSERT_VALUE, values)
 
     @writes
     def put_writes(
@@ -59,9 +74,7 @@ class CheckpointRows(Tables):
         yield from guard(thread_id, fence)
         path = writes.writes[0].path if writes.writes else ""
         rows = yield Statement(
-            "INSERT INTO checkpoint_writes (thread_id, ns, checkpoint_id, task_id, path, entries, data)"
-            f" VALUES ({placeholders(1, 7)})"
-            " ON CONFLICT (thread_id, checkpoint_id, ns, task_id) DO NOTHING RETURNING 1",
+            INSERT_WRITES,
             (thread_id, ns, writes.checkpoint_id, writes.task_id, path, *_pack_writes(writes.writes, path)),
         )
         if not rows:
@@ -224,14 +237,8 @@ def to_checkpoint(row: Row) -> StoredCheckpoint:
 
 
 def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> Work[None]:
-    # While the parent is there, so is everything its values are made of.
-    parent = "EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND id = $4 AND ns = $2)"
-    # A checkpoint that is stored again keeps its place in the order.
     rows = yield Statement(
-        f"INSERT INTO checkpoints ({COLUMNS}) SELECT {placeholders(1, 8)}"
-        f" WHERE {parent if builds_on_parent else 'TRUE'}"
-        " ON CONFLICT (thread_id, id, ns) DO UPDATE SET parent_id = excluded.parent_id, body = excluded.body,"
-        " metadata = excluded.metadata, apart = excluded.apart, run_id = excluded.run_id RETURNING 1",
+        INSERT_ON_PARENT if builds_on_parent else INSERT_CHECKPOINT,
         (
             checkpoint.thread_id,
             checkpoint.ns,
