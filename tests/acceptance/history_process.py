@@ -20,6 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from clew.graph.agent_node import AgentNode
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.history import ChatHistory
 from clew.graph.store import GraphStore
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.checkpoints import CheckpointRows
@@ -52,6 +53,20 @@ async def talk(where: str, key: str, worker: str, turns: int) -> None:
             sys.stdout.write(said + "\n")
 
         await asyncio.gather(*(turn(number) for number in range(turns)))
+
+
+async def append(where: str, key: str, worker: str, messages: int) -> None:
+    """Four tasks that append one message after the other; says which were acknowledged."""
+    async with open_database(where) as db:
+        history = ChatHistory(GraphStore(ItemRows(db), open_histories(db)))
+
+        async def task(number: int) -> None:
+            for n in range(messages // 4):
+                said = f"{worker}{number}-{n}"
+                if await history.append(key, said):
+                    sys.stdout.write(said + "\n")
+
+        await asyncio.gather(*(task(number) for number in range(4)))
 
 
 async def talk_until_killed(where: str, acks: int, pulse: int, trial: int) -> None:
@@ -102,6 +117,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["talk", where, key, worker, turns]:
             asyncio.run(talk(where, key, worker, int(turns)))
+        case ["append", where, key, worker, messages]:
+            asyncio.run(append(where, key, worker, int(messages)))
         case ["kills", where, acks, trials, seed]:
             kills(where, str(Path(acks)), int(trials), int(seed))
         case _:

@@ -733,6 +733,20 @@ async def test_thirty_two_writers_in_two_processes_on_one_key(kind: str, where: 
     assert_pairs(messages, acknowledged)
 
 
+@ours
+@pytest.mark.long
+@pytest.mark.accept("000-28")
+async def test_ten_thousand_appends_from_two_processes(kind: str, where: str) -> None:
+    """FAULTS C7."""
+    async with open_store(kind, where) as store:
+        told = await asyncio.gather(*(process("append", where, "k", name, "5000") for name in ("a", "b")))
+        messages = [m async for m in ChatHistory(store).transcript("k")]
+    acknowledged = [line for lines in told for line in lines]
+    assert len(acknowledged) == 10_000
+    assert [m.seq for m in messages] == list(range(1, 10_001))
+    assert sorted(m.content for m in messages) == sorted(acknowledged)
+
+
 @pytest.mark.accept("000-28")
 async def test_two_hundred_kills_lose_no_turn_and_tear_nothing(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
