@@ -13,6 +13,7 @@ from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Thread
 from clew.engine.bus import LocalBus
 from clew.engine.commands import Commands
+from clew.engine.live import LocalLive
 from clew.engine.run import Memory
 from clew.engine.step import Step
 from clew.engine.sweeper import Chores, Sweeper
@@ -21,7 +22,7 @@ from clew.graph.checkpoints import Checkpointer
 from clew.graph.failures import classify
 from clew.graph.registry import Registry, open_registry
 from clew.graph.store import GraphStore
-from clew.ports import Audit, Bus, Calls, Files, Inbox, Store, Summaries
+from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.histories import HistoryRows
@@ -52,6 +53,7 @@ class Parts:
 class Execution:
     commands: Commands
     bus: Bus
+    live: Live
     bridge: LangGraphBridge
     registry: Registry
 
@@ -70,7 +72,10 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
 
         bus = LocalBus()
-        bridge = LangGraphBridge(registry.graphs, saver, clock=parts.clock)
+        live = LocalLive()
+        bridge = LangGraphBridge(
+            registry.graphs, saver, clock=parts.clock, live=live, verbose=settings.runner.verbose
+        )
         memory = Memory(
             calls=parts.calls,
             summaries=parts.summaries,
@@ -123,7 +128,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         sweeping = asyncio.create_task(Sweeper(chores.all()).run_forever())
         try:
             async with runner.running():
-                yield Execution(commands=commands, bus=bus, bridge=bridge, registry=registry)
+                yield Execution(commands=commands, bus=bus, live=live, bridge=bridge, registry=registry)
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)

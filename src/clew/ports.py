@@ -1,6 +1,6 @@
 """Everything outside the core, as the core sees it. One protocol per neighbour; adapters live in their own folders."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -25,6 +25,7 @@ from clew.domain.records import (
     Summary,
 )
 from clew.domain.thread import Json, Owner, Status, Thread
+from clew.domain.views import GraphState, Token
 
 
 class Clock(Protocol):
@@ -402,9 +403,23 @@ class Bridge(Protocol):
         """Ask a run to end at its next safe point; it can be taken up again from there."""
         ...
 
+    async def state(self, thread: Thread) -> GraphState:
+        """The graph's own state as JSON. Raises NotFound when its graph is not registered here."""
+        ...
+
     async def forget(self, thread_id: str) -> None:
         """Drop the graph's own state (checkpoints). Unknown ids are skipped."""
         ...
+
+
+class Graphs(Protocol):
+    """Which graphs can be started here, and why the others cannot."""
+
+    @property
+    def graphs(self) -> Mapping[str, object]: ...
+
+    @property
+    def broken(self) -> Mapping[str, str]: ...
 
 
 class Subscription(Protocol):
@@ -412,10 +427,36 @@ class Subscription(Protocol):
         """True once anything was published since the last wait, False after `seconds`."""
         ...
 
+    def rung(self) -> Mapping[str, int | None]:
+        """The logs that have grown since this was last asked, and after which seq, where that is known."""
+        ...
+
 
 class Bus(Protocol):
     """Says that a log has grown. Carries no data and may lose a call: readers read the store."""
 
-    def publish(self, thread_id: str) -> None: ...
+    def publish(self, thread_id: str, after: int | None = None) -> None:
+        """`after` is where the log ended before: whoever hears of the thread for the first time reads on from there."""
+        ...
 
     def subscribe(self, thread_id: str | None = None) -> AbstractContextManager[Subscription]: ...
+
+
+class Listener(Protocol):
+    async def next(self) -> Token:
+        """The next piece, made of all that was said of its message meanwhile. Not too many a second."""
+        ...
+
+    def forget(self, message: str) -> None:
+        """Drop what is not told yet of a message: all of it can be read now."""
+        ...
+
+
+class Live(Protocol):
+    """What models say, while they say it. Kept nowhere, and lost on whoever is slow to listen."""
+
+    def say(self, token: Token) -> None:
+        """Never waits."""
+        ...
+
+    def listen(self, wants: Callable[[Token], bool]) -> AbstractContextManager[Listener]: ...

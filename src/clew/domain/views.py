@@ -5,8 +5,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from clew.domain.events import AssistantMessage, Content, Event, Level, Log, Marker, UserMessage
-from clew.domain.thread import Status, Thread
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    Content,
+    Event,
+    Level,
+    Log,
+    Marker,
+    RoundFinished,
+    RoundStarted,
+    Suspension,
+    UserMessage,
+)
+from clew.domain.thread import Json, Kind, Owner, Status, Thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +45,26 @@ class LogLine:
     agent: str
     status: Status
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A piece of what a model is saying right now. It is in no log: the whole message will be."""
+
+    thread_id: str
+    owner: Owner
+    message: str  # the graph's own id of the message, the `ref` of the one that will be in the log
+    agent: str
+    offset: int  # how much of the message was said before this piece
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphState:
+    """The values a thread's graph has now, and the nodes that come next."""
+
+    values: Json
+    next: tuple[str, ...]
 
 
 def messages(thread: Thread, events: Iterable[Event]) -> Iterator[Message]:
@@ -104,3 +136,16 @@ def retention_status(thread: Thread, *, now: datetime) -> str:
     if thread.expires_at is not None and thread.expires_at <= now and thread.status is not Status.RUNNING:
         return "expired"
     return "completed" if thread.status is Status.COMPLETED else "active"
+
+
+def wire_type(body: Body) -> str:
+    """What those who watch call an event; most have one name for everybody."""
+    match body:
+        case RoundStarted(held=False):
+            return "workflow_started"
+        case RoundFinished(status=status):
+            return f"workflow_{status}"
+        case Suspension(kind=Kind.APPROVAL):
+            return "approval_required"
+        case _:
+            return body.type

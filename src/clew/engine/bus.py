@@ -2,25 +2,33 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 
 class LocalSubscription:
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._bell = asyncio.Event()
+        self._grown: dict[str, int | None] = {}
 
-    def ring(self) -> None:
-        self._rung.set()
+    def ring(self, thread_id: str, after: int | None) -> None:
+        # Two rings are one, which says where the news of both begin.
+        before = self._grown.setdefault(thread_id, after)
+        self._grown[thread_id] = None if before is None or after is None else min(before, after)
+        self._bell.set()
 
     async def wait(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._rung.wait()
+                await self._bell.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._bell.clear()
         return True
+
+    def rung(self) -> Mapping[str, int | None]:
+        grown, self._grown = self._grown, {}
+        return grown
 
 
 class LocalBus:
@@ -29,10 +37,10 @@ class LocalBus:
     def __init__(self) -> None:
         self._listeners: defaultdict[str | None, set[LocalSubscription]] = defaultdict(set)
 
-    def publish(self, thread_id: str) -> None:
+    def publish(self, thread_id: str, after: int | None = None) -> None:
         for wanted in (thread_id, None):
             for subscription in self._listeners.get(wanted, ()):
-                subscription.ring()
+                subscription.ring(thread_id, after)
 
     @contextmanager
     def subscribe(self, thread_id: str | None = None) -> Generator[LocalSubscription]:

@@ -50,12 +50,15 @@ class Commands:
         request: Request,
         *,
         held: bool = False,
-        once: Once | None = None,
+        once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
         scope: Scope | None = None,
     ) -> Thread:
-        """Open a thread and begin its first round; a held one waits for `begin`."""
+        """Open a thread and begin its first round; a held one waits for `begin`.
+
+        `once` makes the answer to keep, for when the same request comes again, of the thread as it is then.
+        """
         change = lifecycle.open_thread(
             thread_id or self.new_id(),
             opening,
@@ -76,7 +79,7 @@ class Commands:
         owner: Owner | None,
         request: Request,
         *,
-        once: Once | None = None,
+        once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         scope: Scope | None = None,
     ) -> Thread:
@@ -186,7 +189,7 @@ class Commands:
         decide: Callable[[Thread], Awaitable[Change]],
         scope: Scope | None,
         *,
-        once: Once | None = None,
+        once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
     ) -> Thread:
         for attempt in range(1, ATTEMPTS + 1):
@@ -201,13 +204,18 @@ class Commands:
         raise AssertionError("unreachable")
 
     async def _commit(
-        self, change: Change, scope: Scope | None, *, once: Once | None = None, admits: Incoming | None = None
+        self,
+        change: Change,
+        scope: Scope | None,
+        *,
+        once: Callable[[Thread], Once] | None = None,
+        admits: Incoming | None = None,
     ) -> Thread:
         failpoint("accept_before_commit")
         if scope is not None:
             self.scopes[change.thread.id] = scope
-        await self.store.commit(change, once=once, admits=admits)
-        self.bus.publish(change.thread.id)
+        await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
+        self.bus.publish(change.thread.id, change.read_at)
         if change.thread.status is Status.RUNNING:
             self.wake()
         failpoint("accept_after_commit_before_reply")

@@ -94,5 +94,5 @@ class Recorder:
                 self.thread = await self._store.get(self.thread.id)
             else:
                 self.thread = change.thread
-                self._bus.publish(self.thread.id)
+                self._bus.publish(self.thread.id, change.read_at)
                 return

@@ -11,10 +11,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphDrained
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
-from langgraph.types import Command, StateSnapshot
+from langgraph.types import Command, StateSnapshot, StreamMode
 from pydantic_core import to_jsonable_python
 
-from clew.domain.errors import Corrupt, Drained
+from clew.domain.errors import Corrupt, Drained, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -27,11 +27,13 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.thread import Executor, Json, Kind, Thread
+from clew.domain.views import GraphState
 from clew.graph.bodies import FENCE
 from clew.graph.run import running
-from clew.graph.stream import completed, messages_in, missed, said
+from clew.graph.speech import Speech
+from clew.graph.stream import as_json, completed, messages_in, missed, said
 from clew.graph.tools import CALL
-from clew.ports import Clock, Run
+from clew.ports import Clock, Live, Run
 
 ROUND = "clew_round"
 
@@ -54,10 +56,22 @@ class Question:
 
 
 class LangGraphBridge:
-    def __init__(self, graphs: Mapping[str, Graph], saver: BaseCheckpointSaver[Any], *, clock: Clock) -> None:
+    """With `verbose`, or for a thread that is set so, what models say goes to `live` word by word."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph],
+        saver: BaseCheckpointSaver[Any],
+        *,
+        clock: Clock,
+        live: Live | None = None,
+        verbose: bool = False,
+    ) -> None:
         self._graphs = graphs
         self._saver = saver
         self._clock = clock
+        self._live = live
+        self._verbose = verbose
         self._controls: dict[str, RunControl] = {}
 
     async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
@@ -78,8 +92,23 @@ class LangGraphBridge:
         if control := self._controls.get(thread_id):
             control.request_drain()
 
+    async def state(self, thread: Thread) -> GraphState:
+        if thread.graph not in self._graphs:
+            raise NotFound(f"no graph {thread.graph!r} is registered here")
+        config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
+        state = await self._graphs[thread.graph].aget_state(config)
+        try:
+            return GraphState(values=as_json(state.values), next=state.next)
+        except ValueError as exc:
+            raise Corrupt(f"the state of thread {thread.id!r} cannot be shown as JSON") from exc
+
     async def forget(self, thread_id: str) -> None:
         await self._saver.adelete_thread(thread_id)
+
+    def _speech(self, thread: Thread) -> Speech | None:
+        if self._live is None or not (self._verbose or thread.settings.get("verbose") is True):
+            return None
+        return Speech(thread, self._live)
 
     def _graph(self, thread: Thread) -> Graph:
         try:
@@ -100,8 +129,10 @@ class GraphRun:
         *,
         fence: int,
         clock: Clock,
+        speech: Speech | None = None,
     ) -> None:
         self._clock = clock
+        self._speech = speech
         self._graph = graph
         self._saver = saver
         self._run = run
@@ -153,11 +184,21 @@ class GraphRun:
         log that knows more than the checkpoint would make a revived graph ask its model again.
         """
         returned: list[Body] = []
+        modes: list[StreamMode] = ["tasks", "updates"]
+        if self._speech is not None:
+            modes.append("messages")  # not for everybody: it makes LangGraph follow every call inside a node
         parts: AsyncIterator[tuple[str, Any]] = self._graph.astream(  # type: ignore[assignment]
-            value, self._config, stream_mode=["tasks", "updates"], durability="sync", control=control
+            value,
+            self._config,
+            stream_mode=modes,
+            durability="sync",
+            control=control,
         )
         async for mode, part in parts:
-            if mode == "updates":
+            if mode == "messages":
+                if self._speech is not None:
+                    self._speech.hear(part)
+            elif mode == "updates":
                 if "__interrupt__" in part:
                     yield None
             elif "input" in part:

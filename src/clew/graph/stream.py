@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from clew.domain.events import AssistantMessage, Body, StageCompleted, ToolCall, ToolResult
 
@@ -51,8 +51,17 @@ def outline(result: Any) -> Any:
         return {"message": result.id or ""}
     if isinstance(result, list | tuple):
         return [outline(item) for item in result]
-    value = to_jsonable_python(result, fallback=lambda odd: f"<{type(odd).__name__}>")
+    value = to_jsonable_python(result, fallback=_named)
     return value if len(str(value)) <= MAX_OUTPUT else {"truncated": True, "type": type(result).__name__}
+
+
+def as_json(values: Any) -> Any:
+    """Any state as JSON: bytes as base64, and what JSON has no word for as the name of its type."""
+    return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=_named))
+
+
+def _named(odd: Any) -> str:
+    return f"<{type(odd).__name__}>"
 
 
 def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
