@@ -76,7 +76,15 @@ class LangGraphBridge:
 
     async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
         thread = run.thread
-        driven = GraphRun(self._graph(thread), self._saver, run, log, fence=fence, clock=self._clock)
+        driven = GraphRun(
+            self._graph(thread),
+            self._saver,
+            run,
+            log,
+            fence=fence,
+            clock=self._clock,
+            speech=self._speech(thread),
+        )
         control = self._controls[thread.id] = RunControl()
         try:
             with running(run):
