@@ -48,7 +48,9 @@ async def new_key(
 @asynccontextmanager
 async def opened_app(folder: Path, **environ: str) -> AsyncGenerator[App]:
     """The whole product, in memory unless the environment names a database."""
-    settings = load_settings({"CLEW_DATABASE_URL": "memory://", **environ}, cwd=folder)
+    # The runner looks for work when it starts and then not again: threads stay as a test puts them there.
+    environ = {"CLEW_DATABASE_URL": "memory://", "CLEW_RUNNER_POLL_SECONDS": "60", **environ}
+    settings = load_settings(environ, cwd=folder)
     async with open_app(settings) as app:
         yield app
 
