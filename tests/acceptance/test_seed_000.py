@@ -21,6 +21,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore
@@ -558,6 +559,31 @@ async def test_only_what_people_said_is_stored(kind: str, store: BaseStore) -> N
     ]
 
 
+@pytest.mark.accept("000-22", "000-30")
+async def test_with_tools_elsewhere_in_the_graph_a_turn_is_stored_when_it_is_over(
+    kind: str, store: BaseStore
+) -> None:
+    @tool
+    def clock() -> str:
+        """Tell the time."""
+        return "half past nine"
+
+    model = scripted({"type": "tool_call", "name": "clock", "args": {}, "id": "1"}, "late")
+    builder = StateGraph(BotState)
+    builder.add_node("agent", remembering(model))
+    builder.add_node("tools", ToolNode([clock]))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    graph = builder.compile(store=store)
+    history = ChatHistory(store)
+    async for part in graph.astream({"messages": [HumanMessage("well?")], "inputs": {"history_key": "k"}}):
+        if "tools" in part:
+            await history.append("k", "in between")
+    assert model.texts() == ["in between", "well?", "", "half past nine"]
+    assert await stored(store, "k") == [("assistant", "in between"), ("user", "well?"), ("assistant", "late")]
+
+
 @pytest.mark.accept("000-23")
 @pytest.mark.parametrize(("size", "messages"), [(200, 2000), (7, 500), (200, 1)])
 async def test_a_tail_reads_the_metadata_and_no_more_chunks_than_it_needs(size: int, messages: int) -> None:
@@ -1071,7 +1097,13 @@ def test_what_makes_no_sense_is_refused_at_once() -> None:
     for options in bad:
         with pytest.raises(Invalid):
             AgentNode(echo(), **options)
-    for more in ({"chunk_size": 0}, {"value_field": "seq"}):
+    more: Mapping[str, Any]
+    for more in (
+        {"chunk_size": 0},
+        {"value_field": "seq"},
+        {"namespace": ["a", ""]},
+        {"namespace": ["langgraph"]},
+    ):
         with pytest.raises(Invalid):
             ChatHistory(InMemoryStore(), **more)
     assert len(DEFAULT_CANDIDATES) == 8

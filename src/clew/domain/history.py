@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from clew.domain.errors import Invalid
+
 Role: TypeAlias = Literal["user", "assistant"]
 T = TypeVar("T")
 
@@ -33,6 +35,14 @@ class Shape:
     chunk_size: int = 200
     value_field: str = "content"
     meta_key: str = "__meta__"
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < 1:
+            raise Invalid("a chunk holds at least one message", "chunk_size")
+        if self.value_field in ("", "seq", "role"):
+            raise Invalid("the text of a message needs a field of its own", "value_field")
+        if not self.meta_key or chunk_index(self.meta_key) is not None:
+            raise Invalid("the metadata needs a key that is no chunk's", "meta_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +98,14 @@ class Summary:
             "messages": [message_item(message, self.shape.value_field) for message in messages],
             "updated_at": stamp(updated_at),
         }
+
+
+def check_namespace(labels: Sequence[str]) -> None:
+    """Raises Invalid for labels that could be taken for others: a path is labels with periods between them."""
+    if not labels or labels[0] == "langgraph":
+        raise Invalid("a namespace has at least one label, and the first is not 'langgraph'", "namespace")
+    if any(not label or "." in label or storable(label) != label for label in labels):
+        raise Invalid("a label of a namespace is a text without periods", "namespace")
 
 
 def storable(text: str) -> str:

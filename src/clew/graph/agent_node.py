@@ -79,6 +79,11 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         for template in (history_key_template, *history_key_candidates):
             if keys.is_ambiguous(template):
                 raise Invalid(f"put a ':' between the names in {template!r}", "history_key_candidates")
+        history.check_namespace(history_namespace)
+        # Made only to be checked: a wrong value is better heard of now than in the middle of somebody's conversation.
+        history.Shape(
+            chunk_size=history_chunk_size, value_field=history_value_field, meta_key=history_meta_key_suffix
+        )
         self.name = name
         self.system_prompt = system_prompt
         self.max_messages = max_messages
@@ -101,9 +106,9 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         memory = self._memory(input, config) if self.use_graph_chat_history else None
         merged = await self._recall(memory, current) if memory else Merged(current, current)
         said = await self._answer(self._prompt(merged.messages, current, memory), config)
-        if self.use_graph_chat_history:
-            turn = [*merged.new, *said]
-            outcome = await memory.keep(turn) if memory else Outcome.FALLBACK
+        # With tools elsewhere in the graph the turn is not over: question and answer are stored together, then.
+        if self.use_graph_chat_history and not _calls_tools(said[-1]):
+            outcome = await memory.keep([*merged.new, *said]) if memory else Outcome.FALLBACK
             said[-1] = _reporting(said[-1], outcome)
         return {"messages": said}
 
@@ -195,9 +200,14 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         for _ in range(self.max_tool_rounds + 1):
             answer = await self._model.ainvoke([*prompt, *said], config)
             said.append(answer)
-            if self._tools is None or not (isinstance(answer, AIMessage) and answer.tool_calls):
+            if self._tools is None or not _calls_tools(answer):
                 return said
-            said.extend(await self._tools.ainvoke([*prompt, *said], config))
+            results = await self._tools.ainvoke([*prompt, *said], config)
+            if not all(isinstance(result, ToolMessage) for result in results):
+                raise ConfigError(
+                    "a tool that steers the graph belongs in a node of its own, not in an AgentNode"
+                )
+            said.extend(results)
         raise Permanent(f"the model asked for tools more than {self.max_tool_rounds} times in one turn")
 
     @cached_property
@@ -230,6 +240,10 @@ class _Memory:
         return await self.history.extend(self.key, [message for message in new if message], origin=self.task)
 
 
+def _calls_tools(message: BaseMessage) -> bool:
+    return isinstance(message, AIMessage) and bool(message.tool_calls)
+
+
 def _to_store(message: BaseMessage) -> NewMessage | None:
     """What people said to each other, as text; tools, instructions and calls for tools stay in the thread."""
     text = message.text
@@ -237,7 +251,7 @@ def _to_store(message: BaseMessage) -> NewMessage | None:
         return None
     if isinstance(message, HumanMessage):
         return NewMessage(role="user", content=str(text), id=message.id)
-    if isinstance(message, AIMessage) and not message.tool_calls:
+    if isinstance(message, AIMessage) and not _calls_tools(message):
         return NewMessage(role="assistant", content=str(text), id=message.id)
     return None
 

@@ -22,6 +22,7 @@ from clew.domain.history import (
     Role,
     Shape,
     Summary,
+    check_namespace,
     message_item,
     storable,
 )
@@ -69,10 +70,7 @@ class ChatHistory:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        if chunk_size < 1:
-            raise Invalid("a chunk holds at least one message", "chunk_size")
-        if value_field in ("seq", "role"):
-            raise Invalid("the text of a message needs a field of its own", "value_field")
+        check_namespace(namespace)
         self._namespace = keys.namespace(namespace, tenant)
         self._shape = Shape(chunk_size=chunk_size, value_field=value_field, meta_key=meta_key)
         self._metrics = metrics or shared_metrics()
