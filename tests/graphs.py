@@ -196,14 +196,39 @@ async def my_name() -> str:
     return "somebody"
 
 
+def leave(path: str, text: str) -> None:
+    """An effect on the world outside, which stays whatever becomes of us."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+
+
+@tool
+async def effect(file: str, n: int) -> str:
+    """Do something that may be done twice."""
+    leave(file, f"effect {n}")
+    return f"done {n}"
+
+
+@tool(idempotent=False)
+async def effect_once(file: str, n: int) -> str:
+    """Do something that must not be done twice."""
+    leave(file, f"effect_once {n}")
+    return f"done once {n}"
+
+
+@tool(idempotent=False, approval=True)
+async def effect_approved(file: str, n: int) -> str:
+    """Do something that must be allowed and not be done twice."""
+    leave(file, f"effect_approved {n}")
+    return f"done as approved {n}"
+
+
 class Obedient(BaseChatModel):
-    """A model that does what it is told, and leaves a mark in the file `marks` for every time it is asked.
+    """A model that does what it is told. Told `[path] ...` first, it leaves a mark there for every time it is asked.
 
     `tools: name key=value,key=value; name` calls tools, and is answered with their results. `slowly: text` says the
     text word by word, with a pause. Anything else is repeated.
     """
-
-    marks: str = ""
 
     @property
     def _llm_type(self) -> str:
@@ -231,18 +256,27 @@ class Obedient(BaseChatModel):
         yield ChatGenerationChunk(message=AIMessageChunk(content=answer.content, tool_call_chunks=calls))
 
     def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
-        if self.marks:
-            with Path(self.marks).open("a") as file:
-                file.write("model\n")
         last = messages[-1]
-        if isinstance(last, HumanMessage) and str(last.content).startswith("tools: "):
-            wanted = str(last.content).removeprefix("tools: ").split("; ")
+        path, said = _marked(next(str(each.content) for each in messages if isinstance(each, HumanMessage)))
+        if path:
+            leave(path, "model")
+        if isinstance(last, HumanMessage):
+            _, said = _marked(str(last.content))
+        if isinstance(last, HumanMessage) and said.startswith("tools: "):
+            wanted = said.removeprefix("tools: ").split("; ")
             calls = [_call(f"call_{len(messages)}_{n}", text) for n, text in enumerate(wanted)]
             return AIMessage("on it", tool_calls=calls)
         if isinstance(last, ToolMessage):
             asked = max(n for n, message in enumerate(messages) if isinstance(message, AIMessage))
             return AIMessage(" | ".join(str(message.content) for message in messages[asked + 1 :]))
         return AIMessage(f"you said: {last.content}")
+
+
+def _marked(text: str) -> tuple[str, str]:
+    if not text.startswith("["):
+        return "", text
+    path, _, rest = text[1:].partition("] ")
+    return path, rest
 
 
 def _call(call_id: str, text: str) -> ToolCall:
@@ -253,5 +287,8 @@ def _call(call_id: str, text: str) -> ToolCall:
 
 
 def agent() -> Any:
-    tools = (look_up, send_mail, read_clipboard, ask_person, open_door, my_name)
+    tools = (
+        *(look_up, send_mail, read_clipboard, ask_person, open_door, my_name),
+        *(effect, effect_once, effect_approved),
+    )
     return Agent(model=Obedient(), tools=tools, system="You are a test.").graph()

@@ -1,0 +1,116 @@
+"""Processes to be killed, cheaply: one process imports the product once and forks a child for every trial."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended: its exit code, or minus the signal that killed it; and what it reported until then."""
+
+    code: int
+    reports: list[Any]
+
+    @property
+    def was_killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+
+class ForkServer:
+    """Runs `module:function` in a fresh fork. The function takes a `report` callback and keyword arguments."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run(self, job: str, *, kill_after: float | None = None, timeout: float = 60, **kwargs: Any) -> Ended:
+        """Wait for the child to end by itself, or kill it with SIGKILL after so many seconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"job": job, "kwargs": kwargs, "kill_after": kill_after, "timeout": timeout}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the fork server died; its stderr says why"
+        answer = json.loads(line)
+        assert not answer["timed_out"], f"{job} did not end within {timeout} s: {answer['reports']}"
+        return Ended(answer["code"], answer["reports"])
+
+
+@contextmanager
+def fork_server(*modules: str) -> Generator[ForkServer]:
+    """A server that has imported these modules; children find them ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.forkserver", *modules],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        yield ForkServer(process)
+    finally:
+        process.communicate(timeout=10)  # closes both pipes: at the end of its input the server ends
+
+
+def serve(lines: IO[str], answers: IO[str]) -> None:
+    for line in lines:
+        request = json.loads(line)
+        answers.write(json.dumps(_trial(**request)) + "\n")
+        answers.flush()
+
+
+def _trial(job: str, kwargs: dict[str, Any], kill_after: float | None, timeout: float) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _child(job, kwargs, writing)
+    os.close(writing)
+    deadline = time.monotonic() + timeout
+    kill_at = None if kill_after is None else time.monotonic() + kill_after
+    timed_out = False
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            break
+        if kill_at is not None and time.monotonic() >= kill_at:
+            os.kill(pid, signal.SIGKILL)
+            kill_at = None
+        if time.monotonic() >= deadline:
+            timed_out = True
+            os.kill(pid, signal.SIGKILL)
+            deadline += timeout
+        time.sleep(0.001)
+    with os.fdopen(reading) as pipe:
+        reports = [json.loads(line) for line in pipe if line.endswith("\n")]
+    return {"code": os.waitstatus_to_exitcode(status), "reports": reports, "timed_out": timed_out}
+
+
+def _child(job: str, kwargs: dict[str, Any], writing: int) -> None:
+    def report(value: Any) -> None:
+        os.write(writing, (json.dumps(value) + "\n").encode())
+
+    module, _, name = job.partition(":")
+    try:
+        getattr(importlib.import_module(module), name)(report, **kwargs)
+    except BaseException as exc:  # noqa: BLE001 - a child that fails must say so and end here
+        report({"failed": f"{type(exc).__name__}: {exc}"})
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    serve(sys.stdin, sys.stdout)
