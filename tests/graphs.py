@@ -8,6 +8,7 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -24,6 +25,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 
 from clew.domain.errors import Permanent, Transient
+from clew.graph.middleware import ToolLedger
 from clew.graph.tools import tool
 from clew.workflows.agent import Agent
 
@@ -284,6 +286,23 @@ def _call(call_id: str, text: str) -> ToolCall:
     pairs = (pair.partition("=") for pair in args.split(",") if pair)
     values = {key: int(value) if value.isdigit() else value for key, _, value in pairs}
     return ToolCall(id=call_id, name=name, args=values, type="tool_call")
+
+
+async def wire_money(file: str, n: int) -> str:
+    """Wire money."""
+    leave(file, f"wired {n}")
+    return f"wired {n}"
+
+
+async def count(upto: int) -> str:
+    """Count."""
+    return " ".join(str(n) for n in range(upto))
+
+
+def langchain_agent() -> Any:
+    """An agent as LangChain's users have it, with our middleware added."""
+    ledger = ToolLedger(approval=["wire_money"], once=["wire_money"])
+    return create_agent(Obedient(), [wire_money, count], middleware=[ledger])
 
 
 def agent() -> Any:

@@ -15,7 +15,7 @@ from clew.domain.records import Scope
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 
-GRAPHS = ("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "agent")
+GRAPHS = ("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "agent", "langchain_agent")
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 

@@ -6,17 +6,31 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from clew.graph.agent_node import AgentNode
     from clew.graph.history import ChatHistory
+    from clew.graph.middleware import ToolLedger
+    from clew.graph.tools import tool
     from clew.library import create_checkpointer, create_graph_store
+    from clew.workflows.agent import Agent
 
 __version__ = "0.1.0"
-__all__ = ["AgentNode", "ChatHistory", "create_checkpointer", "create_graph_store"]
+__all__ = [
+    "Agent",
+    "AgentNode",
+    "ChatHistory",
+    "ToolLedger",
+    "create_checkpointer",
+    "create_graph_store",
+    "tool",
+]
 
 # Imported when first used: LangGraph takes seconds, and not everything that says `import clew` needs it.
 _HOMES: Final = {
+    "Agent": "clew.workflows.agent",
     "AgentNode": "clew.graph.agent_node",
     "ChatHistory": "clew.graph.history",
+    "ToolLedger": "clew.graph.middleware",
     "create_checkpointer": "clew.library",
     "create_graph_store": "clew.library",
+    "tool": "clew.graph.tools",
 }
 
 

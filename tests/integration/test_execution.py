@@ -207,6 +207,30 @@ class TestTools:
         assert thread.stats.messages == 6
 
 
+class TestLangChainAgent:
+    async def test_existing_tools_gain_the_ledger(self, house: House, tmp_path: Path) -> None:
+        effects = tmp_path / "effects"
+        thread = await house.run(
+            "langchain_agent",
+            f"tools: wire_money file={effects},n=5; count upto=3; wire_money file={effects},n=6",
+        )
+        assert thread.status is Status.BLOCKED
+        assert [call.prompt["tool"] for call in thread.pending.values()] == ["wire_money", "wire_money"]
+        assert not effects.exists()
+        answers = dict(zip(thread.pending, (True, False), strict=True))
+        for call_id, yes in answers.items():
+            thread = await house.app.execution.commands.resolve(
+                thread.id, None, call_id, {"approved": yes}, approved=yes
+            )
+        thread = await house.rest(thread)
+        assert thread.status is Status.COMPLETED
+        assert effects.read_text().split("\n") == ["wired 5", ""]
+        results = {result.call_id: result for result in await house.bodies(thread, ToolResult)}
+        assert len(results) == len(await house.bodies(thread, ToolResult)) == 3
+        assert [results[call_id].ok for call_id in answers] == [True, False]
+        assert len(await house.bodies(thread, ToolCall)) == 3
+
+
 class TestFailure:
     async def test_what_a_retry_cures_is_tried_again_from_the_last_checkpoint(
         self, where: str, tmp_path: Path

@@ -9,7 +9,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 from pydantic import ConfigDict, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -120,7 +120,7 @@ def tool(
 
 async def through_ledger(
     run: Ledger, call: ToolCall, terms: Terms, effect: Callable[[], Awaitable[Any]]
-) -> ToolMessage:
+) -> Any:
     """Carry one call out by the rules, or say what became of it before. Stops the graph where somebody must be asked."""
     # LangGraph hands answers out in the order of questions, so what was asked before is asked again here. The answer
     # itself is taken from the log: parallel tools may get each other's.
@@ -144,11 +144,20 @@ async def through_ledger(
     except Exception as exc:  # noqa: BLE001 - the model is told, and decides what to do about it
         return await _failed(run, call, f"{type(exc).__name__}: {exc}")
     failpoint("tool_after_effect")
-    content = outcome.content if isinstance(outcome, ToolMessage) else outcome
-    ok = not isinstance(outcome, ToolMessage) or outcome.status != "error"
-    result = to_jsonable_python(content, fallback=str)
+    answer = _answer(outcome)
+    ok = not isinstance(answer, ToolMessage) or answer.status != "error"
+    result = to_jsonable_python(answer.content if isinstance(answer, ToolMessage) else answer, fallback=str)
     await run.finish(call.call_id, ok=ok, result=result if ok else None, error="" if ok else str(result))
-    return outcome if isinstance(outcome, ToolMessage) else _message(call, ok=ok, content=result)
+    return outcome if isinstance(outcome, ToolMessage | Command) else _message(call, ok=ok, content=result)
+
+
+def _answer(outcome: Any) -> Any:
+    """What a tool said: itself, or the message in a Command that also changes the state."""
+    if isinstance(outcome, Command):
+        update = outcome.update if isinstance(outcome.update, dict) else {}
+        said = [message for message in update.get("messages", ()) if isinstance(message, ToolMessage)]
+        return said[-1] if said else "done"
+    return outcome
 
 
 async def _failed(run: Ledger, call: ToolCall, error: str) -> ToolMessage:

@@ -187,13 +187,13 @@ def _next(state: AgentState) -> str:
     return "tools" if last is not None and (last.tool_calls or last.invalid_tool_calls) else "compact"
 
 
-async def _carry_out(run: Run, tool: BaseTool | None, call: Any) -> ToolMessage:
+async def _carry_out(run: Run, tool: BaseTool | None, call: Any) -> Any:
     logged = ToolCall(call_id=call["id"], name=call["name"], args=to_jsonable_python(call["args"]))
     if tool is None:
         return await _refuse(run, call, f"there is no tool {call['name']!r}")
     request = {**call, "type": "tool_call"}
     if isinstance(tool, LedgerTool):
-        return await tool.ainvoke(request)  # type: ignore[no-any-return]
+        return await tool.ainvoke(request)
     return await through_ledger(run, logged, Terms(), lambda: tool.ainvoke(request))
 
 
