@@ -1,0 +1,125 @@
+"""The nursery as the process that started it sees it."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Self, cast
+
+import clew
+from clew.domain.errors import Permanent, Transient
+from clew.extraction.frames import ORDER, READY, REPORT, START, STOP
+from clew.extraction.limits import Limits
+
+_MODULE = "clew.extraction.nursery"
+_START_SECONDS = 60.0
+_END_SECONDS = 5.0
+
+
+class NurseryProcess:
+    """Starts and stops children, one a job. When it dies, its children die with it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        self._process = process
+        self._control = control
+        self._numbers: Iterator[int] = count(READY + 1)
+        self._ends: dict[int, asyncio.Future[int | None]] = {READY: asyncio.Future()}
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, reader: str, limits: Limits) -> Self:
+        """Raises Permanent if it does not come up."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",  # never import from the working directory
+                "-B",
+                "-m",
+                _MODULE,
+                reader,
+                json.dumps(asdict(limits)),
+                stdin=theirs.fileno(),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                cwd="/",
+                # Nothing of ours: keys and database URLs are none of its business.
+                env={"PYTHONPATH": os.pathsep.join(_import_paths()), "LC_ALL": "C.UTF-8"},
+                start_new_session=True,
+            )
+        nursery = cls(process, ours)
+        if await nursery.ended(READY, seconds=_START_SECONDS) is None:
+            await nursery.close()
+            raise Permanent(
+                "the process that reads documents does not start: pip install 'clew[documents]' brings what it needs"
+            )
+        return nursery
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._listening.done()
+
+    def begin(self, connection: socket.socket) -> int:
+        """Start a child that talks through `connection`; returns its job. Raises Transient if there is no nursery."""
+        job = next(self._numbers)
+        self._ends[job] = asyncio.Future()
+        try:
+            socket.send_fds(self._control, [ORDER.pack(START, job)], [connection.fileno()])
+        except OSError as exc:
+            raise Transient("the process that reads documents is gone") from exc
+        return job
+
+    def stop(self, job: int) -> None:
+        """Kill the child if it still lives."""
+        if job in self._ends:
+            with suppress(OSError):
+                self._control.send(ORDER.pack(STOP, job))
+
+    async def ended(self, job: int, *, seconds: float = _END_SECONDS) -> int | None:
+        """How the child ended, as `subprocess` counts it; None if the nursery died or does not answer."""
+        end = self._ends.get(job)
+        if end is None:
+            return None
+        await asyncio.wait([end], timeout=seconds)
+        return end.result() if end.done() else None
+
+    async def close(self) -> None:
+        self._control.close()  # it leaves when it sees this, and takes its children along
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        await self._listening
+
+    async def _listen(self) -> None:
+        reports = cast(asyncio.StreamReader, self._process.stdout)
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                report = await reports.readexactly(REPORT.size)
+                job, status = REPORT.unpack(report)
+                self._end(job, status)
+        for job in list(self._ends):
+            self._end(job, None)
+
+    def _end(self, job: int, status: int | None) -> None:
+        end = self._ends.pop(job, None)
+        if end is not None and not end.done():
+            end.set_result(status)
+
+
+def _import_paths() -> list[str]:
+    """Where this process imports from; a child that starts elsewhere must find the same packages."""
+    here = str(Path(clew.__file__).parents[1])
+    return list(dict.fromkeys([here, *(path for path in sys.path if os.path.isabs(path))]))
