@@ -223,6 +223,24 @@ class Files(Protocol):
         ...
 
 
+class Extractor(Protocol):
+    """Reads what is in a file, whoever made it."""
+
+    async def extract(
+        self,
+        name: str,
+        parts: AsyncIterable[bytes],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Extraction:
+        """What the file holds; `progress` hears now and then how much of it is done, and of how much.
+
+        A file that is damaged, hostile or too much gives what could be read of it, and warnings for a person.
+        Raises Transient or Permanent only for what is not the file's fault.
+        """
+        ...
+
+
 class Inbox(Protocol):
     """What came from outside, each thing once; also the queue of a thread that is busy."""
 
@@ -409,6 +427,14 @@ class Bridge(Protocol):
 
     async def forget(self, thread_id: str) -> None:
         """Drop the graph's own state (checkpoints). Unknown ids are skipped."""
+        ...
+
+
+class Closing(Protocol):
+    """What a graph says when its round ends, recorded in the same commit as the end itself."""
+
+    def __call__(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
+        """`log` is the round so far. Must not fail: there is nobody left to tell."""
         ...
 
 

@@ -145,6 +145,7 @@ class Log:
     agent: str = ""
     status: Status = Status.RUNNING  # the thread's at that moment; given when recorded
     attempt: int = 0  # which attempt of the round failed, on a line that says so
+    ref: str = ""  # the graph's own name of this line, by which it is known again after a crash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

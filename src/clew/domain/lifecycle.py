@@ -183,6 +183,7 @@ def record(
 ) -> Change:
     """Number the new events and fold them into the thread. Raises NotAllowed where its state forbids one of them."""
     events: list[Event] = []
+    end = next((body.status for body in bodies if isinstance(body, RoundFinished)), None)
     for body in bodies:
         if thread is not None:
             thread_id = thread.id
@@ -194,7 +195,7 @@ def record(
             id=id_prefix(body) + stamp.new_id(),
             round=_round_of(thread, body),
             at=stamp.now,
-            body=_numbered(thread, body),
+            body=_numbered(thread, body, end),
         )
         thread = apply(thread, event)
         events.append(event)
@@ -323,13 +324,16 @@ def _timed(thread: Thread, now: datetime) -> Stats:
     return replace(thread.stats, milliseconds=thread.stats.milliseconds + spent // timedelta(milliseconds=1))
 
 
-def _numbered(thread: Thread | None, body: Body) -> Body:
+def _numbered(thread: Thread | None, body: Body, end: Status | None) -> Body:
     """What only the thread knows: a message's number, and the status a log line was written under."""
     match body:
         case UserMessage() | AssistantMessage():
             return replace(body, number=thread.stats.messages + 1 if thread else 1)
-        case Log():
-            return replace(body, status=thread.status if thread else Status.RUNNING)
+        case Log(status=claimed):
+            # A closing line says how the round ended, and is believed in the commit that ends it so.
+            return (
+                body if claimed is end else replace(body, status=thread.status if thread else Status.RUNNING)
+            )
         case _:
             return body
 

@@ -5,7 +5,7 @@ here. The objects agents see have the names of the published contract, which is 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
@@ -118,18 +118,6 @@ class Result:
     @property
     def size(self) -> int:
         return sum(len(document.content) for document in self.documents)
-
-
-def chat_input(
-    prompt: str, file_ids: Sequence[str], new_id: Callable[[], str]
-) -> tuple[Json, tuple[str, ...]]:
-    """What a round of the chat graph is given, and the ids under which the user's message shows its documents.
-
-    The ids are made here, once, so that a message and its documents belong together before the files are read.
-    """
-    files = [{"documentId": f"doc_{new_id()}", "fileId": file_id} for file_id in dict.fromkeys(file_ids)]
-    given = {"messages": [{"role": "user", "content": prompt}], "files": files}
-    return given, tuple(file["documentId"] for file in files)
 
 
 def read_plan(value: Json, *, agents: Collection[str], documents: Collection[str]) -> WorkPlan:

@@ -1,6 +1,6 @@
 """The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from clew.domain import lifecycle
@@ -11,7 +11,7 @@ from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once, Scope
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Calls, Clock, Store
+from clew.ports import Bridge, Bus, Calls, Clock, Closing, Store
 
 # How often a command decides again because the thread moved on under it, before it says so to its caller.
 ATTEMPTS = 20
@@ -43,6 +43,8 @@ class Commands:
     scopes: dict[str, Scope] = field(default_factory=dict)
     # What models of this process are saying right now.
     drafts: dict[str, str] = field(default_factory=dict)
+    # What a stopped round is closed with.
+    closing: Closing | None = None
 
     async def start(
         self,
@@ -160,7 +162,8 @@ class Commands:
             open_calls = await self.calls.find(thread.id, status=OPEN)
             draft = self.drafts.get(thread.id)
             said = (AssistantMessage(content=draft, cancelled=True),) if draft else ()
-            return lifecycle.stop(thread, open_calls, notes=(*said, *notes), stamp=self._stamp())
+            closed = await self._closed(thread)
+            return lifecycle.stop(thread, open_calls, notes=(*said, *notes, *closed), stamp=self._stamp())
 
         thread = await self._change(thread_id, owner, decide, None)
         self.halt(thread_id)
@@ -175,6 +178,12 @@ class Commands:
         await self.bridge.forget(thread_id)
         while await self.store.purge():
             pass
+
+    async def _closed(self, thread: Thread) -> Sequence[Body]:
+        if self.closing is None:
+            return ()
+        log = await self.store.read(thread.id, after=thread.round_seq - 1)
+        return self.closing(thread, log, Status.STOPPED, "")
 
     async def _begun(self, thread: Thread) -> Change:
         return lifecycle.begin(thread, stamp=self._stamp())

@@ -11,7 +11,16 @@ from datetime import datetime
 
 from clew.domain.calls import Call
 from clew.domain.errors import NotFound
-from clew.domain.events import AssistantMessage, Body, Event, Suspension, ToolCall, ToolResult
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    DocumentAdded,
+    Event,
+    Log,
+    Suspension,
+    ToolCall,
+    ToolResult,
+)
 from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, args_hash, judge
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, Scope, Summary
@@ -52,6 +61,8 @@ class LocalRun:
         bodies = [event.body for event in log]
         self._called = {body.call_id for body in bodies if isinstance(body, ToolCall)}
         self._answered = {body.call_id for body in bodies if isinstance(body, ToolResult)}
+        self._lines = {body.ref for body in bodies if isinstance(body, Log)}
+        self._documents = {body.document_id for body in bodies if isinstance(body, DocumentAdded)}
         self._asked_before = Counter(body.call_id for body in bodies if isinstance(body, Suspension))
         self.asked: dict[str, Suspension] = {}
         self._recorder = recorder
@@ -146,7 +157,7 @@ class LocalRun:
             self._idle.set()
 
     def _new(self, bodies: Iterable[Body]) -> list[Body]:
-        """Without calls and results that are in the log already: a graph shows them again after its tools ran."""
+        """Without what is in the log already: a node that runs again after a crash says it again."""
         new: list[Body] = []
         for body in bodies:
             match body:
@@ -158,6 +169,14 @@ class LocalRun:
                     if call_id in self._answered:
                         continue
                     self._answered.add(call_id)
+                case Log(ref=ref) if ref:
+                    if ref in self._lines:
+                        continue
+                    self._lines.add(ref)
+                case DocumentAdded(document_id=document_id):
+                    if document_id in self._documents:
+                        continue
+                    self._documents.add(document_id)
                 case _:
                     pass
             new.append(body)

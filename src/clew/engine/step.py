@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from clew.domain import lifecycle
 from clew.domain.errors import ClewError, Drained, Permanent, Transient
 from clew.domain.events import (
+    AssistantMessage,
     Body,
     Event,
     Log,
@@ -27,7 +29,7 @@ from clew.domain.thread import Executor, Status, Thread
 from clew.engine.recorder import Recorder
 from clew.engine.run import LocalRun, Memory
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Clock, Store
+from clew.ports import Bridge, Bus, Clock, Closing, Store
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,10 @@ class Step:
     policy: Callable[[Thread], RetryPolicy]
     # A thread whose process died under it this often is the likely cause: it is parked, and the others live.
     max_recoveries: int = 5
+    # How long a round may run, waiting for people aside.
+    limit: timedelta | None = None
+    # What a round is closed with.
+    closing: Closing | None = None
 
     async def __call__(self, lease: Lease, scope: Scope = SYSTEM) -> None:
         thread = await self.store.get(lease.thread_id)
@@ -55,9 +61,10 @@ class Step:
         try:
             if lease.recoveries > self.max_recoveries:
                 reason = f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
-                await recorder.record(RoundFinished(status=Status.FAILED, reason=reason))
-                return
-            await recorder.record(*await self._until_it_rests(log, recorder, run, lease.fence))
+                rest: Sequence[Body] = [_finished(Status.FAILED, reason)]
+            else:
+                rest = await self._until_it_rests(log, recorder, run, lease.fence)
+            await recorder.record(*await self._closed(rest, recorder))
             failpoint("interrupt_logged")
         except Drained:
             logger.info("run drained", extra={"thread_id": thread.id})
@@ -74,14 +81,20 @@ class Step:
     ) -> Sequence[Body]:
         """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
         failed = _failed_attempts(log)
+        deadline = self._deadline(log)
         while True:
+            patience = asyncio.timeout_at(deadline)
             try:
-                return await self._attempt(log, run, fence)
+                async with patience:
+                    return await self._attempt(log, run, fence)
             except Drained:
                 raise
             except Exception as exc:
                 if recorder.refusal is not None:
                     raise recorder.refusal from exc
+                if patience.expired() and self.limit is not None:
+                    reason = f"timeout: the round ran longer than {self.limit.total_seconds():g} s"
+                    return [_finished(Status.FAILED, reason)]
                 failed += 1
                 failure = self.classify(exc)
                 decision = self._decide(failure, recorder.thread, failed)
@@ -101,11 +114,15 @@ class Step:
     async def _attempt(self, log: Sequence[Event], run: LocalRun, fence: int) -> Sequence[Body]:
         run.asked.clear()
         questions: dict[str, Suspension] = {}
+        last: list[Body] = []
         async with aclosing(self.bridge.run(log, run, fence=fence)) as bodies:
             async for body in bodies:
                 match body:
                     case Suspension():
                         questions[body.call_id] = body
+                    case AssistantMessage(marker="last"):
+                        # Whoever reads it may say something new at once, so the round must have ended by then.
+                        last.append(body)
                     case StageChanged() | StageCompleted():
                         run.note(body)  # nothing is built on these, so the graph need not wait for the disk
                     case _:
@@ -113,7 +130,21 @@ class Step:
         await run.idle()
         if questions or run.asked:
             return list((questions | run.asked).values())
-        return [_verdict(log)]
+        return [*last, _verdict(log)]
+
+    async def _closed(self, rest: Sequence[Body], recorder: Recorder) -> Sequence[Body]:
+        """With what its graph has to say to the end of a round, where it is one."""
+        end = rest[-1]
+        if self.closing is None or not isinstance(end, RoundFinished):
+            return rest
+        await recorder.flush()
+        log = await self._round(recorder.thread)
+        return [*rest[:-1], *self.closing(recorder.thread, log, end.status, end.reason), end]
+
+    def _deadline(self, log: Sequence[Event]) -> float | None:
+        if self.limit is None:
+            return None
+        return asyncio.get_running_loop().time() + (self.limit - _spent(log)).total_seconds()
 
     def _decide(self, failure: Transient | Permanent, thread: Thread, failed: int) -> Retry | GiveUp:
         error_class = ErrorClass(failure.error_class or ErrorClass.INTERNAL)
@@ -145,6 +176,27 @@ def _failed_attempts(log: Sequence[Event]) -> int:
             case _:
                 pass
     return 0
+
+
+def _spent(log: Sequence[Event]) -> timedelta:
+    """How long the round has run: without the time it waited for somebody, and without the time nobody ran it."""
+    spent = timedelta()
+    since: datetime | None = None
+    asked: set[str] = set()
+    for event in log:
+        match event.body:
+            case RoundStarted():
+                spent, since = timedelta(), event.at
+            case Suspension(call_id=call_id):
+                spent += event.at - since if since else timedelta()
+                since = None
+                asked.add(call_id)
+            case Resolution(call_id=call_id):
+                asked.discard(call_id)
+                since = since if asked else event.at
+            case _:
+                pass
+    return spent + (log[-1].at - since if since else timedelta())
 
 
 def _verdict(log: Sequence[Event]) -> RoundFinished:
