@@ -149,6 +149,10 @@ class PostgresThreads(Threads):
                 except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
                     for waiting in batch:
                         _answer(waiting, exc)
+                except asyncio.CancelledError:
+                    for waiting in (*batch, *self._waiting):
+                        _answer(waiting, Unavailable("the database is being closed"))
+                    raise
                 else:
                     for waiting in batch:
                         _answer(waiting, waiting.change.thread.id in saved)

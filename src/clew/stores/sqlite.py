@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -169,24 +169,18 @@ class SQLiteDatabase:
                 settle(self._transact(batch))
 
     def _transact(self, batch: list[Job]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
         try:
             self._begin()
             failpoint("commit_begun")
-            for job in batch:
-                if job.future.cancelled():
-                    continue
-                outcomes.append(self._run(job, alone=len(batch) == 1))
-                if not self._writer.in_transaction:
-                    # A full disk or a failing one makes SQLite roll the whole transaction back, everybody's work.
-                    raise outcomes[-1].error or sqlite3.OperationalError  # noqa: TRY301 - handled right below
+            outcomes = self._run_together(batch)
             failpoint("commit_written")
             self._writer.execute("COMMIT")
+            failpoint("commit_done")
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
-            if self._writer.in_transaction:
+            # A full disk or a failing one makes SQLite roll everybody's work back by itself.
+            with suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
             return [Outcome(job, error=refusal(exc)) for job in batch]
-        failpoint("commit_done")
         return outcomes
 
     def _begin(self) -> None:
@@ -200,24 +194,37 @@ class SQLiteDatabase:
             else:
                 return
 
-    def _run(self, job: Job, *, alone: bool) -> Outcome:
-        """Run one unit so that its failure undoes only itself. Alone in the transaction it needs no savepoint."""
-        savepoint = not alone
-        if savepoint:
-            self._writer.execute("SAVEPOINT unit")
+    def _run_together(self, batch: list[Job]) -> list[Outcome]:
+        """Run the units one after another. A failure that had written nothing yet needs no undoing: most are so."""
+        outcomes: list[Outcome] = []
+        for job in batch:
+            if job.future.cancelled():
+                continue
+            changes = self._writer.total_changes
+            try:
+                outcomes.append(Outcome(job, result=drive(self._writer, job.work())))
+            except Exception as exc:
+                if not self._writer.in_transaction:
+                    raise
+                if self._writer.total_changes == changes:
+                    outcomes.append(Outcome(job, error=refusal(exc)))
+                    continue
+                self._writer.execute("ROLLBACK")
+                self._begin()
+                return [self._run_apart(job) for job in batch if not job.future.cancelled()]
+        return outcomes
+
+    def _run_apart(self, job: Job) -> Outcome:
+        """Run one unit so that its failure undoes only itself. A savepoint costs as much as the unit's statements."""
+        self._writer.execute("SAVEPOINT unit")
         try:
             outcome = Outcome(job, result=drive(self._writer, job.work()))
-        except Exception as exc:  # noqa: BLE001 - the caller gets it
-            outcome = Outcome(job, error=refusal(exc))
+        except Exception as exc:
             if not self._writer.in_transaction:
-                return outcome
-            if savepoint:
-                self._writer.execute("ROLLBACK TO unit")
-            else:
-                self._writer.execute("ROLLBACK")
-                self._writer.execute("BEGIN IMMEDIATE")
-        if savepoint:
-            self._writer.execute("RELEASE unit")
+                raise
+            outcome = Outcome(job, error=refusal(exc))
+            self._writer.execute("ROLLBACK TO unit")
+        self._writer.execute("RELEASE unit")
         return outcome
 
 
