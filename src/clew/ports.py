@@ -1,11 +1,21 @@
 """Everything outside the core, as the core sees it. One protocol per neighbour; adapters live in their own folders."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from clew.domain.calls import Call, CallStatus
+from clew.domain.documents import Extraction
 from clew.domain.events import Body, Event, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
@@ -194,8 +204,10 @@ class Files(Protocol):
         """Raises NotFound."""
         ...
 
-    async def find_files(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[File]:
-        """Uploads, newest first."""
+    async def find_files(
+        self, owner: Owner | None = None, *, before: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> Sequence[File]:
+        """Uploads, newest first; `before` is the creation time and id of the last one already seen."""
         ...
 
     async def delete_file(self, file_id: str, owner: Owner | None = None) -> None:

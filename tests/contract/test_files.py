@@ -158,6 +158,18 @@ async def test_a_document_that_fails_half_way_leaves_nothing(store: Store, files
     assert await files.find_documents("t1") == []
 
 
+async def test_files_are_listed_page_by_page(files: Files) -> None:
+    made = [await upload(files, seconds=n // 2) for n in range(5)]
+    newest = sorted(made, key=lambda file: (file.created_at, file.id), reverse=True)
+    seen: list[File] = []
+    while page := await files.find_files(
+        ANN, before=(seen[-1].created_at, seen[-1].id) if seen else None, limit=2
+    ):
+        seen += page
+    assert seen == newest
+    assert await files.find_files(before=(newest[2].created_at, newest[2].id)) == newest[3:]
+
+
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800", "\u2028 plain"], ids=ascii)
 async def test_what_was_read_out_of_a_file_comes_back_as_it_was_or_is_refused(
     store: Store, files: Files, text: str

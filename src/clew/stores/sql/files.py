@@ -58,8 +58,13 @@ class FileRows(Tables):
         return _file(rows[0])
 
     @reads
-    def find_files(self, owner: Owner | None = None, *, limit: int = 100) -> Work[list[File]]:
+    def find_files(
+        self, owner: Owner | None = None, *, before: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> Work[list[File]]:
         mine, args = owned(owner, 2)
+        if before is not None:
+            mine += f" AND (created_at, id) < (${len(args) + 2}, ${len(args) + 3})"
+            args += (micros(before[0]), before[1])
         rows = yield Statement(
             f"SELECT {FILE_COLUMNS} FROM files WHERE 1 = 1{mine} ORDER BY created_at DESC, id DESC LIMIT $1",
             (limit, *args),
