@@ -6,7 +6,17 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from clew.domain.events import AssistantMessage, Body, StageCompleted, ToolCall, ToolResult
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    DocumentAdded,
+    Marker,
+    StageCompleted,
+    ToolCall,
+    ToolResult,
+)
+
+CLEW = "clew"
 
 # A larger output of a node is named in the log, not kept there: it is in the checkpoint.
 MAX_OUTPUT = 16_384
@@ -64,11 +74,37 @@ def _named(odd: Any) -> str:
     return f"<{type(odd).__name__}>"
 
 
+def clew_message(
+    content: str,
+    *,
+    id: str,
+    agent: str,
+    marker: Marker = "step",
+    documents: Iterable[str] = (),
+    added: Iterable[DocumentAdded] = (),
+    tokens: tuple[int, int] = (0, 0),
+) -> AIMessage:
+    """A message for a node to return that says in the log who spoke, which documents belong to it and which are new."""
+    new = [{"id": document.document_id, "name": document.name, "ext": document.ext} for document in added]
+    return AIMessage(
+        content=content,
+        id=id,
+        name=agent,
+        additional_kwargs={CLEW: {"marker": marker, "documents": list(documents), "added": new}},
+        usage_metadata={"input_tokens": tokens[0], "output_tokens": tokens[1], "total_tokens": sum(tokens)},
+    )
+
+
 def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
     usage = message.usage_metadata
+    ours = message.additional_kwargs.get(CLEW, {})
+    for document in ours.get("added", ()):
+        yield DocumentAdded(document_id=document["id"], name=document["name"], ext=document["ext"])
     yield AssistantMessage(
         content=message.content if isinstance(message.content, str) else to_jsonable_python(message.content),
-        agent=agent,
+        agent=message.name or agent,
+        documents=tuple(ours.get("documents", ())),
+        marker=ours.get("marker", "step"),
         ref=message.id or "",
         tokens_in=usage["input_tokens"] if usage else 0,
         tokens_out=usage["output_tokens"] if usage else 0,
