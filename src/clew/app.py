@@ -1,7 +1,7 @@
 """Puts the product together: the only file that names concrete adapters. Opens everything, and closes it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,8 @@ from clew.api.http import create_http
 from clew.api.threads import threads_router
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
+from clew.domain.records import ApiKey
+from clew.opening import open_database, open_threads
 from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
 from clew.stores.measured import measured
 from clew.stores.sql.audit import AuditRows
@@ -25,10 +27,8 @@ from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
 from clew.stores.sql.migrate import versions
 from clew.stores.sql.summaries import SummaryRows
-from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
-from clew.stores.sqlite import open_sqlite
-from clew.telemetry import Metrics
+from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
     from clew.execution import Execution
@@ -75,23 +75,21 @@ def new_id() -> str:
 async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
     """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
     url = settings.database.url
-    if url.dsn is None:
-        make_folder(url)
-        async with open_sqlite(url.path) as db:
-            yield _stores(db, Threads(db))
-    else:
-        async with _open_postgres(settings) as (db, threads):
-            yield _stores(db, threads)
+    make_folder(url)
+    async with open_database(url, settings) as db:
+        yield _stores(db)
 
 
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncGenerator[App]:
     from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
+    from clew.library import create_graph_store  # noqa: PLC0415 - the same
 
-    metrics = Metrics()
+    metrics = shared_metrics()
     stopping = asyncio.Event()
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings))
+        require_keys(settings, await stores.keys.find())
         store = measured(stores.threads, metrics, settings.database.url.kind)
         parts = Parts(
             db=stores.db,
@@ -104,6 +102,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             inbox=stores.inbox,
             clock=utc_now,
             new_id=new_id,
+            graph_store=await stack.enter_async_context(create_graph_store(settings)),
         )
         execution = await stack.enter_async_context(open_execution(settings, parts))
         authenticator = Authenticator(
@@ -129,6 +128,15 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             stopping.set()
 
 
+def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
+    """Raises ConfigError where strangers could knock and nobody could be let in."""
+    if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
+        raise ConfigError(
+            f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
+            " make one with `clew keys create`, or listen on 127.0.0.1"
+        )
+
+
 def make_folder(url: DatabaseUrl) -> None:
     """A folder of ours is for its owner only, and not for version control: conversations are private."""
     if url.path is None or url.path.parent.exists():
@@ -141,10 +149,10 @@ def make_folder(url: DatabaseUrl) -> None:
         raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
 
 
-def _stores(db: Database, threads: Store) -> Stores:
+def _stores(db: Database) -> Stores:
     return Stores(
         db=db,
-        threads=threads,
+        threads=open_threads(db),
         calls=CallRows(db),
         summaries=SummaryRows(db),
         audit=AuditRows(db),
@@ -160,25 +168,5 @@ async def _second_way(settings: Settings, stores: Stores) -> AsyncGenerator[Stor
     if settings.database.url.dsn is None:
         yield stores.threads
     else:
-        async with _open_postgres(settings) as (_, threads):
-            yield threads
-
-
-@asynccontextmanager
-async def _open_postgres(settings: Settings) -> AsyncGenerator[tuple[Database, Store]]:
-    try:
-        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - an extra, not everybody has it
-        from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
-    except ModuleNotFoundError as exc:
-        raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
-    database = settings.database
-    dsn = database.url.reveal()
-    if database.is_behind_transaction_pooler:
-        dsn += f"{'&' if '?' in dsn else '?'}pgbouncer=true"
-    async with open_postgres(
-        dsn,
-        pool_min=database.pool_min,
-        pool_max=database.pool_max,
-        deadline=database.acquire_seconds + database.statement_seconds,
-    ) as db:
-        yield db, PostgresThreads(db)
+        async with open_database(settings.database.url, settings) as db:
+            yield open_threads(db)

@@ -25,8 +25,6 @@ from clew.graph.store import GraphStore
 from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
-from clew.stores.sql.histories import HistoryRows
-from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database
 
 logger = logging.getLogger(__name__)
@@ -37,6 +35,7 @@ class Parts:
     """What the engine stands on."""
 
     db: Database
+    graph_store: GraphStore
     store: Store
     # Another way to the same store for the heartbeat, which lives in a thread and an event loop of its own.
     open_store: Callable[[], AbstractAsyncContextManager[Store]]
@@ -63,18 +62,20 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
     """Start running threads; on leaving, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
         saver = Checkpointer(CheckpointRows(parts.db))
-        graph_store = GraphStore(
-            ItemRows(parts.db), HistoryRows(parts.db), backend=settings.database.url.kind
-        )
         sys.path[:0] = [str(path) for path in settings.import_paths if str(path) not in sys.path]
-        registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=graph_store)
+        registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
         for name, reason in registry.broken.items():
             logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
 
         bus = LocalBus()
         live = LocalLive()
         bridge = LangGraphBridge(
-            registry.graphs, saver, clock=parts.clock, live=live, verbose=settings.runner.verbose
+            registry.graphs,
+            saver,
+            parts.graph_store,
+            clock=parts.clock,
+            live=live,
+            verbose=settings.runner.verbose,
         )
         memory = Memory(
             calls=parts.calls,
@@ -123,6 +124,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             inbox=parts.inbox,
             commands=commands,
             clock=parts.clock,
+            items=parts.graph_store,
             audit_ttl=_days(settings.model_calls.ttl_days),
         )
         sweeping = asyncio.create_task(Sweeper(chores.all()).run_forever())

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from clew.domain.errors import ClewError, Conflict, NotAllowed, NotFound
 from clew.engine.commands import Commands
@@ -51,6 +52,10 @@ async def _repeat(chore: Chore) -> None:
             await asyncio.sleep(chore.seconds)
 
 
+class ItemSweep(Protocol):
+    async def sweep_ttl(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chores:
     """What there is to do, each by its own method."""
@@ -60,6 +65,7 @@ class Chores:
     audit: Audit
     files: Files
     inbox: Inbox
+    items: ItemSweep
     commands: Commands
     clock: Clock
     audit_ttl: timedelta | None
@@ -69,6 +75,7 @@ class Chores:
             Chore(name="expire_calls", seconds=1, do=self.expire_calls),
             Chore(name="purge", seconds=30, do=self.purge),
             Chore(name="forget_requests", seconds=600, do=self.forget_requests),
+            Chore(name="sweep_items", seconds=60, do=self.sweep_items),
             Chore(name="collect_blobs", seconds=600, do=self.collect_blobs),
         ]
         if self.audit_ttl is not None:
@@ -91,6 +98,10 @@ class Chores:
 
     async def forget_requests(self) -> bool:
         return await self.inbox.forget(older_than=self.clock() - REMEMBERED) > 0
+
+    async def sweep_items(self) -> bool:
+        """Remove what graphs put into their store for a while."""
+        return await self.items.sweep_ttl() > 0
 
     async def collect_blobs(self) -> bool:
         return await self.files.collect(older_than=self.clock() - UNREFERENCED, limit=BATCH) == BATCH

@@ -28,9 +28,11 @@ from clew.domain.events import (
 )
 from clew.domain.thread import Executor, Json, Kind, Thread
 from clew.domain.views import GraphState
+from clew.graph.agent_node import TENANT
 from clew.graph.bodies import FENCE
 from clew.graph.run import running
 from clew.graph.speech import Speech
+from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said
 from clew.graph.tools import CALL
 from clew.ports import Clock, Live, Run
@@ -62,6 +64,7 @@ class LangGraphBridge:
         self,
         graphs: Mapping[str, Graph],
         saver: BaseCheckpointSaver[Any],
+        store: GraphStore,
         *,
         clock: Clock,
         live: Live | None = None,
@@ -69,10 +72,12 @@ class LangGraphBridge:
     ) -> None:
         self._graphs = graphs
         self._saver = saver
+        self._store = store
         self._clock = clock
         self._live = live
         self._verbose = verbose
         self._controls: dict[str, RunControl] = {}
+        self._tenants: dict[tuple[str, str], Graph] = {}
 
     async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
         thread = run.thread
@@ -119,10 +124,14 @@ class LangGraphBridge:
         return Speech(thread, self._live)
 
     def _graph(self, thread: Thread) -> Graph:
-        try:
-            return self._graphs[thread.graph]
-        except KeyError:
-            raise Corrupt(f"no graph {thread.graph!r} is registered here") from None
+        if thread.graph not in self._graphs:
+            raise Corrupt(f"no graph {thread.graph!r} is registered here")
+        key = (thread.graph, thread.owner.tenant)
+        if key not in self._tenants:
+            # A graph whose store shows this tenant's items only.
+            store = self._store.for_tenant(thread.owner.tenant)
+            self._tenants[key] = self._graphs[thread.graph].copy(update={"store": store})
+        return self._tenants[key]
 
 
 class GraphRun:
@@ -151,7 +160,7 @@ class GraphRun:
             event.body.call_id: event.body for event in log if isinstance(event.body, Resolution)
         }
         self._config: RunnableConfig = {
-            "configurable": {"thread_id": thread.id, FENCE: fence},
+            "configurable": {"thread_id": thread.id, FENCE: fence, TENANT: thread.owner.tenant},
             "metadata": {ROUND: thread.round},
         }
 

@@ -1,0 +1,97 @@
+"""Opens the database that a URL names: one for all who name it, and the tables as they are best on it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from clew.config import DatabaseUrl, Settings
+from clew.domain.errors import ConfigError
+from clew.ports import Histories, Store
+from clew.stores.sql.histories import HistoryRows
+from clew.stores.sql.threads import Threads
+from clew.stores.sql.work import Database
+from clew.stores.sqlite import SQLiteDatabase, open_sqlite
+
+
+def open_threads(db: Database) -> Store:
+    if isinstance(db, SQLiteDatabase):
+        return Threads(db)
+    from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
+    from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
+
+    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else Threads(db)
+
+
+def open_histories(db: Database) -> Histories:
+    if isinstance(db, SQLiteDatabase):
+        return HistoryRows(db)
+    from clew.stores import postgres_histories  # noqa: PLC0415 - needs the extra, which is here
+
+    return postgres_histories.open_histories(db)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A database and how many use it."""
+
+    users: int = 0
+    db: Database | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+
+_open: dict[tuple[asyncio.AbstractEventLoop, DatabaseUrl], _Open] = {}
+
+
+@asynccontextmanager
+async def open_database(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
+    """One database for all who name it in this event loop: two writers on one file would wait for each other."""
+    if url.kind == "memory":
+        async with open_sqlite(None) as db:
+            yield db
+        return
+    key = (asyncio.get_running_loop(), url)
+    entry = _open.setdefault(key, _Open())
+    entry.users += 1
+    try:
+        async with entry.opening:
+            if entry.db is None:
+                entry.db = await entry.closing.enter_async_context(_opened(url, settings))
+        yield entry.db
+    finally:
+        entry.users -= 1
+        if not entry.users:
+            del _open[key]
+            await entry.closing.aclose()
+
+
+@asynccontextmanager
+async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
+    if url.dsn is None:
+        async with open_sqlite(url.path) as db:
+            yield db
+        return
+    try:
+        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - an extra, not everybody has it
+    except ModuleNotFoundError as exc:
+        raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
+    dsn = url.reveal()
+    if _is_pooled(url, settings):
+        dsn += f"{'&' if '?' in dsn else '?'}pgbouncer=true"
+    if isinstance(settings, Settings):
+        database = settings.database
+        deadline = database.acquire_seconds + database.statement_seconds
+        opening = open_postgres(
+            dsn, pool_min=database.pool_min, pool_max=database.pool_max, deadline=deadline
+        )
+    else:
+        opening = open_postgres(dsn)
+    async with opening as server:
+        yield server
+
+
+def _is_pooled(url: DatabaseUrl, settings: Settings | str) -> bool:
+    if isinstance(settings, Settings) and settings.database.transaction_pooler != "auto":
+        return settings.database.transaction_pooler == "yes"
+    return url.is_transaction_pooler
