@@ -13,7 +13,7 @@ from clew.api.access import needs
 from clew.api.auth import FRESH_SECONDS, Authenticator, credential
 from clew.api.credentials import fingerprint, is_key, mint
 from clew.api.guard import Caller
-from clew.domain.errors import Unauthenticated, Unavailable
+from clew.domain.errors import ConfigError, Unauthenticated, Unavailable
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 from clew.stores.sqlite import connect
@@ -165,8 +165,18 @@ async def test_always_asking_for_keys_is_a_setting(tmp_path: Path) -> None:
 
 
 async def test_an_address_that_is_not_loopback_asks_for_keys(tmp_path: Path) -> None:
-    async with opened_app(tmp_path, CLEW_HOST="0.0.0.0") as app, client_of(app.http) as client:
+    database = {"CLEW_DATABASE_URL": f"sqlite:///{tmp_path}/clew.db"}
+    for _ in ("no key", "an expired one"):
+        with pytest.raises(ConfigError, match=r"^0\.0\.0\.0 .*`clew keys create`"):
+            async with opened_app(tmp_path, CLEW_HOST="0.0.0.0", **database):
+                pass
+        async with opened_app(tmp_path, **database) as app:
+            await new_key(app.stores.keys, lifetime=timedelta(seconds=-1))
+    async with opened_app(tmp_path, **database) as app:
+        key = await new_key(app.stores.keys)
+    async with opened_app(tmp_path, CLEW_HOST="0.0.0.0", **database) as app, client_of(app.http) as client:
         assert (await client.get("/api/threads")).status_code == 401
+        assert (await client.get("/api/threads", headers={"X-API-Key": key})).status_code == 200
 
 
 class NoKeys:

@@ -37,7 +37,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
         status: Annotated[list[Status] | None, Query()] = None,
         graph: Annotated[str | None, Query(max_length=256)] = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+        cursor: Annotated[str | None, Query(max_length=1024, pattern="^[A-Za-z0-9_-]+$")] = None,
     ) -> ThreadsOut:
         """The caller's threads, newest first."""
         before = None if cursor is None else read_cursor(cursor)

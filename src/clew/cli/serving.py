@@ -4,7 +4,6 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import uvicorn
 from uvicorn.loops.auto import auto_loop_factory
 
 from clew import __version__
-from clew.app import open_app, utc_now
+from clew.app import open_app
 from clew.cli.opening import read_settings
 from clew.cli.output import say
 from clew.cli.protocol import BoundedHttp
 from clew.cli.server import Server
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
-from clew.domain.records import ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +57,6 @@ def bind(host: str, port: int) -> socket.socket:
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with open_app(settings) as app:
         keys = await app.stores.keys.find()
-        require_keys(settings, keys)
         config = uvicorn.Config(
             app.http,
             http=BoundedHttp,
@@ -84,15 +81,6 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         except OSError as exc:
             raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
     logger.info("stopped")
-
-
-def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
-    """Raises ConfigError where strangers could come in and nobody could be let in."""
-    if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
-        raise ConfigError(
-            f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
-            " make one with `clew keys create`, or listen on 127.0.0.1"
-        )
 
 
 def announce(settings: Settings, *, keys: bool) -> None:
