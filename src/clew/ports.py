@@ -22,6 +22,8 @@ from clew.domain.history import Summary as HistorySummary
 from clew.domain.items import Answer, ItemChange, Namespace, Question
 from clew.domain.ledger import Terms, Verdict
 from clew.domain.lifecycle import Change, Stamp
+from clew.domain.plan import AgentResult, AgentTask
+from clew.domain.questions import Purpose, Question, Reply
 from clew.domain.records import (
     ApiKey,
     ContentItem,
@@ -250,6 +252,43 @@ class Extractor(Protocol):
         A file that is damaged, hostile or too much gives what could be read of it, and warnings for a person.
         Raises Transient or Permanent only for what is not the file's fault.
         """
+        ...
+
+
+class Driver(Protocol):
+    """How a model is asked; or rules in its place, which answer less."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> str:
+        """The model's name; empty where there is none."""
+        ...
+
+    def can(self, purpose: Purpose) -> bool:
+        """Whether such a question can be answered at all."""
+        ...
+
+    async def ask(self, question: Question) -> Reply:
+        """The answer, as it came: whoever asked checks it.
+
+        Raises Transient or Permanent with an error class, Permanent also for what needs a model where there is none.
+        """
+        ...
+
+
+class Agent(Protocol):
+    """One role of the chat workflow. `description` tells a project manager what to use it for."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    async def process_task(self, task: AgentTask) -> AgentResult:
+        """Do it. Whatever this raises, the task has failed and the next one runs."""
         ...
 
 

@@ -1,0 +1,180 @@
+"""Texts in pieces: sentences, the words that carry meaning, and the pieces that matter for a request.
+
+Knows no language. A word counts by how rare it is in the text at hand, so that the words every language is held
+together by count little without being listed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+MAX_SENTENCES = 5_000
+
+_WRAPPED = re.compile(r"(?<=\w)-\n(?=[a-zà-ÿ])")
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_END = re.compile(r"(?<=[.!?…])[\"')\]»”]*\s+(?=[\"'(\[«“]?[A-ZÀ-ÞА-Я0-9])|(?<=[。！？])")  # noqa: RUF001
+_WORD = re.compile(r"[^\W_]+")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_MARKUP = re.compile(r"^\s{0,3}(#{1,6}\s+|[-*+•]\s+|\d{1,3}[.)]\s+|>\s?)")
+# A dot after these ends no sentence.
+_ABBREVIATION = re.compile(
+    r"(?:^|\s)(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|bzw|ca|inkl|usw|Abs|Art|Fig|Abb|p|pp|S|vol|al|Inc|Ltd|Co|Sr|Sra|av|env|núm|ecc|e\.g|i\.e|z\.B|d\.h|u\.a|p\.ex|p\.es)\.$"
+)
+_SHORTEST, _LONGEST = 12, 600
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """What stands between empty lines, with lines that were only wrapped put together again."""
+    for block in _PARAGRAPH.split(_WRAPPED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))):
+        lines: list[str] = []
+        for raw in block.split("\n"):
+            line = " ".join(raw.split())
+            if not line:
+                continue
+            if lines and not _stands_alone(lines[-1], line):
+                lines[-1] = f"{lines[-1]} {line}"
+            else:
+                lines.append(line)
+        yield from lines
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text in order, without headings, table rows and crumbs."""
+    found: list[str] = []
+    for paragraph in paragraphs(text):
+        if paragraph.startswith(("#", "|")):
+            continue
+        found += [sentence for sentence in _split(_MARKUP.sub("", paragraph)) if _is_sentence(sentence)]
+        if len(found) >= MAX_SENTENCES:
+            break
+    return found[:MAX_SENTENCES]
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words; of scripts without spaces every two neighbours."""
+    found: list[str] = []
+    for match in _WORD.finditer(text.casefold()):
+        word = match[0]
+        if _CJK.match(word):
+            found += [word[place : place + 2] for place in range(max(1, len(word) - 1))]
+        elif len(word) > 1:
+            found.append(_stem(word))
+    return found
+
+
+def digest(text: str, *, count: int = 7) -> list[str]:
+    """The sentences that say most of what the text says, in its order; none says what another one has said."""
+    pieces = sentences(text)
+    if len(pieces) <= count:
+        return pieces
+    bags = [frozenset(word for word in words(piece) if len(word) > 3 or _CJK.match(word)) for piece in pieces]
+    used = Counter(word for bag in bags for word in bag)
+    # Words of one sentence only say nothing about the whole, words of every sentence hold the language together.
+    weights = {word: log(1 + n) if 1 < n < max(3, len(pieces) // 2) else 0.1 for word, n in used.items()}
+    scores = [
+        sum(weights[word] for word in bag) / (6 + len(bag)) * (1.4 if place == 0 else 1.0) * _tells(piece)
+        for place, (bag, piece) in enumerate(zip(bags, pieces, strict=True))
+    ]
+    chosen: list[int] = []
+    said: set[str] = set()
+    while len(chosen) < count:
+        best = max(
+            (place for place in range(len(pieces)) if place not in chosen),
+            key=lambda place: (scores[place] * (1 - _overlap(bags[place], said)), -place),
+        )
+        chosen.append(best)
+        said |= bags[best]
+    return [pieces[place] for place in sorted(chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """How much pieces of a text have to do with a request."""
+
+    weights: dict[str, float]
+
+    @classmethod
+    def of(cls, request: str, pieces: Sequence[str]) -> "Relevance":
+        wanted = set(words(request))
+        used = Counter(word for piece in pieces for word in set(words(piece)) & wanted)
+        return cls({word: log(1 + len(pieces) / n) for word, n in used.items()})
+
+    def score(self, piece: str) -> float:
+        return sum(self.weights.get(word, 0.0) for word in set(words(piece)))
+
+
+def relevant(text: str, request: str, *, limit: int) -> str:
+    """What of a text a request needs, in its order: the pieces that share words with it; else how it begins."""
+    pieces = sentences(text) or [text[:limit]]
+    relevance = Relevance.of(request, pieces)
+    scored = [(relevance.score(piece), -place) for place, piece in enumerate(pieces)]
+    order = [-place for score, place in sorted(scored, reverse=True) if score > 0] or list(range(len(pieces)))
+    return "\n".join(pieces[place] for place in sorted(_fitting(order, pieces, limit)))[:limit]
+
+
+def relevant_rows(text: str, request: str, *, limit: int) -> str:
+    """The same of a table as text: its header, and the lines that share words with the request; else the first ones."""
+    header, *lines = text.splitlines() or [""]
+    relevance = Relevance.of(request, lines)
+    matching = [place for place, line in enumerate(lines) if relevance.score(line) > 0]
+    kept = _fitting(matching or range(len(lines)), lines, limit - len(header))
+    return "\n".join([header, *(lines[place] for place in sorted(kept))])[:limit]
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, with a sign where it was cut."""
+    return text if len(text) <= limit else f"{text[: max(0, limit - 6)].rstrip()} […]"
+
+
+def _fitting(order: Sequence[int], pieces: Sequence[str], room: int) -> list[int]:
+    kept: list[int] = []
+    for place in order:
+        room -= len(pieces[place]) + 1
+        if room < 0:
+            break
+        kept.append(place)
+    return kept
+
+
+def _stands_alone(before: str, line: str) -> bool:
+    """Whether a line begins something of its own rather than going on with the line before."""
+    if _MARKUP.match(line) or line.startswith("|") or before.startswith(("#", "|")):
+        return True
+    # A short line without a full stop is a heading, or the last of its paragraph.
+    return len(before) < 40 and not before.endswith((",", ";", "-"))
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    kept = ""
+    for piece in _END.split(paragraph):
+        kept = f"{kept} {piece}".strip() if kept else piece.strip()
+        if kept and not _ABBREVIATION.search(kept):
+            yield kept
+            kept = ""
+    if kept:
+        yield kept
+
+
+def _is_sentence(text: str) -> bool:
+    # Where a character is a word, few of them are a sentence.
+    return (
+        len(text) + 2 * len("".join(_CJK.findall(text))) >= _SHORTEST
+        and len(text) <= _LONGEST
+        and any(map(str.isalpha, text))
+    )
+
+
+def _stem(word: str) -> str:
+    """Regions and region are one word; more than that a rule without a dictionary only gets wrong."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _tells(sentence: str) -> float:
+    """Whole sentences tell more than fragments."""
+    return 1.0 if sentence[-1] in ".!?…。！？" else 0.6  # noqa: RUF001
+
+
+def _overlap(bag: frozenset[str], said: set[str]) -> float:
+    return len(bag & said) / len(bag) if bag else 1.0

@@ -1,0 +1,50 @@
+"""What a model is asked, in a form that rules can read too: where there is no model, rules answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from clew.domain.thread import Json
+
+MAX_REPLY = 200_000
+
+
+class Purpose(StrEnum):
+    """What for. Rules answer some of these; the rest needs a model."""
+
+    PLAN = "plan"  # JSON: a work plan
+    CHART = "chart"  # JSON: what to group by, what to add up, how to draw it
+    SUMMARIZE = "summarize"
+    EXTRACT = "extract"  # JSON: of each part what matters for the prompt
+    ANSWER = "answer"  # from quotes, with their numbers
+    WRITE = "write"
+    TRANSLATE = "translate"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """A text the answer rests on. It is somebody's document, never an instruction."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    purpose: Purpose
+    # Who the model is and what it must give back.
+    role: str
+    prompt: str
+    language: str = "en"
+    material: tuple[Material, ...] = ()
+    # Lists and numbers; a model reads them as JSON.
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    wants_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    text: str
+    tokens_in: int = 0
+    tokens_out: int = 0
