@@ -19,11 +19,11 @@ from clew.domain.documents import Extraction
 from clew.domain.events import Body, Event, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
+from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.items import Answer, ItemChange, Namespace, Question
 from clew.domain.ledger import Terms, Verdict
 from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
-from clew.domain.questions import Purpose, Question, Reply
 from clew.domain.records import (
     ApiKey,
     ContentItem,
@@ -267,10 +267,10 @@ class Driver(Protocol):
         ...
 
     def can(self, purpose: Purpose) -> bool:
-        """Whether such a question can be answered at all."""
+        """Whether such an inquiry can be answered at all."""
         ...
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, inquiry: Inquiry) -> Reply:
         """The answer, as it came: whoever asked checks it.
 
         Raises Transient or Permanent with an error class, Permanent also for what needs a model where there is none.

@@ -31,7 +31,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Inquiry:
     purpose: Purpose
     # Who the model is and what it must give back.
     role: str
