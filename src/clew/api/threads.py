@@ -13,6 +13,7 @@ from clew.api.guard import Caller
 from clew.api.openapi import errors
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut
 from clew.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from clew.domain.records import File
 from clew.domain.thread import Status, Thread
 from clew.ports import Clock, Store
 
@@ -87,9 +88,9 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
     return router
 
 
-def write_cursor(thread: Thread) -> str:
-    """A place in the list. It grants nothing: whose threads are listed is decided by the caller alone."""
-    text = f"{thread.created_at.astimezone(UTC).isoformat()} {thread.id}"
+def write_cursor(last: Thread | File) -> str:
+    """A place in a list. It grants nothing: whose things are listed is decided by the caller alone."""
+    text = f"{last.created_at.astimezone(UTC).isoformat()} {last.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

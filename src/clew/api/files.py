@@ -1,0 +1,144 @@
+"""/api/files: what people upload. A name is only shown and never a path; nothing is ever served as what it claims to be."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Self
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import StreamingResponse
+
+from clew.api.access import needs
+from clew.api.errors import TooLarge
+from clew.api.guard import Caller
+from clew.api.multipart import PIECE_SECONDS, FileForm
+from clew.api.openapi import errors
+from clew.api.schemas import StatusOut, Wire
+from clew.api.threads import read_cursor, write_cursor
+from clew.domain.documents import UNKNOWN
+from clew.domain.errors import Invalid, NotFound, StorageFull
+from clew.domain.records import File
+from clew.engine.uploads import Uploads
+from clew.ports import Files
+
+FIELD = "file"
+
+_FORM: Mapping[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [FIELD],
+                    "properties": {FIELD: {"type": "string", "format": "binary"}},
+                }
+            }
+        },
+    }
+}
+_BYTES: Mapping[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes as they were uploaded.",
+        "content": {UNKNOWN: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+FileId = Annotated[str, Path(max_length=256)]
+
+
+class FileOut(Wire):
+    id: str
+    name: str
+    mime_type: str
+    """What it looks like by its first bytes and its name; nothing is served under it."""
+    size: int
+    sha256: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, file: File) -> Self:
+        return cls(
+            id=file.id,
+            name=file.name,
+            mime_type=file.mime,
+            size=file.size,
+            sha256=file.sha256,
+            created_at=file.created_at,
+        )
+
+
+class FilesOut(Wire):
+    files: list[FileOut]
+    next: str | None
+    """The cursor of the next page, if there is one."""
+
+
+def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE_SECONDS) -> APIRouter:
+    router = APIRouter(prefix="/api/files", tags=["files"])
+
+    @router.post(
+        "", status_code=201, openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull)
+    )
+    @needs("write", body="stream")
+    async def upload_file(caller: Caller, request: Request) -> FileOut:
+        """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
+        form = FileForm(request, field=FIELD, max_bytes=uploads.max_bytes, piece_seconds=piece_seconds)
+        return FileOut.of(await uploads.add(await form.name(), form.data(), owner=caller.owner))
+
+    @router.get("", responses=errors(Invalid))
+    @needs("read")
+    async def list_files(
+        caller: Caller,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    ) -> FilesOut:
+        """The caller's files, newest first."""
+        before = None if cursor is None else read_cursor(cursor)
+        # One more than asked for says whether there is a next page.
+        found = await files.find_files(caller.owner, before=before, limit=limit + 1)
+        page = found[:limit]
+        return FilesOut(
+            files=[FileOut.of(file) for file in page],
+            next=write_cursor(page[-1]) if len(found) > limit else None,
+        )
+
+    @router.get("/{file_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_file(caller: Caller, file_id: FileId) -> FileOut:
+        """What is known about a file. Another owner's is not found."""
+        return FileOut.of(await files.get_file(file_id, caller.owner))
+
+    @router.get(
+        "/{file_id}/content",
+        response_class=StreamingResponse,
+        responses={**_BYTES, **errors(Invalid, NotFound)},
+    )
+    @needs("read")
+    async def download_file(caller: Caller, file_id: FileId) -> StreamingResponse:
+        """The bytes of a file, to be saved and not to be shown."""
+        file = await files.get_file(file_id, caller.owner)
+        return StreamingResponse(
+            files.read_bytes(file.sha256), media_type=UNKNOWN, headers=download_headers(file.name, file.size)
+        )
+
+    @router.delete("/{file_id}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_file(caller: Caller, file_id: FileId) -> StatusOut:
+        """Forget a file. Documents made of it keep its bytes."""
+        await files.delete_file(file_id, caller.owner)
+        return StatusOut(status="deleted")
+
+    return router
+
+
+def download_headers(name: str, size: int) -> dict[str, str]:
+    """Whatever the bytes are, a browser saves them: it neither shows nor runs them."""
+    plain = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in name)
+    plain = plain.replace("\\", "_").replace('"', "_").replace("%", "_")
+    return {
+        "Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}",
+        "Content-Length": str(size),
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }

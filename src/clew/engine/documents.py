@@ -1,0 +1,60 @@
+"""Documents: a file as one thread uses it, with what is in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clew.domain.documents import split_name
+from clew.domain.errors import NotFound
+from clew.domain.records import ContentItem, Document, File
+from clew.ports import Clock, Extractor, Files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenIn:
+    """A document and its contents; `warnings` say to a person what of the file could not be read."""
+
+    document: Document
+    contents: Sequence[ContentItem]
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    files: Files
+    extractor: Extractor
+    clock: Clock
+
+    async def take_in(
+        self,
+        document_id: str,
+        thread_id: str,
+        file: File,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> TakenIn:
+        """Read the file into a document of the thread. One that is there already under this id is not read again.
+
+        A file that cannot be read becomes a document all the same, without contents and with a warning.
+        Raises NotFound if the thread or the bytes are gone, Transient or Permanent if no file can be read now.
+        """
+        try:
+            known = await self.files.get_document(thread_id, document_id)
+        except NotFound:
+            pass
+        else:
+            return TakenIn(document=known, contents=await self.files.contents(thread_id, document_id))
+        found = await self.extractor.extract(file.name, self.files.read_bytes(file.sha256), progress=progress)
+        name, ext = split_name(file.name)
+        document = Document(
+            id=document_id,
+            thread_id=thread_id,
+            file_id=file.id,
+            name=name,
+            ext=ext,
+            mime=file.mime,
+            size=file.size,
+            sha256=file.sha256,
+            created_at=self.clock(),
+        )
+        await self.files.add_document(document, found.contents)
+        return TakenIn(document=document, contents=found.contents, warnings=found.warnings)
