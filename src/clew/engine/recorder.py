@@ -10,6 +10,9 @@ from clew.domain.events import Body
 from clew.domain.thread import Thread
 from clew.ports import Bus, Store
 
+# What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
+SOON = 0.01
+
 
 @dataclass(slots=True, eq=False)
 class Waiting:
@@ -37,19 +40,25 @@ class Recorder:
         self._stamp = stamp
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     async def record(self, *bodies: Body) -> None:
         """Durable on return."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._add(Waiting(bodies, done))
+        self._begin()
         await done
 
     def note(self, *bodies: Body) -> None:
         """Durable soon, and before anything recorded later."""
         self._add(Waiting(bodies, None))
+        if self._writing is None and self._later is None:
+            self._later = asyncio.get_running_loop().call_later(SOON, self._begin)
 
     async def flush(self) -> None:
         """Wait until everything said so far is durable. Raises what refused it."""
+        if self._waiting:
+            self._begin()
         if self._writing is not None:
             await asyncio.shield(self._writing)
         if self.refusal is not None:
@@ -59,6 +68,11 @@ class Recorder:
         if self.refusal is not None:
             raise self.refusal
         self._waiting.append(waiting)
+
+    def _begin(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
 
