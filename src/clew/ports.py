@@ -77,6 +77,7 @@ class Store(Protocol):
         *,
         status: Collection[Status] = (),
         graph: str | None = None,
+        active_since: datetime | None = None,
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Thread]:

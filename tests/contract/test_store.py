@@ -376,3 +376,14 @@ async def test_any_text_in_a_name_comes_back_or_is_refused(store: Store, text: s
     else:
         thread = await store.get("t1")
         assert (thread.stage, thread.failure_reason) == (text, text)
+
+
+async def test_threads_are_found_by_what_was_written_to_them(store: Store) -> None:
+    old, new = opened("old"), opened("new", seconds=5)
+    await store.commit(old)
+    await store.commit(new)
+    assert [thread.id for thread in await store.find(active_since=new.thread.last_active_at)] == ["new"]
+    await store.commit(recorded(old.thread, said(), seconds=10))
+    found = await store.find(ANN, active_since=new.thread.last_active_at)
+    assert [thread.id for thread in found] == ["new", "old"]
+    assert await store.find(Owner(tenant="other"), active_since=NOW) == []

@@ -108,13 +108,19 @@ class Commands:
         answer: Json,
         *,
         approved: bool = True,
+        kind: Kind | None = None,
         by: str = "",
         scope: Scope | None = None,
     ) -> Thread:
-        """Answer a pending call: the first answer counts, any later one is refused."""
+        """Answer a pending call: the first answer counts, any later one is refused.
+
+        With `kind`, so is an answer to what is no longer asked: a yes that comes late is not the call's result.
+        """
 
         async def decide(thread: Thread) -> Change:
             call = await self.calls.get(thread.id, call_id)
+            if kind is not None and call_id in thread.pending and thread.pending[call_id].kind is not kind:
+                raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
 
         thread = await self._change(thread_id, owner, decide, scope)

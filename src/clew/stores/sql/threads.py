@@ -109,10 +109,11 @@ class Threads(Tables):
         *,
         status: Collection[Status] = (),
         graph: str | None = None,
+        active_since: datetime | None = None,
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[Thread]:
-        wanted = _wanted(owner, status, graph, before, limit)
+        wanted = _wanted(owner, status, graph, active_since, before, limit)
         try:
             return await self._db.read(lambda: _find(*wanted))
         except Corrupt:
@@ -338,6 +339,7 @@ def _wanted(
     owner: Owner | None,
     status: Collection[Status],
     graph: str | None,
+    active_since: datetime | None,
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> tuple[str, tuple[Value, ...]]:
@@ -349,6 +351,9 @@ def _wanted(
     if graph is not None:
         where += f" AND graph = ${len(args) + 1}"
         args += (graph,)
+    if active_since is not None:
+        where += f" AND last_active_at >= ${len(args) + 1}"
+        args += (micros(active_since),)
     if before is not None:
         where += f" AND (created_at, id) < (${len(args) + 1}, ${len(args) + 2})"
         args += (micros(before[0]), before[1])
