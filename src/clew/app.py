@@ -4,16 +4,24 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from uuid_utils import uuid7
 
 from clew.api.auth import Authenticator
+from clew.api.events import events_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
+from clew.api.looks import Looks
+from clew.api.messages import messages_router
+from clew.api.starts import Offer
+from clew.api.streams import Streams
 from clew.api.threads import threads_router
+from clew.api.tool_calls import approvals_router, tool_calls_router
+from clew.api.workflows import workflows_router
+from clew.api.ws import ws_router
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
@@ -115,6 +123,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             [
                 health_router(Readiness(stores.version, stopping), metrics),
                 threads_router(store, utc_now),
+                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
             ],
             authenticator=authenticator,
             metrics=metrics,
@@ -135,6 +144,46 @@ def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
             " make one with `clew keys create`, or listen on 127.0.0.1"
         )
+
+
+def _workflow_routers(
+    settings: Settings,
+    stores: Stores,
+    store: Store,
+    execution: "Execution",
+    authenticator: Authenticator,
+    metrics: Metrics,
+    stopping: asyncio.Event,
+) -> list[APIRouter]:
+    commands, bus, live = execution.commands, execution.bus, execution.live
+    looks = Looks(store, utc_now)
+    streams = Streams(stopping, metrics)
+    offer = Offer(
+        graphs=execution.registry,
+        profiles=settings.profiles,
+        ttl=timedelta(days=settings.threads.ttl_days),
+        files=stores.files,
+    )
+    return [
+        workflows_router(
+            commands,
+            store,
+            stores.inbox,
+            stores.files,
+            execution.bridge,
+            bus,
+            looks=looks,
+            offer=offer,
+            streams=streams,
+            metrics=metrics,
+        ),
+        messages_router(store, stores.files, looks=looks),
+        tool_calls_router(commands, store, stores.calls, looks=looks),
+        approvals_router(commands, store, "/api"),
+        approvals_router(commands, store, ""),
+        events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
+        ws_router(store, bus, live, authenticator=authenticator, streams=streams),
+    ]
 
 
 def make_folder(url: DatabaseUrl) -> None:

@@ -1,0 +1,37 @@
+"""Polling that costs little: an answer that the client has already is not made again."""
+
+from collections.abc import Callable
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+# To be asked for again each time, but not to be sent again; and for nobody else's cache.
+CACHING = {"Cache-Control": "private, no-cache"}
+
+
+def is_known(request: Request, last_seq: int) -> bool:
+    """Whether the client has what we would say. A log only grows, so its end is the version of all that it tells."""
+    known = request.headers.get("if-none-match", "")
+    return any(tag.strip() in (_tag(last_seq), "*") for tag in known.split(","))
+
+
+def answer(model: BaseModel, last_seq: int, *, exclude_none: bool = False) -> Response:
+    body = model.model_dump_json(by_alias=True, exclude_none=exclude_none)
+    return Response(body, media_type="application/json", headers=CACHING | {"ETag": _tag(last_seq)})
+
+
+def not_modified(last_seq: int) -> Response:
+    return Response(status_code=304, headers=CACHING | {"ETag": _tag(last_seq)})
+
+
+def answer_unless_known(
+    request: Request, last_seq: int, make: Callable[[], BaseModel], *, exclude_none: bool = False
+) -> Response:
+    if is_known(request, last_seq):
+        return not_modified(last_seq)
+    return answer(make(), last_seq, exclude_none=exclude_none)
+
+
+def _tag(last_seq: int) -> str:
+    return f'W/"{last_seq}"'

@@ -1,0 +1,224 @@
+"""/api/workflows/{id}/events: a thread's log as it grows, as server-sent events."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from fastapi.sse import EventSourceResponse, format_sse_event
+from pydantic_core import to_json
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from clew.api.access import needs
+from clew.api.auth import Authenticator
+from clew.api.credentials import Principal
+from clew.api.errors import error_body
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.openapi import errors
+from clew.api.streams import ALIASES, TOKEN, LiveEventOut, Streams, first_of, until_refused
+from clew.api.threads import MAX_SEQ
+from clew.api.workflow_schemas import WorkflowId
+from clew.domain.errors import ClewError, Invalid, NotFound, Unavailable
+from clew.domain.events import AssistantMessage, Event
+from clew.domain.thread import Thread
+from clew.domain.views import Token
+from clew.failpoints import failpoint
+from clew.ports import Bus, Listener, Live, Store
+
+logger = logging.getLogger(__name__)
+
+# So many events are read at a time: what a client that reads slowly costs at most.
+PAGE = 50
+# Without a bell the log is looked at this often, for a bell can be lost or rung in another process.
+LOOK_SECONDS = 3.0
+PING_SECONDS = 15.0
+# A client that takes nothing for this long is let go; it comes back with the last id it saw.
+SEND_SECONDS = 30.0
+RETRY_MILLISECONDS = 2000
+
+Tell = Callable[[bytes], Awaitable[None]]
+
+
+def events_router(
+    store: Store,
+    bus: Bus,
+    live: Live,
+    *,
+    authenticator: Authenticator,
+    looks: Looks,
+    streams: Streams,
+    send_seconds: float = SEND_SECONDS,
+) -> APIRouter:
+    router = APIRouter(prefix="/api/workflows", tags=["events"])
+
+    @router.get(
+        "/{workflow_id}/events",
+        response_class=EventSourceResponse,
+        responses=errors(Invalid, NotFound, Unavailable),
+    )
+    @needs("read")
+    async def stream_events(
+        caller: Caller,
+        workflow_id: WorkflowId,
+        since: Annotated[
+            int | None, Query(ge=0, le=MAX_SEQ, description="Only what comes after this sequence.")
+        ] = None,
+        types: Annotated[
+            list[str] | None, Query(max_length=50, description="Only events of these types.")
+        ] = None,
+        last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+    ) -> Response:
+        """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
+        after = _sequence(last_event_id) if last_event_id else since or 0
+        thread = await looks.at(workflow_id, caller.owner)
+        wanted = frozenset(ALIASES.get(name, name) for name in types) if types else None
+        reader = Reader(store, bus, live, thread, after, wanted)
+        return EventStream(reader.tell_all, caller, streams, authenticator, send_seconds)
+
+    return router
+
+
+class Reader:
+    """Reads one thread's log to one client."""
+
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        live: Live,
+        thread: Thread,
+        after: int,
+        wanted: Collection[str] | None,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._live = live
+        self._thread = thread
+        self._after = after
+        self._wanted = wanted
+
+    async def tell_all(self, tell: Tell) -> None:
+        """Until the thread is deleted."""
+        with self._live.listen(self._wants) as speech:
+            await first_of(self._tell_events(tell, speech), _tell_tokens(tell, speech))
+
+    async def _tell_events(self, tell: Tell, speech: Listener) -> None:
+        time = asyncio.get_running_loop().time
+        told_at = time()
+        with self._bus.subscribe(self._thread.id) as bell:
+            while True:
+                try:
+                    thread = await self._store.get(self._thread.id, self._thread.owner)
+                except NotFound:
+                    await tell(_frame(LiveEventOut.of_deleted(self._thread.id)))
+                    return
+                page = await self._page(thread)
+                for event in page:
+                    await self._tell(tell, thread, event, speech)
+                    told_at = time()
+                if len(page) < PAGE:
+                    if time() - told_at >= PING_SECONDS:
+                        await tell(b": ping\n\n")
+                        told_at = time()
+                    await bell.wait(LOOK_SECONDS)
+
+    async def _page(self, thread: Thread) -> list[Event]:
+        """Not beyond what we know of the thread: what it has hidden since would be shown."""
+        if thread.last_seq <= self._after:
+            return []
+        return list(
+            await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
+        )
+
+    async def _tell(self, tell: Tell, thread: Thread, event: Event, speech: Listener) -> None:
+        if isinstance(event.body, AssistantMessage):
+            speech.forget(event.body.ref)
+        out = LiveEventOut.of(thread, event)
+        if self._wanted is None or out.event_type in self._wanted:
+            failpoint("event_published_before_sse")
+            await tell(_frame(out))
+        self._after = event.seq
+
+    def _wants(self, token: Token) -> bool:
+        return token.thread_id == self._thread.id and (self._wanted is None or TOKEN in self._wanted)
+
+
+class EventStream(Response):
+    """Sends what the reader tells for as long as the client takes it and this process goes on."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        tell_all: Callable[[Tell], Awaitable[None]],
+        caller: Principal,
+        streams: Streams,
+        authenticator: Authenticator,
+        send_seconds: float,
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._tell_all = tell_all
+        self._caller = caller
+        self._streams = streams
+        self._authenticator = authenticator
+        self._send_seconds = send_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        one_at_a_time = asyncio.Lock()
+
+        async def tell(data: bytes, *, more: bool = True) -> None:
+            async with one_at_a_time, asyncio.timeout(self._send_seconds):
+                await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        async def read() -> None:
+            try:
+                await self._tell_all(tell)
+            except ClewError as exc:
+                # The answer has begun, so its status cannot say it.
+                logger.warning("a stream ended early", extra={"code": exc.code})
+                await tell(_event("stream_error", error_body(exc.code, str(exc))))
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        async def check() -> None:
+            await self._authenticator.principal(Headers(scope=scope))
+
+        with self._streams.one("sse", self._caller):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            try:
+                await tell(format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow"))
+                await first_of(read(), gone(), until_refused(check), self._streams.stopping.wait())
+                await tell(format_sse_event(comment="come back with the last id"), more=False)
+            except TimeoutError:
+                # Nobody to tell: the connection is cut, and EventSource connects again by itself.
+                logger.info("a slow stream was closed", extra={"key_id": self._caller.key_id})
+
+
+async def _tell_tokens(tell: Tell, speech: Listener) -> None:
+    while True:
+        await tell(_frame(LiveEventOut.of_token(await speech.next())))
+
+
+def _frame(out: LiveEventOut) -> bytes:
+    data = out.model_dump_json(by_alias=True)
+    place = None if out.sequence is None else str(out.sequence)
+    return format_sse_event(data_str=data, event=out.event_type, id=place)
+
+
+def _event(name: str, data: object) -> bytes:
+    return format_sse_event(data_str=to_json(data).decode(), event=name)
+
+
+def _sequence(last_event_id: str) -> int:
+    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_SEQ):
+        raise Invalid("this is no id of an event of ours", field="Last-Event-ID")
+    return int(last_event_id)

@@ -1,0 +1,99 @@
+"""/api/workflows/{id}/messages and /logs: what was said and done, for those who poll."""
+
+from collections.abc import Collection, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from clew.api.access import needs
+from clew.api.conditional import answer, is_known, not_modified
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.openapi import errors
+from clew.api.workflow_schemas import LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
+from clew.domain import views
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.events import MESSAGES, Event, Log
+from clew.domain.thread import Thread
+from clew.ports import Files, Store
+
+FromId = Annotated[
+    str | None, Query(alias="id", max_length=256, description="Begin with this record; it is included.")
+]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def messages_router(store: Store, files: Files, *, looks: Looks) -> APIRouter:
+    router = APIRouter(prefix="/api/workflows", tags=["workflows"])
+
+    @router.get(
+        "/{workflow_id}/messages",
+        response_model=MessagesOut,
+        responses=errors(Invalid, NotFound) | {304: {"description": "Nothing is new."}},
+    )
+    @needs("read")
+    async def list_messages(
+        request: Request,
+        caller: Caller,
+        workflow_id: WorkflowId,
+        from_id: FromId = None,
+        limit: Limit = 100,
+    ) -> Response:
+        """What was said, in order. `next` is the `id` the next page begins with."""
+        thread = await looks.at(workflow_id, caller.owner)
+        if is_known(request, thread.last_seq):
+            return not_modified(thread.last_seq)
+        page, following = await records(thread, MESSAGES, from_id, "msg_", limit)
+        found = MessagesOut(messages=await message_outs(thread, page, files), next=following)
+        return answer(found, thread.last_seq)
+
+    @router.get(
+        "/{workflow_id}/logs",
+        response_model=LogsOut,
+        responses=errors(Invalid, NotFound) | {304: {"description": "Nothing is new."}},
+    )
+    @needs("read")
+    async def list_logs(
+        request: Request,
+        caller: Caller,
+        workflow_id: WorkflowId,
+        from_id: FromId = None,
+        limit: Limit = 100,
+    ) -> Response:
+        """What was done, in order. `next` is the `id` the next page begins with."""
+        thread = await looks.at(workflow_id, caller.owner)
+        if is_known(request, thread.last_seq):
+            return not_modified(thread.last_seq)
+        page, following = await records(thread, (Log.type,), from_id, "log_", limit)
+        return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
+
+    async def records(
+        thread: Thread, types: Collection[str], from_id: str | None, prefix: str, limit: int
+    ) -> tuple[Sequence[Event], str | None]:
+        """One page, and the id of the first record after it."""
+        after = 0
+        if from_id is not None:
+            if not from_id.startswith(prefix):
+                raise NotFound(f"no record {from_id!r} in workflow {thread.id!r}")
+            after = await store.seq_of(thread.id, from_id) - 1
+        # Not beyond what the tag of the answer speaks of: a client that comes back with it would miss the rest.
+        found = await store.read(
+            thread.id, after=after, before=thread.last_seq + 1, types=types, limit=limit + 1
+        )
+        return found[:limit], found[limit].id if len(found) > limit else None
+
+    return router
+
+
+async def message_outs(thread: Thread, events: Sequence[Event], files: Files) -> list[MessageOut]:
+    messages = list(views.messages(thread, events))
+    documents = (
+        await files.find_documents(thread.id) if any(message.documents for message in messages) else ()
+    )
+    return [MessageOut.of(thread, message, documents) for message in messages]
+
+
+def log_outs(thread: Thread, events: Sequence[Event]) -> list[LogOut]:
+    return [LogOut.of(thread, line) for line in views.logs(events)]

@@ -1,0 +1,65 @@
+"""Requests that happen once, however often they are sent: the Idempotency-Key header."""
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Annotated, TypeAlias
+
+from fastapi import Header
+from pydantic_core import to_json
+
+from clew.api.credentials import Principal
+from clew.domain.errors import NotAllowed, Repeated
+from clew.domain.records import Once
+from clew.domain.thread import Json, Thread
+from clew.ports import Inbox
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same request under the same key is answered as the first time, and not done again.",
+    ),
+]
+
+MakeOnce: TypeAlias = Callable[[Thread], Once]
+
+
+async def only_once(
+    inbox: Inbox,
+    caller: Principal,
+    key: str | None,
+    asked: Json,
+    do: Callable[[MakeOnce | None], Awaitable[Thread]],
+    answer: Callable[[Thread], Json],
+) -> Json:
+    """Do it, or say what was answered when the same caller asked the same under this key before.
+
+    Raises Duplicate if the key was used for something else.
+    """
+    if key is None:
+        return answer(await do(None))
+    # People of one tenant may well choose the same keys.
+    name = f"{caller.user_id}/{key}"
+    fingerprint = sha256(to_json(asked)).hexdigest()
+    before = await inbox.answered(caller.tenant, name, fingerprint)
+    if before is not None:
+        return before
+    try:
+        return answer(
+            await do(
+                lambda thread: Once(
+                    tenant=caller.tenant, key=name, fingerprint=fingerprint, response=answer(thread)
+                )
+            )
+        )
+    except Repeated as exc:
+        return exc.answer
+    except NotAllowed:
+        # Perhaps it is this very request, sent twice at once, that has brought the thread where it is.
+        before = await inbox.answered(caller.tenant, name, fingerprint)
+        if before is None:
+            raise
+        return before

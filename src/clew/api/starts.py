@@ -1,0 +1,92 @@
+"""What a workflow may be started with here, checked before anything is written."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from clew.api.workflow_schemas import CHAT, StartIn
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.events import Opening
+from clew.domain.thread import Json, Owner, Thread
+from clew.engine.commands import Request
+from clew.ports import Files, Graphs
+
+_NAME = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The graphs and profiles there are, and how long a thread is kept unless told otherwise."""
+
+    graphs: Graphs
+    profiles: Collection[str]
+    ttl: timedelta
+    files: Files
+
+    def opening(self, body: StartIn, owner: Owner) -> Opening:
+        """Raises Invalid, naming what there is."""
+        graph = CHAT if body.graph is None else body.graph
+        self._require_graph(graph)
+        settings: dict[str, Json] = {}
+        if body.profile is not None:
+            if body.profile not in self.profiles:
+                raise Invalid(
+                    f"no profile {body.profile!r}; there are: {_listed(self.profiles)}", field="profile"
+                )
+            settings["profile"] = body.profile
+        if body.verbose:
+            settings["verbose"] = True
+        return Opening(
+            owner=owner,
+            graph=graph,
+            name=_name(body),
+            settings=settings,
+            ttl=self.ttl if body.ttl_days is None else timedelta(days=body.ttl_days),
+        )
+
+    def require_next_round(self, body: StartIn, thread: Thread) -> None:
+        """Raises Invalid for what only a new workflow can be given."""
+        if body.graph not in (None, thread.graph):
+            raise Invalid(f"this workflow runs the graph {thread.graph!r}", field="graph")
+        self._require_graph(thread.graph)
+        for field, given in (
+            ("profile", body.profile is not None),
+            ("name", body.name is not None),
+            ("ttlDays", body.ttl_days is not None),
+            ("hold", body.hold),
+            ("verbose", body.verbose),
+        ):
+            if given:
+                raise Invalid("only a new workflow can be given this", field=field)
+
+    async def request(self, body: StartIn, owner: Owner) -> Request:
+        """Raises Invalid when there is nothing to say, or a file is not there."""
+        if body.prompt is None and body.input is None:
+            raise Invalid("a prompt is needed", field="prompt")
+        for file_id in body.list_file_id:
+            try:
+                await self.files.get_file(file_id, owner)
+            except NotFound as exc:
+                raise Invalid(str(exc), field="listFileId") from exc
+        return Request(
+            message=body.prompt,
+            graph_input=body.input,
+            documents=tuple(dict.fromkeys(body.list_file_id)),
+        )
+
+    def _require_graph(self, name: str) -> None:
+        if name in self.graphs.broken:
+            raise Invalid(f"the graph {name!r} cannot be loaded: {self.graphs.broken[name]}", field="graph")
+        if name not in self.graphs.graphs:
+            raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
+
+
+def _name(body: StartIn) -> str:
+    if body.name is not None:
+        return body.name
+    said = (body.prompt or "").strip()
+    return said.splitlines()[0][:_NAME] if said else ""
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,129 @@
+"""Answers that stay open: how many there may be, when they end, and events as they are sent through them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from clew.api.credentials import Principal
+from clew.api.schemas import EventOut, Wire
+from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
+from clew.domain.events import Event, RoundFinished
+from clew.domain.thread import Json, Status, Thread
+from clew.domain.views import Token, wire_type
+from clew.telemetry import Metrics
+
+MOST = 2000
+CHECK_SECONDS = 5.0
+TOKEN = "llm_token"  # noqa: S105 - the name of an event
+DELETED = "workflow_deleted"
+
+# Names some clients know an event by.
+ALIASES = {"stage_started": "stage_changed"}
+
+
+class Streams:
+    """Counts what is open. One caller gets at most half of it, so that nobody shuts out the others."""
+
+    def __init__(self, stopping: asyncio.Event, metrics: Metrics, *, most: int = MOST) -> None:
+        self.stopping = stopping
+        self._metrics = metrics
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, kind: str, caller: Principal) -> Generator[None]:
+        """Raises Unavailable when there are too many, or none any more."""
+        name = f"{caller.tenant}/{caller.key_id}"
+        if self.stopping.is_set():
+            raise Unavailable("this process is stopping")
+        if self._open.total() >= self._most or self._open[name] >= max(1, self._most // 2):
+            raise Unavailable("too many open streams")
+        self._open[name] += 1
+        self._metrics.streams.labels(kind).inc()
+        try:
+            yield
+        finally:
+            self._metrics.streams.labels(kind).dec()
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]
+
+
+async def first_of(*works: Coroutine[Any, Any, object]) -> None:
+    """Until one of them ends; the others are cancelled. Raises what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def until_refused(check: Callable[[], Awaitable[object]]) -> None:
+    """Until the caller is one who may not call any more: a key that is taken back ends what it opened."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            await check()
+        except (Unauthenticated, Forbidden):
+            return
+        except Unavailable:
+            continue
+
+
+class LiveEventOut(Wire):
+    """An event as those who watch know it: camelCase in a stream of HTTP, with underscores in a WebSocket."""
+
+    id: str | None
+    """Where one can go on from: the workflow and the sequence. What is only live has none."""
+    workflow_id: str
+    sequence: int | None
+    event_type: str
+    timestamp: datetime | None
+    data: Json
+
+    @classmethod
+    def of(cls, thread: Thread, event: Event) -> Self:
+        shown = EventOut.of(thread, event)
+        data: dict[str, Json] = {"record_id": event.id, "round": event.round}
+        if shown.redacted:
+            data["redacted"] = True
+        else:
+            data |= shown.model_dump(mode="json")["content"]
+        if isinstance(event.body, RoundFinished) and event.body.status is Status.FAILED:
+            data["error"] = event.body.reason
+        return cls(
+            id=f"{event.thread_id}:{event.seq}",
+            workflow_id=event.thread_id,
+            sequence=event.seq,
+            event_type=wire_type(event.body),
+            timestamp=event.at,
+            data=data,
+        )
+
+    @classmethod
+    def of_token(cls, token: Token) -> Self:
+        data = {
+            "token": token.text,
+            "message_id": token.message,
+            "offset": token.offset,
+            "agent": token.agent,
+        }
+        return cls(
+            id=None,
+            workflow_id=token.thread_id,
+            sequence=None,
+            event_type=TOKEN,
+            timestamp=None,
+            data=data,
+        )
+
+    @classmethod
+    def of_deleted(cls, thread_id: str) -> Self:
+        return cls(id=None, workflow_id=thread_id, sequence=None, event_type=DELETED, timestamp=None, data={})

@@ -1,0 +1,210 @@
+"""Calls that wait for somebody: which there are, their answers, their deadlines; and the yes or no of an approval."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+
+from clew.api.access import needs
+from clew.api.credentials import Principal
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.openapi import errors
+from clew.api.workflow_schemas import (
+    ApproveIn,
+    CallOut,
+    CallsOut,
+    DeadlineIn,
+    DecidedOut,
+    RejectIn,
+    ResolveIn,
+    WorkflowId,
+)
+from clew.api.workflows import scope_of
+from clew.domain.calls import CallStatus
+from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.events import Resolution
+from clew.domain.thread import Executor, Json, Kind, Owner, Pending
+from clew.engine.commands import Commands
+from clew.ports import Calls, Store
+
+CallId = Annotated[str, Path(max_length=256)]
+
+
+def approvals_router(commands: Commands, store: Store, prefix: str) -> APIRouter:
+    """Under /api, and once more without it: where those who wrote the first clients look for it."""
+    router = APIRouter(prefix=f"{prefix}/workflows", tags=["approvals"])
+    # Two routes must not have one name in the description.
+    under = "" if prefix else "_unprefixed"
+
+    @router.post(
+        "/{workflow_id}/approve", name=f"approve{under}", responses=errors(Invalid, NotFound, NotAllowed)
+    )
+    @needs("write")
+    async def approve(caller: Caller, workflow_id: WorkflowId, body: ApproveIn | None = None) -> DecidedOut:
+        """Say yes to the one approval the workflow waits for. It goes on in the background."""
+        await decide(caller, workflow_id, approved=True, feedback=body.feedback if body else "")
+        return DecidedOut(status="approved", workflow_id=workflow_id)
+
+    @router.post(
+        "/{workflow_id}/reject", name=f"reject{under}", responses=errors(Invalid, NotFound, NotAllowed)
+    )
+    @needs("write")
+    async def reject(caller: Caller, workflow_id: WorkflowId, body: RejectIn) -> DecidedOut:
+        """Say no, and why."""
+        await decide(caller, workflow_id, approved=False, feedback=body.feedback)
+        return DecidedOut(status="rejected", workflow_id=workflow_id)
+
+    async def decide(caller: Principal, workflow_id: str, *, approved: bool, feedback: str) -> None:
+        try:
+            await commands.approve(
+                workflow_id,
+                caller.owner,
+                approved=approved,
+                feedback=feedback,
+                by=_name(caller),
+                scope=scope_of(caller),
+            )
+        except NotAllowed as exc:
+            raise await with_decision(store, exc, workflow_id, caller.owner) from exc
+
+    return router
+
+
+def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: Looks) -> APIRouter:
+    router = APIRouter(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
+
+    @router.get("", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def list_tool_calls(
+        caller: Caller,
+        workflow_id: WorkflowId,
+        status: Annotated[
+            list[CallStatus] | None, Query(description="Those with this status, instead of those that wait.")
+        ] = None,
+    ) -> CallsOut:
+        """The calls that wait for an answer, or those with a status."""
+        thread = await looks.at(workflow_id, caller.owner)
+        found = await calls.find(thread.id, status=status or ())
+        return CallsOut(
+            tool_calls=[CallOut.of(thread, call) for call in found if status or call.id in thread.pending]
+        )
+
+    @router.get("/{call_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_tool_call(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
+        """One call, whatever became of it."""
+        thread = await looks.at(workflow_id, caller.owner)
+        return CallOut.of(thread, await calls.get(thread.id, call_id))
+
+    @router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def resolve_tool_call(
+        caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
+    ) -> CallOut:
+        """Answer a call. The first answer counts; any other is refused, and says what the first one was."""
+        thread = await store.get(workflow_id, caller.owner)
+        call = await calls.get(thread.id, call_id)
+        pending = thread.pending.get(call_id)
+        if pending is None:
+            raise await with_decision(
+                store, _not_waiting(workflow_id, call_id), workflow_id, caller.owner, call_id
+            )
+        answer, approved = meant(pending, body, is_tool=bool(call.name))
+        try:
+            thread = await commands.resolve(
+                workflow_id,
+                caller.owner,
+                call_id,
+                answer,
+                approved=approved,
+                kind=pending.kind,
+                by=_name(caller),
+                scope=scope_of(caller),
+            )
+        except NotAllowed as exc:
+            raise await with_decision(store, exc, workflow_id, caller.owner, call_id) from exc
+        return CallOut.of(thread, await calls.get(thread.id, call_id))
+
+    @router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def move_deadline(
+        caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
+    ) -> CallOut:
+        """Wait longer, or less long."""
+        return await reschedule(caller, workflow_id, call_id, body)
+
+    @router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def lift_deadline(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
+        """Wait for ever."""
+        return await reschedule(caller, workflow_id, call_id, None)
+
+    async def reschedule(
+        caller: Principal, workflow_id: str, call_id: str, body: DeadlineIn | None
+    ) -> CallOut:
+        thread = await store.get(workflow_id, caller.owner)
+        await calls.get(thread.id, call_id)
+        deadline = body.deadline if body else None
+        if call_id not in thread.pending or not await calls.reschedule(thread.id, call_id, deadline):
+            raise _not_waiting(workflow_id, call_id)
+        return CallOut.of(thread, await calls.get(thread.id, call_id))
+
+    return router
+
+
+def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bool]:
+    """The answer to what was asked, and whether it is a yes. Raises Invalid when it does not answer that."""
+    said = "answer" in body.model_fields_set
+    if pending.kind is Kind.IN_DOUBT:
+        if body.retry:
+            return {"retry": True}, True
+        if said:
+            return body.answer, True
+        raise Invalid("say how it ended (`answer`), or that it may run again (`retry`)", field="answer")
+    if pending.kind is Kind.APPROVAL:
+        if body.approved is not None:
+            answer: dict[str, Any] = {"approved": body.approved}
+            if body.feedback:
+                answer["feedback"] = body.feedback
+            return answer | ({"answer": body.answer} if said else {}), body.approved
+        if said and not is_tool and pending.executor is Executor.HUMAN:
+            return body.answer, True  # a graph's own question, which may have any answer
+        raise Invalid("say whether it is `approved`", field="approved")
+    if not said:
+        raise Invalid("an `answer` is needed", field="answer")
+    return body.answer, True
+
+
+async def with_decision(
+    store: Store, exc: NotAllowed, workflow_id: str, owner: Owner, call_id: str | None = None
+) -> NotAllowed:
+    """The refusal of a late answer, with the one of this round that counts. What was said in it is not repeated."""
+    thread = await store.get(workflow_id, owner)
+    if call_id is None and thread.pending:
+        return exc
+    answers = await store.read(thread.id, after=thread.round_seq - 1, types=(Resolution.type,))
+    for event in reversed(answers):
+        if isinstance(event.body, Resolution) and call_id in (None, event.body.call_id):
+            return NotAllowed(f"{exc}; it was {_decision(event.body)}")
+    return exc
+
+
+def _decision(body: Resolution) -> str:
+    if body.outcome != "answered":
+        return body.outcome
+    by = f" by {body.by}" if body.by else ""
+    match body.answer:
+        case {"approved": True}:
+            return f"approved{by}"
+        case {"approved": False}:
+            return f"rejected{by}"
+        case _:
+            return f"answered{by}"
+
+
+def _not_waiting(workflow_id: str, call_id: str) -> NotAllowed:
+    return NotAllowed(f"call {call_id!r} of workflow {workflow_id!r} waits for no answer")
+
+
+def _name(caller: Principal) -> str:
+    return caller.user_id or caller.key_id

@@ -1,0 +1,228 @@
+"""One watcher of many threads: what it wants to hear of, what it was told, and what comes next."""
+
+import heapq
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from datetime import datetime, timedelta
+
+from clew.api.streams import LiveEventOut
+from clew.domain.errors import NotFound
+from clew.domain.events import Event, Suspension
+from clew.domain.thread import Owner, Status, Thread
+from clew.domain.views import Token
+from clew.failpoints import failpoint
+from clew.ports import Store, Subscription
+
+PAGE = 50
+# Without a bell the open threads are looked at this often, for a bell can be lost or rung in another process.
+LOOK_SECONDS = 10.0
+# Events of two threads have no order but their times, and a commit may be overtaken: what is this much older than the
+# last event a client saw may be new to it.
+OVERTAKEN = timedelta(seconds=2)
+# Threads a watcher remembers its place in, and threads a backfill goes through.
+PLACES = 10_000
+BACKFILLED = 1000
+
+OPEN = (Status.PENDING, Status.RUNNING, Status.BLOCKED)
+
+Tell = Callable[[LiveEventOut], Awaitable[None]]
+
+
+class Watch:
+    """Every thread of one owner, or those subscribed to. Nothing is told but what the owner may see."""
+
+    def __init__(self, store: Store, owner: Owner, subscribed: Iterable[str], tell: Tell) -> None:
+        self._store = store
+        self._owner = owner
+        self._subscribed = set(subscribed)
+        self._tell = tell
+        self._places: dict[str, int] = {}  # the last seq told, by thread
+        self._open: set[str] = set()
+        self._foreign: set[str] = set()
+
+    async def subscribe(self, thread_id: str) -> None:
+        """From now on, and what it waits for at once. Raises NotFound."""
+        thread = await self._store.get(thread_id, self._owner)
+        self._subscribed.add(thread_id)
+        await self._announce(thread)
+
+    def unsubscribe(self, thread_id: str) -> None:
+        """Whoever is subscribed to nothing hears of everything, as at the beginning."""
+        self._subscribed.discard(thread_id)
+
+    def subscribe_all(self) -> None:
+        self._subscribed.clear()
+
+    def wants(self, thread_id: str) -> bool:
+        return not self._subscribed or thread_id in self._subscribed
+
+    def wants_token(self, token: Token) -> bool:
+        mine = token.owner.tenant == self._owner.tenant and self._owner.user_id in ("", token.owner.user_id)
+        return mine and self.wants(token.thread_id)
+
+    async def unknown(self) -> list[str]:
+        """The threads subscribed to that are not there."""
+        return [one for one in sorted(self._subscribed) if await self._find(one) is None]
+
+    async def announce(self) -> None:
+        """What waits for somebody now. It was told when it happened, to others or by an earlier process."""
+        if self._subscribed:
+            for thread in await self._find_subscribed():
+                await self._announce(thread)
+            return
+        before: tuple[datetime, str] | None = None
+        while len(self._places) < PLACES:
+            page = await self._store.find(self._owner, status=OPEN, before=before, limit=PAGE)
+            for thread in page:
+                await self._announce(thread)
+            if len(page) < PAGE:
+                return
+            before = (page[-1].created_at, page[-1].id)
+
+    async def backfill(self, thread_id: str, seq: int) -> int:
+        """Everything after that event, in order; how much it was. Raises NotFound if there is no such event."""
+        thread = await self._store.get(thread_id, self._owner)
+        since = thread.created_at
+        if seq:
+            found = await self._store.read(thread_id, after=seq - 1, limit=1)
+            if not found:
+                raise NotFound("no such event")
+            since = found[0].at
+        starts = await self._starts(thread_id, seq, since - OVERTAKEN)
+        count = 0
+        async for thread, event in _merged([self._events(thread, after) for thread, after in starts]):
+            await self._tell_event(thread, event)
+            count += 1
+        return count
+
+    async def tell_on(self, bell: Subscription) -> None:
+        """What happens from now on, for ever."""
+        while True:
+            rung = await bell.wait(LOOK_SECONDS)
+            for thread_id, after in bell.rung().items():
+                await self._catch_up(thread_id, after)
+            if not rung:
+                await self._look_around()
+
+    async def _look_around(self) -> None:
+        for thread_id in list(self._open):
+            await self._catch_up(thread_id, None)
+        if not self._subscribed:
+            for thread in await self._store.find(self._owner, status=OPEN, limit=PAGE):
+                await self._catch_up(thread.id, None)
+
+    async def _catch_up(self, thread_id: str, after: int | None) -> None:
+        """Tell what is new in one thread; `after` is where it was before, for a thread we have no place in yet."""
+        if thread_id in self._foreign:
+            return
+        if not self.wants(thread_id):
+            self._places.pop(thread_id, None)
+            self._open.discard(thread_id)
+            return
+        while True:
+            thread = await self._find(thread_id)
+            if thread is None:
+                await self._lost(thread_id)
+                return
+            start = self._places.get(thread_id, thread.round_seq - 1 if after is None else after)
+            self._remember(thread, start)
+            if start >= thread.last_seq:
+                return
+            for event in await self._page(thread, start):
+                await self._tell_event(thread, event)
+
+    async def _lost(self, thread_id: str) -> None:
+        self._open.discard(thread_id)
+        if self._places.pop(thread_id, None) is not None:
+            await self._tell(LiveEventOut.of_deleted(thread_id))
+        elif len(self._foreign) < PLACES:
+            self._foreign.add(thread_id)  # whose a thread is never changes
+
+    async def _announce(self, thread: Thread) -> None:
+        self._remember(thread, self._places.get(thread.id, thread.last_seq))
+        if thread.status is not Status.BLOCKED:
+            return
+        asked = await self._store.read(
+            thread.id, after=thread.round_seq - 1, before=thread.last_seq + 1, types=(Suspension.type,)
+        )
+        newest = {event.body.call_id: event for event in asked if isinstance(event.body, Suspension)}
+        for call_id, event in newest.items():
+            if call_id in thread.pending:
+                await self._tell(LiveEventOut.of(thread, event))
+
+    async def _tell_event(self, thread: Thread, event: Event) -> None:
+        failpoint("event_published_before_sse")
+        await self._tell(LiveEventOut.of(thread, event))
+        self._remember(thread, event.seq)
+
+    def _remember(self, thread: Thread, seq: int) -> None:
+        self._places.pop(thread.id, None)
+        self._places[thread.id] = seq
+        if len(self._places) > PLACES:
+            # The one nothing was heard of for the longest time: its next bell says where it was.
+            del self._places[next(iter(self._places))]
+        if thread.status.is_terminal and seq >= thread.last_seq:
+            self._open.discard(thread.id)
+        elif len(self._open) < PLACES:
+            self._open.add(thread.id)
+
+    async def _starts(self, thread_id: str, seq: int, since: datetime) -> list[tuple[Thread, int]]:
+        """The threads in which something may be new, and after which seq."""
+        if self._subscribed:
+            threads = await self._find_subscribed()
+        else:
+            threads = [*await self._store.find(self._owner, active_since=since, limit=BACKFILLED + 1)]
+        if len(threads) > BACKFILLED:
+            raise NotFound("too much has happened since")
+        return [
+            (thread, seq if thread.id == thread_id else await self._seq_at(thread, since))
+            for thread in threads
+        ]
+
+    async def _find_subscribed(self) -> list[Thread]:
+        found = [await self._find(one) for one in sorted(self._subscribed)]
+        return [thread for thread in found if thread is not None]
+
+    async def _find(self, thread_id: str) -> Thread | None:
+        try:
+            return await self._store.get(thread_id, self._owner)
+        except NotFound:
+            return None
+
+    async def _seq_at(self, thread: Thread, since: datetime) -> int:
+        """The seq of the last event before that time, searched from the end: little is newer."""
+        before = thread.last_seq + 1
+        while before > 1:
+            page = await self._store.read(thread.id, before=before, newest=True, limit=PAGE)
+            for event in reversed(page):
+                if event.at < since:
+                    return event.seq
+            before = page[0].seq if page else 0
+        return 0
+
+    async def _events(self, thread: Thread, after: int) -> AsyncGenerator[tuple[Thread, Event], None]:
+        while after < thread.last_seq:
+            for event in await self._page(thread, after):
+                yield thread, event
+                after = event.seq
+
+    async def _page(self, thread: Thread, after: int) -> Iterable[Event]:
+        # Not beyond what we know of the thread: what it has hidden since would be shown.
+        return await self._store.read(thread.id, after=after, before=thread.last_seq + 1, limit=PAGE)
+
+
+async def _merged(
+    logs: list[AsyncGenerator[tuple[Thread, Event], None]],
+) -> AsyncGenerator[tuple[Thread, Event], None]:
+    """Several logs as one, by time; each of them in its own order."""
+    heads: list[tuple[datetime, int, tuple[Thread, Event]]] = []
+    for number, log in enumerate(logs):
+        if (first := await anext(log, None)) is not None:
+            heads.append((first[1].at, number, first))
+    heapq.heapify(heads)
+    while heads:
+        _, number, head = heads[0]
+        yield head
+        if (following := await anext(logs[number], None)) is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (following[1].at, number, following))

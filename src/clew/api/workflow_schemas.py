@@ -1,0 +1,324 @@
+"""A workflow as it goes over HTTP: what may be asked for, and what is shown."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import Path
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, Wire
+from clew.domain import views
+from clew.domain.calls import Call
+from clew.domain.records import Document
+from clew.domain.thread import Json, Status, Thread
+
+# The graph a workflow has unless told otherwise. Its clients know four statuses; see docs/reference/endpoints.md.
+CHAT = "chat"
+
+WorkflowId = Annotated[str, Path(max_length=256)]
+FileId = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class Given(Wire):
+    """A body. Types are taken as they are: a number is no text, and true is no number."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, strict=True)
+
+
+class StartIn(Given):
+    prompt: str | None = None
+    """What the user says; may only be left out when there is an `input`."""
+    list_file_id: Annotated[tuple[FileId, ...], Field(max_length=100, strict=False)] = ()
+    graph: Annotated[str | None, Field(max_length=256)] = None
+    input: Json = None
+    """What the graph is given instead of the prompt as a message."""
+    profile: Annotated[str | None, Field(max_length=64)] = None
+    name: Annotated[str | None, Field(max_length=200)] = None
+    ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
+    hold: bool = False
+    """Make it, and wait for `begin`."""
+    verbose: bool = False
+    """Stream what the model says as `llm_token`."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _says_something(cls, prompt: str | None) -> str | None:
+        if prompt is not None and not prompt.strip():
+            raise PydanticCustomError("blank", "a prompt must say something")
+        return prompt
+
+
+class BatchIn(Given):
+    ids: Annotated[list[Annotated[str, Field(max_length=256)]] | None, Field(max_length=1000)] = None
+    """Which to begin; all that wait, when left out."""
+
+
+class ApproveIn(Given):
+    feedback: Annotated[str, Field(max_length=10_000)] = ""
+
+
+class RejectIn(Given):
+    feedback: Annotated[str, Field(max_length=10_000)]
+
+    @field_validator("feedback")
+    @classmethod
+    def _says_why(cls, feedback: str) -> str:
+        if not feedback.strip():
+            raise PydanticCustomError("blank", "a refusal must say why")
+        return feedback
+
+
+class ResolveIn(Given):
+    """An answer to a call: which fields count depends on what was asked."""
+
+    answer: Json = None
+    approved: bool | None = None
+    feedback: Annotated[str, Field(max_length=10_000)] = ""
+    retry: bool = False
+    """For a call in doubt: it has not happened, carry it out again."""
+
+
+class DeadlineIn(Given):
+    # Python's own strictness would refuse a text here, and JSON has no other way to write a time.
+    deadline: Annotated[AwareDatetime, Field(strict=False)]
+
+
+class StatusOut(Wire):
+    status: str
+    last_activity: datetime
+    error: str | None = None
+    """Why it failed."""
+
+    @classmethod
+    def of(cls, thread: Thread) -> Self:
+        return cls(
+            status=shown_status(thread),
+            last_activity=thread.last_active_at,
+            error=thread.failure_reason,
+        )
+
+
+class WorkflowOut(Wire):
+    """A workflow without what was said in it."""
+
+    id: str
+    mandate_id: str
+    user_id: str
+    name: str
+    graph: str
+    status: str
+    stage: str
+    current_round: int
+    started_at: datetime
+    last_activity: datetime
+    expires_at: datetime | None
+    failure_reason: str | None
+    pending: Mapping[str, PendingOut]
+    data_stats: StatsOut
+
+    @classmethod
+    def of(cls, thread: Thread, **more: Any) -> Self:
+        return cls(
+            id=thread.id,
+            mandate_id=thread.owner.tenant,
+            user_id=thread.owner.user_id,
+            name=thread.name,
+            graph=thread.graph,
+            status=shown_status(thread),
+            stage=thread.stage,
+            current_round=thread.round,
+            started_at=thread.created_at,
+            last_activity=thread.last_active_at,
+            expires_at=thread.expires_at,
+            failure_reason=thread.failure_reason,
+            pending={
+                call_id: PendingOut(executor=call.executor, kind=call.kind, prompt=call.prompt)
+                for call_id, call in thread.pending.items()
+            },
+            data_stats=StatsOut.of(thread.stats),
+            **more,
+        )
+
+
+class WorkflowsOut(Wire):
+    workflows: list[WorkflowOut]
+    next: str | None
+    """The cursor of the next page, if there is one."""
+
+
+class DocumentOut(Wire):
+    id: str
+    file_id: str
+    name: str
+    """Without its extension."""
+    ext: str
+    mime_type: str
+    size: int
+
+    @classmethod
+    def of(cls, document: Document) -> Self:
+        return cls(
+            id=document.id,
+            file_id=document.file_id,
+            name=document.name,
+            ext=document.ext,
+            mime_type=document.mime,
+            size=document.size,
+        )
+
+
+class MessageOut(Wire):
+    id: str
+    workflow_id: str
+    role: Literal["user", "assistant"]
+    agent_name: str
+    content: Json
+    """A text, or the parts of one as the model's client has them."""
+    documents: list[DocumentOut]
+    timestamp: datetime
+    sequence_no: int
+    status: Literal["first", "step", "last"]
+    round: int
+
+    @classmethod
+    def of(cls, thread: Thread, message: views.Message, documents: Sequence[Document]) -> Self:
+        return cls(
+            id=message.id,
+            workflow_id=thread.id,
+            role=message.role,
+            agent_name=message.agent,
+            content=message.content,
+            documents=[
+                DocumentOut.of(document)
+                for document in documents
+                if document.id in message.documents or document.file_id in message.documents
+            ],
+            timestamp=message.at,
+            sequence_no=message.number,
+            status=message.marker,
+            round=message.round,
+        )
+
+
+class LogOut(Wire):
+    id: str
+    workflow_id: str
+    message: str
+    progress: int | None
+    type: Literal["info", "warning", "error"]
+    timestamp: datetime
+    agent_name: str
+    status: str
+
+    @classmethod
+    def of(cls, thread: Thread, line: views.LogLine) -> Self:
+        return cls(
+            id=line.id,
+            workflow_id=thread.id,
+            message=line.message,
+            progress=line.progress,
+            type=line.level,
+            timestamp=line.at,
+            agent_name=line.agent,
+            status=shown_status(thread, line.status),
+        )
+
+
+class MessagesOut(Wire):
+    messages: list[MessageOut]
+    next: str | None
+    """The id the next page begins with, if there is one."""
+
+
+class LogsOut(Wire):
+    logs: list[LogOut]
+    next: str | None
+    """The id the next page begins with, if there is one."""
+
+
+class WholeWorkflowOut(WorkflowOut):
+    messages: list[MessageOut]
+    message_ids: list[str]
+    logs: list[LogOut]
+    truncated: bool
+    """Whether older messages or logs are left out; they are at /messages and /logs."""
+
+
+class BatchOut(Wire):
+    started: list[str]
+    errors: Mapping[str, ErrorDetail]
+    """Why the others were not, by id."""
+
+
+class DecidedOut(BaseModel):
+    """As the callers of /workflows/{id}/approve know it: with an underscore."""
+
+    status: Literal["approved", "rejected"]
+    workflow_id: str
+
+
+class DeletedOut(Wire):
+    id: str
+    status: Literal["deleted"] = "deleted"
+
+
+class StateOut(Wire):
+    values: Json
+    """The values of the graph's state, by channel."""
+    next: list[str]
+    """The nodes that come next."""
+
+
+class CallOut(Wire):
+    id: str
+    workflow_id: str
+    round: int
+    executor: str
+    kind: str
+    name: str
+    args: Json
+    prompt: Json
+    status: str
+    waiting: bool
+    """Whether an answer is waited for right now."""
+    idempotent: bool
+    result: Json
+    deadline: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    resolved_at: datetime | None
+
+    @classmethod
+    def of(cls, thread: Thread, call: Call) -> Self:
+        return cls(
+            id=call.id,
+            workflow_id=thread.id,
+            round=call.round,
+            executor=call.executor,
+            kind=call.kind,
+            name=call.name,
+            args=call.args,
+            prompt=call.prompt,
+            status=call.status,
+            waiting=call.id in thread.pending,
+            idempotent=call.idempotent,
+            result=call.result,
+            deadline=call.deadline,
+            created_at=call.created_at,
+            started_at=call.started_at,
+            resolved_at=call.resolved_at,
+        )
+
+
+class CallsOut(Wire):
+    tool_calls: list[CallOut]
+
+
+def shown_status(thread: Thread, at: Status | None = None) -> str:
+    """In the words of the workflow's own clients: those of a chat know running, completed, failed and stopped."""
+    then = thread if at is None else replace(thread, status=at)
+    return views.chat_status(then) if thread.graph == CHAT else str(then.status)

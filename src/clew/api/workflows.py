@@ -1,0 +1,236 @@
+"""/api/workflows: start, look, stop, take up again, delete."""
+
+import asyncio
+import logging
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from clew.api.access import needs
+from clew.api.conditional import answer_unless_known
+from clew.api.credentials import Principal
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.messages import log_outs, message_outs
+from clew.api.once import IdempotencyKey, MakeOnce, only_once
+from clew.api.openapi import errors
+from clew.api.schemas import ErrorDetail
+from clew.api.starts import Offer
+from clew.api.streams import Streams, first_of
+from clew.api.threads import read_cursor, write_cursor
+from clew.api.workflow_schemas import (
+    CHAT,
+    BatchIn,
+    BatchOut,
+    DeletedOut,
+    StartIn,
+    StateOut,
+    StatusOut,
+    WholeWorkflowOut,
+    WorkflowId,
+    WorkflowOut,
+    WorkflowsOut,
+)
+from clew.domain.errors import ClewError, Duplicate, Invalid, NotAllowed, NotFound
+from clew.domain.events import MESSAGES, AssistantMessage, Body, Log
+from clew.domain.records import Scope
+from clew.domain.thread import Json, Status, Thread
+from clew.engine.commands import Commands
+from clew.ports import Bridge, Bus, Files, Inbox, Store
+from clew.telemetry import Metrics
+
+logger = logging.getLogger(__name__)
+
+MAX_WAIT_SECONDS = 60
+# A bell may be lost, or rung in another process: so often one looks without it.
+LOOK_SECONDS = 2.0
+# Of messages and of logs, in the whole object.
+NEWEST = 200
+BATCH = 1000
+
+STOPPED = "Workflow stopped by user"
+
+
+def workflows_router(
+    commands: Commands,
+    store: Store,
+    inbox: Inbox,
+    files: Files,
+    bridge: Bridge,
+    bus: Bus,
+    *,
+    looks: Looks,
+    offer: Offer,
+    streams: Streams,
+    metrics: Metrics,
+) -> APIRouter:
+    router = APIRouter(prefix="/api/workflows", tags=["workflows"])
+
+    @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate))
+    @needs("write")
+    async def start_workflow(
+        caller: Caller,
+        body: StartIn,
+        id: Annotated[
+            str | None, Query(max_length=256, description="Go on with this workflow: its next round.")
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> WorkflowOut:
+        """Start a workflow, or the next round of one. It runs in the background."""
+
+        async def start(once: MakeOnce | None) -> Thread:
+            if id is None:
+                opening = offer.opening(body, caller.owner)
+                request = await offer.request(body, caller.owner)
+                return await commands.start(
+                    opening, request, held=body.hold, once=once, scope=scope_of(caller)
+                )
+            offer.require_next_round(body, await store.get(id, caller.owner))
+            request = await offer.request(body, caller.owner)
+            return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
+
+        asked = ["start", id, body.model_dump(mode="json")]
+        return await only_once(inbox, caller, idempotency_key, asked, start, _as_json)  # type: ignore[no-any-return]
+
+    @router.post("/start-batch", responses=errors(Invalid))
+    @needs("write")
+    async def begin_workflows(caller: Caller, body: BatchIn) -> BatchOut:
+        """Begin several that were made with `hold`. What goes wrong with one does not concern the others."""
+        ids = body.ids
+        if ids is None:
+            held = await store.find(caller.owner, status=(Status.PENDING,), limit=BATCH)
+            ids = [thread.id for thread in held]
+        started: list[str] = []
+        refused: dict[str, ErrorDetail] = {}
+        for thread_id in dict.fromkeys(ids):
+            try:
+                await commands.begin(thread_id, caller.owner, scope=scope_of(caller))
+            except ClewError as exc:
+                refused[thread_id] = ErrorDetail(code=exc.code, message=str(exc))
+            else:
+                started.append(thread_id)
+        return BatchOut(started=started, errors=refused)
+
+    @router.get("", responses=errors(Invalid))
+    @needs("read")
+    async def list_workflows(
+        caller: Caller,
+        status: Annotated[list[Status] | None, Query()] = None,
+        graph: Annotated[str | None, Query(max_length=256)] = None,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    ) -> WorkflowsOut:
+        """The caller's workflows, newest first."""
+        before = None if cursor is None else read_cursor(cursor)
+        found = await store.find(
+            caller.owner, status=status or (), graph=graph, before=before, limit=limit + 1
+        )
+        page = found[:limit]
+        return WorkflowsOut(
+            workflows=[WorkflowOut.of(thread) for thread in page],
+            next=write_cursor(page[-1]) if len(found) > limit else None,
+        )
+
+    @router.get("/{workflow_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_workflow(caller: Caller, workflow_id: WorkflowId) -> WholeWorkflowOut:
+        """The whole workflow with the newest of its messages and logs."""
+        thread = await looks.at(workflow_id, caller.owner)
+        until = thread.last_seq + 1
+        said = await store.read(thread.id, before=until, types=MESSAGES, newest=True, limit=NEWEST + 1)
+        logged = await store.read(thread.id, before=until, types=(Log.type,), newest=True, limit=NEWEST + 1)
+        messages = await message_outs(thread, said[-NEWEST:], files)
+        return WholeWorkflowOut.of(
+            thread,
+            messages=messages,
+            message_ids=[message.id for message in messages],
+            logs=log_outs(thread, logged[-NEWEST:]),
+            truncated=max(len(said), len(logged)) > NEWEST,
+        )
+
+    @router.get(
+        "/{workflow_id}/status",
+        response_model=StatusOut,
+        response_model_exclude_none=True,
+        responses=errors(Invalid, NotFound),
+    )
+    @needs("read")
+    async def get_status(
+        request: HttpRequest,
+        caller: Caller,
+        workflow_id: WorkflowId,
+        wait: Annotated[
+            float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait while it is running.")
+        ] = 0,
+    ) -> Response:
+        """The status and nothing else; with `wait`, once it is no longer running."""
+        thread = await looks.at(workflow_id, caller.owner)
+        if wait and thread.status is Status.RUNNING:
+            with streams.one("poll", caller):
+                thread = await rested(thread, caller, wait)
+        return answer_unless_known(request, thread.last_seq, lambda: StatusOut.of(thread), exclude_none=True)
+
+    @router.get("/{workflow_id}/state", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
+        """The values of the graph's own state."""
+        state = await bridge.state(await looks.at(workflow_id, caller.owner))
+        return StateOut(values=state.values, next=list(state.next))
+
+    @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
+        """Begin a workflow that was made with `hold`."""
+        return WorkflowOut.of(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
+
+    @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
+        """End the round at once. Nothing of it appears later."""
+        thread = await store.get(workflow_id, caller.owner)
+        return WorkflowOut.of(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
+
+    @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
+        """Take a failed round up again where it stood."""
+        return WorkflowOut.of(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
+
+    @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_workflow(caller: Caller, workflow_id: WorkflowId) -> DeletedOut:
+        """Delete it with everything that belongs to it, for good."""
+        await commands.delete(workflow_id, caller.owner)
+        metrics.deleted_threads.labels("request").inc()
+        logger.info("thread deleted", extra={"thread_id": workflow_id, "key_id": caller.key_id})
+        return DeletedOut(id=workflow_id)
+
+    async def rested(thread: Thread, caller: Principal, seconds: float) -> Thread:
+        """The thread when it no longer runs, or when the time is over."""
+        time = asyncio.get_running_loop().time
+        deadline = time() + seconds
+        with bus.subscribe(thread.id) as bell:
+            while True:
+                thread = await store.get(thread.id, caller.owner)
+                left = deadline - time()
+                if thread.status is not Status.RUNNING or left <= 0 or streams.stopping.is_set():
+                    return thread
+                await first_of(bell.wait(min(left, LOOK_SECONDS)), streams.stopping.wait())
+
+    return router
+
+
+def scope_of(caller: Principal) -> Scope:
+    return Scope(user_id=caller.user_id, is_system=False)
+
+
+def _as_json(thread: Thread) -> Json:
+    return WorkflowOut.of(thread).model_dump(mode="json", by_alias=True)
+
+
+def _farewell(thread: Thread) -> tuple[Body, ...]:
+    """What a stop leaves behind: a line for everybody, and the last message that a chat's client waits for."""
+    line = Log(message=STOPPED, progress=100)
+    return (line, AssistantMessage(content=STOPPED, marker="last")) if thread.graph == CHAT else (line,)

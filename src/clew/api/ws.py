@@ -1,0 +1,316 @@
+"""/ws/events: events of many workflows through one WebSocket."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.datastructures import Headers
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from clew.api.access import public
+from clew.api.auth import Authenticator
+from clew.api.credentials import Principal
+from clew.api.errors import error_body, refuse
+from clew.api.streams import LiveEventOut, Streams, first_of, until_refused
+from clew.api.strict_json import check_json
+from clew.api.threads import MAX_SEQ
+from clew.api.watch import Watch
+from clew.domain.errors import ClewError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
+from clew.domain.events import AssistantMessage
+from clew.domain.thread import Owner
+from clew.ports import Bus, Listener, Live, Store, Subscription
+
+logger = logging.getLogger(__name__)
+
+PING_SECONDS = 30.0
+# A socket that takes nothing for this long is dropped, whoever else waits for nothing on its account.
+SEND_SECONDS = 5.0
+AUTH_SECONDS = 5.0
+# What a client has to say is short, and not much.
+MAX_MESSAGE = 4096
+MESSAGES_PER_SECOND = 50
+# Sockets that have not said yet who they are.
+STRANGERS = 100
+SUBSCRIPTIONS = 1000
+
+GOING_AWAY, UNSUPPORTED, POLICY, TOO_BIG, FAILED, LATER = 1001, 1003, 1008, 1009, 1011, 1013
+
+
+class HangUp(Exception):
+    """The socket is to be closed, with this code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def ws_router(
+    store: Store,
+    bus: Bus,
+    live: Live,
+    *,
+    authenticator: Authenticator,
+    streams: Streams,
+    send_seconds: float = SEND_SECONDS,
+    ping_seconds: float = PING_SECONDS,
+    auth_seconds: float = AUTH_SECONDS,
+) -> APIRouter:
+    router = APIRouter(tags=["events"])
+    door = Door(authenticator, auth_seconds)
+
+    @router.websocket("/ws/events")
+    @public  # the door asks for a key: a browser can only send it as its first message
+    async def watch_events(
+        websocket: WebSocket,
+        since: Annotated[str | None, Query(max_length=512)] = None,
+        workflow_id: Annotated[list[str] | None, Query(max_length=SUBSCRIPTIONS)] = None,
+    ) -> None:
+        try:
+            visitor = await door.admit(websocket)
+        except ClewError as exc:
+            await refuse(websocket.scope, websocket.receive, websocket.send, exc)
+        except HangUp as exc:
+            await _close(websocket, exc)
+        else:
+            if visitor is not None:
+                await _close(websocket, await serve(websocket, visitor, since, workflow_id or ()))
+
+    async def serve(
+        websocket: WebSocket, visitor: Visitor, since: str | None, subscribed: Collection[str]
+    ) -> HangUp:
+        """Talk to the client until one of us hangs up; how to say goodbye."""
+        line = Line(websocket, send_seconds)
+        session = Session(line, store, bus, live, visitor.caller.owner, subscribed, ping_seconds)
+        try:
+            with streams.one("ws", visitor.caller):
+                await first_of(session.run(since), until_refused(visitor.check), streams.stopping.wait())
+        except HangUp as exc:
+            return exc
+        except Unavailable as exc:
+            return HangUp(LATER, str(exc))
+        except WebSocketDisconnect:
+            return HangUp(GOING_AWAY, "gone")
+        return HangUp(GOING_AWAY, "come back with ?since=")
+
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    caller: Principal
+    # Raises when this caller may not come in any more.
+    check: Callable[[], Awaitable[object]]
+
+
+class Door:
+    """Who is calling: told by a header, or by the first message of a client that cannot send one."""
+
+    def __init__(self, authenticator: Authenticator, seconds: float) -> None:
+        self._authenticator = authenticator
+        self._seconds = seconds
+        self._strangers = 0
+
+    async def admit(self, websocket: WebSocket) -> Visitor | None:
+        """None if the client went away. Raises before the handshake what refuses it, and HangUp after it."""
+        try:
+            visitor = await self._visitor(websocket.headers)
+        except Unauthenticated:
+            if "authorization" in websocket.headers or "x-api-key" in websocket.headers:
+                raise
+            return await self._introduced(websocket)
+        await websocket.accept()
+        return visitor
+
+    async def _visitor(self, headers: Headers) -> Visitor:
+        async def check() -> Principal:
+            caller = await self._authenticator.principal(headers, websocket=True)
+            if "read" not in caller.scopes:
+                raise Forbidden("this needs a key with the scope 'read'")
+            return caller
+
+        return Visitor(await check(), check)
+
+    async def _introduced(self, websocket: WebSocket) -> Visitor | None:
+        if self._strangers >= STRANGERS:
+            raise Unavailable("too many callers that have not shown a key yet")
+        self._strangers += 1
+        try:
+            await websocket.accept()
+            async with asyncio.timeout(self._seconds):
+                message = await _receive(websocket)
+            if message is None:
+                return None
+            return await self._visitor(Headers({**websocket.headers, "x-api-key": _key_in(message)}))
+        except TimeoutError:
+            raise HangUp(POLICY, "no key was shown in time") from None
+        except ClewError as exc:
+            raise HangUp(POLICY, exc.code) from exc
+        finally:
+            self._strangers -= 1
+
+
+class Line:
+    """One client's end: one message at a time, each within its time."""
+
+    def __init__(self, websocket: WebSocket, seconds: float) -> None:
+        self.websocket = websocket
+        self._seconds = seconds
+        self._one_at_a_time = asyncio.Lock()
+
+    async def tell(self, event: LiveEventOut) -> None:
+        await self.send({"type": "event", "payload": event.model_dump(mode="json")})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        try:
+            async with self._one_at_a_time, asyncio.timeout(self._seconds):
+                await self.websocket.send_text(text)
+        except TimeoutError:
+            raise HangUp(LATER, "too slow: come back with ?since=") from None
+
+
+class Session:
+    """What goes on with one client at once: it is told, asked whether it lives, and listened to."""
+
+    def __init__(
+        self,
+        line: Line,
+        store: Store,
+        bus: Bus,
+        live: Live,
+        owner: Owner,
+        subscribed: Collection[str],
+        ping_seconds: float,
+    ) -> None:
+        self._line = line
+        self._bus = bus
+        self._live = live
+        self._ping_seconds = ping_seconds
+        self._watch = Watch(store, owner, subscribed, self._tell_event)
+        self._speech: Listener | None = None
+
+    async def run(self, since: str | None) -> None:
+        with self._bus.subscribe() as bell, self._live.listen(self._watch.wants_token) as self._speech:
+            await first_of(
+                self._tell(since, bell), self._tell_tokens(self._speech), self._ping(), self._listen()
+            )
+
+    async def _tell(self, since: str | None, bell: Subscription) -> None:
+        try:
+            await self._begin(since)
+            await self._watch.tell_on(bell)
+        except ClewError as exc:
+            logger.warning("a socket ended early", extra={"code": exc.code})
+            raise HangUp(LATER if isinstance(exc, Unavailable) else FAILED, exc.code) from exc
+
+    async def _begin(self, since: str | None) -> None:
+        for thread_id in await self._watch.unknown():
+            await self._line.send({"type": "error"} | error_body("NOT_FOUND", f"no workflow {thread_id!r}"))
+        if since is not None:
+            try:
+                count = await self._watch.backfill(*_place(since))
+            except NotFound:
+                await self._line.send({"type": "backfill_expired"})
+            else:
+                await self._line.send({"type": "backfill_complete", "count": count})
+                return
+        await self._watch.announce()
+
+    async def _tell_event(self, event: LiveEventOut) -> None:
+        if event.event_type == AssistantMessage.type and self._speech is not None:
+            self._speech.forget(event.data.get("ref", ""))
+        await self._line.tell(event)
+
+    async def _tell_tokens(self, speech: Listener) -> None:
+        while True:
+            await self._line.tell(LiveEventOut.of_token(await speech.next()))
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(self._ping_seconds)
+            await self._line.send({"type": "ping"})
+
+    async def _listen(self) -> None:
+        """Until the client goes."""
+        time = asyncio.get_running_loop().time
+        begun, heard = time(), 0
+        while True:
+            try:
+                message = await _receive(self._line.websocket)
+                if message is None:
+                    return
+                if time() - begun >= 1:
+                    begun, heard = time(), 0
+                heard += 1
+                if heard > MESSAGES_PER_SECOND:
+                    raise HangUp(POLICY, "too many messages")
+                await self._obey(message)
+            except (Invalid, NotFound) as exc:
+                field = exc.field if isinstance(exc, Invalid) else None
+                await self._line.send({"type": "error"} | error_body(exc.code, str(exc), field))
+
+    async def _obey(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"type": "subscribe", "workflow_id": str(thread_id)} if len(thread_id) <= 256:
+                await self._watch.subscribe(thread_id)
+            case {"type": "unsubscribe", "workflow_id": str(thread_id)}:
+                self._watch.unsubscribe(thread_id)
+            case {"type": "subscribe_all"}:
+                self._watch.subscribe_all()
+            case {"type": "ping"}:
+                await self._line.send({"type": "pong"})
+            case {"type": "pong" | "auth"}:
+                pass
+            case {"type": "subscribe" | "unsubscribe"}:
+                raise Invalid("a workflow_id is needed", field="workflow_id")
+            case _:
+                raise Invalid("no such message; see docs/howto/stream-events.md", field="type")
+
+
+async def _receive(websocket: WebSocket) -> dict[str, Any] | None:
+    """One message, None when the client is gone. Raises Invalid for what is not a JSON object."""
+    received = await websocket.receive()
+    if received["type"] == "websocket.disconnect":
+        return None
+    text = received.get("text")
+    if text is None:
+        raise HangUp(UNSUPPORTED, "messages are text")
+    if len(text) > MAX_MESSAGE:
+        raise HangUp(TOO_BIG, f"a message may have at most {MAX_MESSAGE} characters")
+    check_json(text.encode("utf-8", "surrogatepass"))
+    message = json.loads(text) if text else None
+    if not isinstance(message, dict):
+        raise Invalid("a message is a JSON object", field="message")
+    return message
+
+
+def _key_in(message: dict[str, Any]) -> str:
+    match message:
+        case {"type": "auth", "key": str(key)} if key.isascii():
+            return key
+        case _:
+            raise Unauthenticated('the first message must be {"type": "auth", "key": "..."}')
+
+
+def _place(since: str) -> tuple[str, int]:
+    """The workflow and the sequence in an event's id. Raises NotFound."""
+    thread_id, _, seq = since.rpartition(":")
+    if not thread_id or not (seq.isascii() and seq.isdigit()) or int(seq) > MAX_SEQ:
+        raise NotFound("no such event")
+    return thread_id, int(seq)
+
+
+async def _close(websocket: WebSocket, exc: HangUp) -> None:
+    if websocket.application_state is not WebSocketState.CONNECTED:
+        return
+    try:
+        # To somebody who takes nothing this cannot be said either.
+        async with asyncio.timeout(1):
+            await websocket.close(exc.code, exc.reason)
+    except (TimeoutError, RuntimeError):
+        logger.info("a socket was dropped", extra={"code": exc.reason})
