@@ -17,6 +17,7 @@ from clew.domain.errors import ConfigError, Unauthenticated, Unavailable
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 from clew.stores.sqlite import connect
+from clew.telemetry.scrub import Scrubber
 from tests.doors import EVERYTHING, SmallApi, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, NOW
 
@@ -202,7 +203,7 @@ async def test_when_the_database_is_away_nobody_is_let_in() -> None:
 
 
 def test_a_key_is_random_long_and_known_by_its_shape() -> None:
-    made = {mint(name="n", owner=ANN, scopes=EVERYTHING, now=NOW, lifetime=None)[0] for _ in range(100)}
+    made = {mint_text() for _ in range(100)}
     assert len(made) == len({key.rsplit("_", 1)[1] for key in made}) == 100
     for key in made:
         assert is_key(key)
@@ -212,6 +213,16 @@ def test_a_key_is_random_long_and_known_by_its_shape() -> None:
 
 def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def test_no_key_passes_into_a_log() -> None:
+    scrub = Scrubber()
+    for key in ("clew_abcdefgh_" + "a" * 32, *(mint_text() for _ in range(200))):
+        assert key.rsplit("_", 1)[1] not in scrub(f"somebody wrote {key}, in the wrong place")
+
+
+def mint_text() -> str:
+    return mint(name="n", owner=ANN, scopes=EVERYTHING, now=NOW, lifetime=None)[0]
 
 
 async def test_the_database_holds_no_usable_key(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _PATTERNS = (
     ),
     # keys by their shape: OpenAI and Anthropic, GitHub, Slack, our own, AWS, Telegram bots, JSON web tokens
     (re.compile(r"\b(?:sk|gh[opsu]|github_pat|xox[abp])[-_][A-Za-z0-9_-]{12,}"), "***"),
+    (re.compile(r"\bclew_[a-z2-7]{8}_[a-z2-7]{32}"), "***"),
     (re.compile(r"\bclew_(?=[A-Za-z_-]{0,80}[0-9])[A-Za-z0-9_-]{20,}"), "***"),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "***"),
     (re.compile(r"(?<![0-9])[0-9]{6,12}:[A-Za-z0-9_-]{30,}"), "***"),
