@@ -96,6 +96,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 near, checkpoint_id = None, row.id
                 continue
             self._heads.put(Head(thread_id, ns, row.id, _lasting(channels)))
+            self._touched.doubt(thread_id, ns, row.id)
             return to_tuple(self.serde, row, channels, found.writes)
 
     async def alist(

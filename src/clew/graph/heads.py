@@ -90,14 +90,24 @@ class Touched:
     LIMIT = 1024
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[tuple[str, str, str], dict[str, set[int]]] = OrderedDict()
+        self._steps: OrderedDict[tuple[str, str, str], dict[str, set[int]] | None] = OrderedDict()
 
     def add(self, thread_id: str, ns: str, checkpoint_id: str, channel: str, ids: set[int]) -> None:
         step = self._steps.setdefault((thread_id, ns, checkpoint_id), {})
-        step.setdefault(channel, set()).update(ids)
-        if len(self._steps) > self.LIMIT:
-            self._steps.popitem(last=False)
+        if step is not None:
+            step.setdefault(channel, set()).update(ids)
+        self._trim()
+
+    def doubt(self, thread_id: str, ns: str, checkpoint_id: str) -> None:
+        """Somebody read the checkpoint and may start another run from it, which need not tell what it returns."""
+        self._steps.pop((thread_id, ns, checkpoint_id), None)
+        self._steps[thread_id, ns, checkpoint_id] = None
+        self._trim()
 
     def take(self, thread_id: str, ns: str, checkpoint_id: str | None) -> dict[str, set[int]] | None:
-        """What the step on top of a checkpoint returned; nothing if we were not told."""
+        """What the step on top of a checkpoint returned; nothing if that is not known."""
         return self._steps.pop((thread_id, ns, checkpoint_id), None) if checkpoint_id else None
+
+    def _trim(self) -> None:
+        if len(self._steps) > self.LIMIT:
+            self._steps.popitem(last=False)
