@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import random
+import sys
 from collections.abc import Callable, Iterator
 
 import hypothesis
@@ -15,6 +17,19 @@ hypothesis.settings.register_profile("clew", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("clew")
 
 TEMPLATE = "clew_template"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="replay a test of chance with the seed it printed")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What chance grows from: another one in every run, printed so that a failure can be played again."""
+    given: int | None = request.config.getoption("--seed")
+    seed = random.SystemRandom().randrange(2**32) if given is None else given
+    sys.stdout.write(f"--seed {seed}\n")
+    return seed
 
 
 @pytest.fixture

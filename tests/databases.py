@@ -55,3 +55,20 @@ async def query(db: Database, sql: str, *args: Value) -> Rows:
         return (yield Statement(sql, args))
 
     return await db.write(work)
+
+
+async def schema_of(db: Database) -> list[str]:
+    """Everything a migration makes, in words that are equal where two databases are."""
+    if isinstance(db, PostgresDatabase):
+        rows = await query(
+            db,
+            "SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)"
+            " FROM information_schema.columns WHERE table_schema = 'public'"
+            " UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'"
+            " UNION ALL SELECT concat_ws(' ', conrelid::regclass, pg_get_constraintdef(oid)) FROM pg_constraint"
+            " WHERE connamespace = 'public'::regnamespace"
+            " UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
+        )
+    else:
+        rows = await query(db, "SELECT coalesce(sql, name) FROM sqlite_schema")
+    return sorted(text for (text,) in rows)

@@ -1,0 +1,159 @@
+"""What the processes under test do to a store: open it, append to threads and say what was acknowledged, check it."""
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from clew import failpoints
+from clew.domain.calls import CallStatus, fold_calls
+from clew.domain.errors import NotFound
+from clew.domain.events import Log, Opening
+from clew.domain.lifecycle import (
+    Change,
+    Stamp,
+    expire,
+    finish,
+    next_round,
+    open_thread,
+    rebuild,
+    record,
+    resolve,
+    stop,
+    suspend,
+)
+from clew.domain.thread import Status
+from clew.ports import Calls, Store
+from clew.stores.migrations import migrations
+from clew.stores.sql import migrate
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.work import Database
+from tests.databases import open_database, open_store, query, schema_of
+from tests.samples import ANN, NOW, asks, opened, said, waits
+
+Report = Callable[[Any], None]
+CONVERSATIONS = 8
+
+
+def append(report: Report, *, where: str, seed: str, failpoint: str = "") -> None:
+    """Commit to several threads at once, and report each commit once it was acknowledged, until somebody kills us."""
+
+    async def main() -> None:
+        async with open_database(where) as db, asyncio.TaskGroup() as tasks:
+            failpoints.install(failpoint)
+            for n in range(CONVERSATIONS):
+                tasks.create_task(_converse(report, db, f"t{n}", random.Random(f"{seed} {n}")))
+
+    asyncio.run(main())
+
+
+async def _converse(report: Report, db: Database, thread_id: str, chance: random.Random) -> None:
+    store, calls = open_store(db), CallRows(db)
+    while True:
+        tag = f"{chance.getrandbits(64):016x}"
+        change = await _next(store, calls, thread_id, chance, Tagged(tag).stamp)
+        await store.commit(change)
+        report([thread_id, change.read_at + 1, change.thread.last_seq, tag])
+
+
+class Tagged:
+    """Ids by which the acknowledged events of one commit are known again."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._count = 0
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(NOW, self._new_id)
+
+    def _new_id(self) -> str:
+        self._count += 1
+        return f"{self._tag}-{self._count}"
+
+
+async def _next(store: Store, calls: Calls, thread_id: str, chance: random.Random, stamp: Stamp) -> Change:
+    """Whatever may come next in the life of this thread."""
+    try:
+        thread = await store.get(thread_id)
+    except NotFound:
+        return open_thread(thread_id, Opening(owner=ANN, graph="chat"), "hello", stamp=stamp)
+    if thread.status is Status.BLOCKED:
+        call = await calls.get(thread_id, chance.choice(sorted(thread.pending)))
+        return (
+            expire(thread, call, stamp=stamp)
+            if chance.random() < 0.3
+            else resolve(thread, call, True, stamp=stamp)
+        )
+    if thread.status.is_terminal:
+        return next_round(thread, "again", stamp=stamp)
+    match chance.randrange(8):
+        case 0:
+            return suspend(thread, [waits(f"q{thread.last_seq}", deadline=NOW), waits("q")], stamp=stamp)
+        case 1:
+            return finish(thread, Status.COMPLETED, stamp=stamp)
+        case 2:
+            return stop(thread, await calls.find(thread_id, status=[CallStatus.PENDING]), stamp=stamp)
+        case 3 | 4:
+            return record(
+                thread, [said("x" * chance.randrange(2000)), asks(f"c{thread.last_seq}")], stamp=stamp
+            )
+        case _:
+            return record(thread, [Log(message="working")] * chance.randrange(1, 4), stamp=stamp)
+
+
+def check(report: Report, *, where: str, told: str) -> None:
+    """Compare the database with what a client wrote down: one JSON line a commit it was told of."""
+
+    commits = [json.loads(line) for line in Path(told).read_text().splitlines()]
+
+    async def main() -> None:
+        async with open_database(where) as db:
+            logs = {}
+            for n in range(CONVERSATIONS):
+                with suppress(NotFound):
+                    logs[f"t{n}"] = await _checked(db, f"t{n}")
+            missing = 0
+            for thread_id, first, last, tag in commits:
+                ids = logs.get(thread_id, [])[first - 1 : last]
+                missing += len(ids) != last - first + 1 or not all(tag in event_id for event_id in ids)
+            if not where.startswith("postgres"):
+                rows = await query(db, "PRAGMA integrity_check")
+                assert [tuple(row) for row in rows] == [("ok",)], rows
+            report({"events": sum(map(len, logs.values())), "missing": missing})
+
+    asyncio.run(main())
+
+
+async def _checked(db: Database, thread_id: str) -> list[str]:
+    """The ids of a thread's events, in order, after everything derived from them was found right."""
+    store = open_store(db)
+    thread = await store.get(thread_id)
+    log = await store.read(thread_id)
+    assert [event.seq for event in log] == list(range(1, thread.last_seq + 1)), f"{thread_id}: holes"
+    assert rebuild(log) == thread, f"{thread_id}: its row is not what its log tells"
+    rows = {call.id: call for call in await CallRows(db).find(thread_id)}
+    assert rows == fold_calls({}, log), f"{thread_id}: its calls are not what its log tells"
+    return [event.id for event in log]
+
+
+def migrated(report: Report, *, where: str, failpoint: str = "", versions: int | None = None) -> None:
+    """Open a database, made and brought up to date as needed, or only to an older version; say what is in it."""
+
+    async def main() -> None:
+        if versions is not None:
+            # This process is thrown away, so nobody has to put it back.
+            vars(migrate)["migrations"] = lambda dialect: migrations(dialect)[:versions]
+        failpoints.install(failpoint)
+        async with open_database(where) as db:
+            failpoints.install("")
+            schema = "\n".join(await schema_of(db))
+            report(hashlib.sha256(schema.encode()).hexdigest())
+            if versions is None:
+                await open_store(db).commit(opened(f"t{random.random()}"))
+
+    asyncio.run(main())

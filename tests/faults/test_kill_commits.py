@@ -1,0 +1,111 @@
+"""A process that commits is killed: nothing it acknowledged is lost, and the next one opens what it left."""
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.databases import SHARED, locate
+from tests.faults.forkserver import Ended, ForkServer, fork_server
+from tests.postgres import PostgresServer
+
+POINTS = ("commit_begun", "commit_written", "commit_done")
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with fork_server("tests.faults.commits") as server:
+        yield server
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+class Client:
+    """Somebody outside, who writes down what was acknowledged and later asks for it."""
+
+    def __init__(self, forks: ForkServer, where: str, told: Path) -> None:
+        self._forks = forks
+        self._where = where
+        self._told = told
+        self.acknowledged = 0
+        told.touch()
+
+    def listen(self, seed: str, *, failpoint: str = "", kill_after: float | None = None) -> Ended:
+        ended = self._forks.run(
+            "tests.faults.commits:append",
+            where=self._where,
+            seed=seed,
+            failpoint=failpoint,
+            kill_after=kill_after,
+        )
+        assert ended.was_killed, ended.reports[-1:]
+        with self._told.open("a") as told:
+            told.writelines(json.dumps(report) + "\n" for report in ended.reports)
+        self.acknowledged += len(ended.reports)
+        return ended
+
+    def check(self) -> int:
+        """Raises if anything is missing or damaged; returns how many events there are."""
+        found = self._forks.run("tests.faults.commits:check", where=self._where, told=str(self._told))
+        assert found.code == 0, found.reports
+        assert found.reports[-1]["missing"] == 0
+        events: int = found.reports[-1]["events"]
+        return events
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("kind", "kills", "opening"), [("sqlite", 200, 0), ("postgres", 40, 0.05)])
+def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
+    forks: ForkServer,
+    tmp_path: Path,
+    seed: int,
+    request: pytest.FixtureRequest,
+    kind: str,
+    kills: int,
+    opening: float,
+) -> None:
+    chance = random.Random(seed)
+    url = locate("postgres", request) if kind == "postgres" else ""
+    acknowledged = events = 0
+    for start in range(0, kills, 40):  # a young database now and then, so that checking stays cheap
+        client = Client(forks, url or str(tmp_path / f"{start}.sqlite"), tmp_path / f"{start}.told")
+        for trial in range(start, start + 40):
+            client.listen(f"{seed} {trial}", kill_after=opening + chance.uniform(0.001, 0.12))
+            events = client.check()
+        assert events > 0
+        acknowledged += client.acknowledged
+    assert acknowledged > kills, "most were killed before they did anything"
+    sys.stdout.write(
+        f"{kills} kills, {acknowledged} acknowledged commits, none lost: fewer than {3 / kills:.1%} of kills"
+        " lose one (95 %)\n"
+    )
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_nothing_acknowledged_is_lost_by_a_kill_at_a_named_place(
+    forks: ForkServer, where: str, tmp_path: Path, seed: int, point: str
+) -> None:
+    client = Client(forks, where, tmp_path / "told")
+    for hit in (1, 2, 3, 5, 8, 13, 21, 34):
+        client.listen(f"{seed} {hit}", failpoint=f"{point}:kill@{hit}")
+        client.check()
+
+
+@pytest.mark.timeout(300)
+def test_nothing_acknowledged_is_lost_when_postgres_itself_is_killed(
+    forks: ForkServer, own_postgres: PostgresServer, tmp_path: Path, seed: int
+) -> None:
+    """As at a power cut, but for what the disk had promised: the server and every client die at once."""
+    client = Client(forks, own_postgres.url(), tmp_path / "told")
+    chance = random.Random(seed)
+    for trial in range(4):
+        client.listen(f"{seed} {trial}", kill_after=chance.uniform(0.1, 0.4))
+        own_postgres.kill()
+        own_postgres.start()
+        client.check()

@@ -1,0 +1,89 @@
+"""A process that makes or upgrades a database is killed: the next one opens it, and finds what a fresh one has."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from clew.stores.migrations import migrations
+from tests.faults.forkserver import ForkServer, fork_server
+
+JOB = "tests.faults.commits:migrated"
+NEWEST = len(migrations("sqlite"))
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with fork_server("tests.faults.commits") as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Makes as many empty databases as are asked for."""
+    if request.param == "sqlite":
+        numbers = count()
+        return lambda: str(tmp_path / f"{next(numbers)}.sqlite")
+    new_url: Callable[[str], str] = request.getfixturevalue("new_postgres_url")
+    return lambda: new_url("template1")
+
+
+def opened(forks: ForkServer, where: str) -> str:
+    ended = forks.run(JOB, where=where)
+    assert ended.code == 0, ended.reports
+    schema: str = ended.reports[-1]
+    return schema
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("older", range(NEWEST), ids=lambda n: f"from {n}")
+def test_killed_at_every_step_of_a_migration(forks: ForkServer, new: Callable[[], str], older: int) -> None:
+    fresh = opened(forks, new())
+    for hit in count(1):
+        where = new()
+        if older:
+            assert forks.run(JOB, where=where, versions=older).code == 0
+        ended = forks.run(JOB, where=where, failpoint=f"migration_mid:kill@{hit}")
+        assert opened(forks, where) == fresh
+        if not ended.was_killed:
+            break
+    assert hit > NEWEST - older, "each migration has at least one step"
+
+
+@pytest.mark.parametrize("point", ["commit_begun", "commit_written", "commit_done"])
+def test_killed_around_every_transaction_of_a_first_start(
+    forks: ForkServer, new: Callable[[], str], point: str
+) -> None:
+    fresh = opened(forks, new())
+    for hit in count(1):
+        where = new()
+        ended = forks.run(JOB, where=where, failpoint=f"{point}:kill@{hit}")
+        assert opened(forks, where) == fresh
+        if not ended.was_killed:
+            break
+    assert hit > NEWEST
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("older", [0, 1], ids=["empty", "old"])
+def test_killed_at_any_moment_of_a_first_start(
+    forks: ForkServer, tmp_path: Path, seed: int, older: int
+) -> None:
+    chance = random.Random(seed)
+    fresh = opened(forks, str(tmp_path / "fresh.sqlite"))
+    began = time.monotonic()
+    opened(forks, str(tmp_path / "measured.sqlite"))
+    setup = time.monotonic() - began
+    killed = 0
+    for trial in range(50):
+        where = str(tmp_path / f"{trial}.sqlite")
+        if older:
+            assert forks.run(JOB, where=where, versions=older).code == 0
+        killed += forks.run(JOB, where=where, kill_after=chance.uniform(0, 1.2 * setup)).was_killed
+        assert opened(forks, where) == fresh
+    assert killed > 10
+    sys.stdout.write(f"{killed} kills, all opened: fewer than {3 / killed:.1%} brick a database (95 %)\n")
