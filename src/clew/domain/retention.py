@@ -1,0 +1,149 @@
+"""How long threads are kept: which are due, and when a clock is not to be believed."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from clew.domain.thread import Owner, Status, Thread
+
+# For so long a softly deleted thread can be brought back.
+GRACE = timedelta(days=7)
+# A clock that moved so far since somebody last looked has jumped, or nobody was here. A day, and an hour of slack for
+# what runs once a day.
+JUMP = timedelta(hours=25)
+# Clocks that were wrong at a start are put right within minutes; for so long nothing is deleted for its age.
+SETTLING = timedelta(hours=1)
+
+
+class Reason(StrEnum):
+    UNUSED = "unused"  # nobody looked at it since
+    EXPIRED = "expired"  # its own time to live was over by then
+    DELETED = "deleted"  # deleted softly, and not brought back since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Which threads a cleanup is about. Both ends are fixed when it begins, however long it takes."""
+
+    reason: Reason
+    before: datetime
+    owner: Owner | None = None  # None: everybody's
+    soft: bool = False
+
+
+def terms(*, now: datetime, days_old: int | None, owner: Owner | None = None, soft: bool = False) -> Terms:
+    """What a cleanup is about that was asked for with or without an age."""
+    if days_old is None:
+        return Terms(reason=Reason.EXPIRED, before=now, owner=owner, soft=soft)
+    return Terms(reason=Reason.UNUSED, before=now - timedelta(days=days_old), owner=owner, soft=soft)
+
+
+def trash(*, now: datetime) -> Terms:
+    return Terms(reason=Reason.DELETED, before=now - GRACE)
+
+
+def is_due(thread: Thread, wanted: Terms, *, has_deadline: bool) -> bool:
+    """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
+
+    A thread without a time to live is kept whatever its age. One that runs is never taken. One that waits for somebody
+    is taken once nothing it waits for has a deadline any more: what has one expires first, and the thread goes on.
+    The store asks the same in SQL, inside the transaction that deletes; a contract holds the two together.
+    """
+    if thread.ttl is None or thread.status is Status.RUNNING:
+        return False
+    if thread.status is Status.BLOCKED and has_deadline:
+        return False
+    since = thread.last_accessed_at if wanted.reason is Reason.UNUSED else thread.expires_at
+    return since is not None and since < wanted.before and _belongs(thread.owner, wanted.owner)
+
+
+def _belongs(owner: Owner, wanted: Owner | None) -> bool:
+    if wanted is None:
+        return True
+    return owner.tenant == wanted.tenant and wanted.user_id in ("", owner.user_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A cleanup that was begun. What is left of it goes on after a kill, from behind `after`."""
+
+    id: str
+    terms: Terms
+    started_at: datetime
+    deleted: int = 0
+    failed: int = 0
+    after: tuple[int, str] | None = None  # the last one it looked at: by age, then by id
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A thread that was due when it was looked at; whether it still is shows when it is deleted."""
+
+    id: str
+    age: int
+    rows: int  # about how many rows it has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    thread_id: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """Checkpoints without a thread, as old as the newest of them."""
+
+    thread_id: str
+    newest: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binned:
+    """A thread that was deleted softly."""
+
+    id: str
+    owner: Owner
+    graph: str
+    name: str
+    deleted_at: datetime
+
+    @property
+    def gone_at(self) -> datetime:
+        """From when on it cannot be brought back."""
+        return self.deleted_at + GRACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What an owner's threads amount to."""
+
+    threads: int
+    by_status: dict[str, int]
+    by_graph: dict[str, int]
+    events: int
+    message_bytes: int
+    oldest: datetime | None
+    due: int
+    deleted: int  # softly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticks:
+    """When the clock was last looked at, and when it last was seen to have jumped."""
+
+    last_at: datetime
+    jumped_at: datetime | None = None
+
+    def is_settled(self, *, now: datetime) -> bool:
+        return self.jumped_at is None or now - self.jumped_at >= SETTLING
+
+
+def tick(before: Ticks | None, *, now: datetime) -> Ticks:
+    """Look at the clock once more. Nobody can tell a jump from a long absence, so both are waited out."""
+    if before is None:
+        return Ticks(last_at=now)
+    jumped = abs(now - before.last_at) > JUMP
+    return Ticks(last_at=now, jumped_at=now if jumped else before.jumped_at)
