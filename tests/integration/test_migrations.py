@@ -1,0 +1,207 @@
+"""From any older version to the newest: the same database, whichever way it came there."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.domain.errors import ClewError, ConfigError
+from clew.stores.migrations import Migration, migrations
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql import migrate
+from clew.stores.sql.work import Database
+from tests.databases import open_database, open_store, query, schema_of
+from tests.samples import opened
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+NEWEST = len(migrations("sqlite"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def dialect(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def new(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Makes as many empty databases as are asked for."""
+    if dialect == "sqlite":
+        numbers = count()
+        return lambda: str(tmp_path / f"{next(numbers)}.sqlite")
+    new_url: Callable[[str], str] = request.getfixturevalue("new_postgres_url")
+    return lambda: new_url("template1")
+
+
+@pytest.fixture
+async def fresh(new: Callable[[], str]) -> AsyncIterator[Database]:
+    async with open_database(new()) as db:
+        yield db
+
+
+def know(monkeypatch: pytest.MonkeyPatch, known: list[Migration]) -> None:
+    """Run a Clew that knows these migrations and no others."""
+    monkeypatch.setattr(migrate, "migrations", lambda dialect: known)
+
+
+async def test_a_fresh_database_equals_one_that_grew_step_by_step(
+    new: Callable[[], str], fresh: Database, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new()
+    change = opened()
+    for version in range(1, NEWEST + 1):
+        know(monkeypatch, migrations(dialect)[:version])
+        async with open_database(where) as db:
+            if version == 1:
+                await open_store(db).commit(change)
+            versions = await query(db, "SELECT version, name FROM migrations ORDER BY version")
+            assert [tuple(row) for row in versions] == [
+                (one.version, one.name) for one in migrations(dialect)[:version]
+            ]
+    async with open_database(where) as db:
+        assert await schema_of(db) == await schema_of(fresh)
+        assert await open_store(db).get("t1") == change.thread
+        assert await open_store(db).read("t1") == list(change.events)
+
+
+async def test_opening_again_changes_nothing(new: Callable[[], str]) -> None:
+    where = new()
+    seen = []
+    for _ in range(2):
+        async with open_database(where) as db:
+            applied = await query(db, "SELECT version, name, applied_at FROM migrations ORDER BY version")
+            seen.append((await schema_of(db), [tuple(row) for row in applied]))
+    assert seen[0] == seen[1]
+    assert all(applied_at for _, _, applied_at in seen[0][1])
+
+
+async def test_a_database_of_a_newer_clew_is_refused_and_left_alone(
+    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new()
+    newer = Migration(NEWEST + 1, "from_the_future", "CREATE TABLE flying_cars (id TEXT PRIMARY KEY);\n")
+    know(monkeypatch, [*migrations(dialect), newer])
+    async with open_database(where) as db:
+        before = await schema_of(db)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=rf"version {NEWEST + 1}.*up to {NEWEST}.*newer Clew"):
+        async with open_database(where):
+            pytest.fail("it was opened")
+    know(monkeypatch, [*migrations(dialect), newer])
+    async with open_database(where) as db:
+        assert await schema_of(db) == before
+
+
+async def test_a_migration_that_fails_leaves_the_version_before(
+    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new()
+    async with open_database(where) as db:
+        before = await schema_of(db)
+    broken = Migration(
+        NEWEST + 1,
+        "broken",
+        "CREATE TABLE half_done (id TEXT);\nINSERT INTO half_done VALUES ('x');\nNONSENSE;\n",
+    )
+    know(monkeypatch, [*migrations(dialect), broken])
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"NONSENSE|syntax"):
+            async with open_database(where):
+                pytest.fail("it was opened")
+    monkeypatch.undo()
+    async with open_database(where) as db:
+        assert await schema_of(db) == before
+        await open_store(db).commit(opened())
+
+
+@pytest.mark.parametrize("older", [0, 1])
+async def test_several_processes_that_start_at_once_migrate_once(
+    new: Callable[[], str], fresh: Database, dialect: str, older: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new()
+    if older:
+        know(monkeypatch, migrations(dialect)[:older])
+        async with open_database(where):
+            pass
+        monkeypatch.undo()
+    async with AsyncExitStack() as stack:
+        processes = [await stack.enter_async_context(_opener(where)) for _ in range(4)]
+        for process in processes:
+            assert await process.stdout.readline() == b"ready\n"
+        for process in processes:
+            process.stdin.write(b"go\n")
+        for process in processes:
+            output, errors = await process.communicate()
+            assert (process.returncode, output.decode()) == (0, f"{list(range(1, NEWEST + 1))}\n"), errors
+    async with open_database(where) as db:
+        assert await schema_of(db) == await schema_of(fresh)
+        assert len(await open_store(db).find()) == 4
+
+
+@asynccontextmanager
+async def _opener(where: str) -> AsyncIterator[Any]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.opener", where),
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def test_both_databases_have_the_same_migrations() -> None:
+    assert [(one.version, one.name) for one in migrations("sqlite")] == [
+        (one.version, one.name) for one in migrations("postgres")
+    ]
+
+
+async def test_both_databases_have_the_same_columns(empty_postgres_url: str) -> None:
+    async with open_database("memory") as sqlite, open_database(empty_postgres_url) as postgres:
+        assert await _columns(sqlite) == await _columns(postgres)
+
+
+async def _columns(db: Database) -> set[tuple[str, str]]:
+    rows = await query(
+        db,
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+        if isinstance(db, PostgresDatabase)
+        else "SELECT s.name, c.name FROM sqlite_schema AS s JOIN pragma_table_info(s.name) AS c"
+        " WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite_%'",
+    )
+    return {(table, column) for table, column in rows}
+
+
+def test_a_migration_holds_no_transaction_of_its_own() -> None:
+    """Each runs inside ours, with its version row; a COMMIT in the file would cut it in two."""
+    words = re.compile(r"^\s*(COMMIT|ROLLBACK|SAVEPOINT|PRAGMA|VACUUM)\b", re.IGNORECASE | re.MULTILINE)
+    for dialect in ("sqlite", "postgres"):
+        for migration in migrations(dialect):
+            assert not words.search(migration.sql), (dialect, migration.name)
+
+
+async def test_a_new_file_is_durable_and_can_shrink(tmp_path: Path) -> None:
+    async with open_database(str(tmp_path / "clew.sqlite")) as db:
+        for pragma, expected in (("journal_mode", "wal"), ("synchronous", 2), ("auto_vacuum", 2)):
+            assert (await query(db, f"PRAGMA {pragma}"))[0][0] == expected
+
+
+async def test_a_folder_that_cannot_be_made_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ClewError, match="file"):
+        async with open_database(str(tmp_path / "file" / "clew.sqlite")):
+            pytest.fail("it was opened")
