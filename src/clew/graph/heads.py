@@ -43,6 +43,10 @@ class Heads:
         self._heads: OrderedDict[tuple[str, str, str], Head] = OrderedDict()
         self._latest: dict[tuple[str, str], str] = {}
 
+    @property
+    def size(self) -> int:
+        return self._size
+
     def get(self, thread_id: str, ns: str, checkpoint_id: str | None) -> Head | None:
         """The head of a checkpoint; without an id the one used last, which is as good a guess as any."""
         if checkpoint_id is None:
