@@ -60,7 +60,7 @@ class Guard:
             return None, exc
 
 
-def _caller(connection: HTTPConnection) -> Principal:
+async def _caller(connection: HTTPConnection) -> Principal:  # async, or every request would wait for a thread
     principal: Principal = connection.scope[PRINCIPAL]
     return principal
 

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.api.access import Rule
@@ -34,6 +34,12 @@ SAFE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+_REQUEST_ID = REQUEST_ID.lower().encode()
+_SAFE = [
+    (name.lower().encode(), value.encode())
+    for name, value in {**SAFE_HEADERS, "Cache-Control": "no-store"}.items()
+]
 
 
 class Observe:
@@ -75,9 +81,13 @@ class Observe:
         route = rule.path if rule else "none"
         self._metrics.http_requests.labels(method, route, status).inc()
         self._metrics.http_seconds.labels(method, route).observe(seconds)
-        is_probe = rule is not None and rule.access.scope is None
+        # Who polls asks every second and gets the same answer: what changes something or is refused is worth a line.
+        is_quiet = status < 400 and (method == "GET" or (rule is not None and rule.access.scope is None))
+        level = logging.DEBUG if is_quiet else logging.INFO
+        if not logger.isEnabledFor(level):
+            return
         logger.log(
-            logging.DEBUG if is_probe else logging.INFO,
+            level,
             "request",
             extra={
                 "method": method,
@@ -102,15 +112,14 @@ class Answer:
         kind = message["type"]
         if kind in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
-            self._add_headers(MutableHeaders(raw=message.setdefault("headers", [])))
+            self._add_headers(message.setdefault("headers", []))
         elif kind == "websocket.accept":
             self.status = 101
         elif kind == "websocket.close":
             self.status = self.status or 403
         await self._send(message)
 
-    def _add_headers(self, headers: MutableHeaders) -> None:
-        for name, value in SAFE_HEADERS.items():
-            headers.setdefault(name, value)
-        headers.setdefault("Cache-Control", "no-store")
-        headers[REQUEST_ID] = self._request_id
+    def _add_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        given = {name.lower() for name, _ in headers}
+        headers.extend(header for header in _SAFE if header[0] not in given)
+        headers.append((_REQUEST_ID, self._request_id.encode()))
