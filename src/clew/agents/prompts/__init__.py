@@ -1,0 +1,9 @@
+"""What models are told about their role: one text file each."""
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def prompt(name: str) -> str:
+    return (files(__name__) / f"{name}.md").read_text("utf-8").strip()

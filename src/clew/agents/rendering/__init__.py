@@ -1,0 +1,1 @@
+"""Documents made of Markdown: one parser, one writer a format."""
