@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -61,7 +61,7 @@ class Execution:
 async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Execution]:
     """Start running threads; on leaving, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
-        saver = Checkpointer(CheckpointRows(parts.db))
+        saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(parts.db))))
         sys.path[:0] = [str(path) for path in settings.import_paths if str(path) not in sys.path]
         registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
         for name, reason in registry.broken.items():

@@ -1,7 +1,7 @@
 """What people use who bring a graph of their own and do not run our server: a checkpointer and a store, opened by a URL."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.store.base import TTLConfig
@@ -38,8 +38,11 @@ async def create_checkpointer(
 ) -> AsyncGenerator[Checkpointer]:
     """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends; the same URLs."""
     url = settings.database.url if isinstance(settings, Settings) else _url(settings)
-    async with open_database(url, settings) as db:
-        yield Checkpointer(CheckpointRows(db), serde=serde)
+    async with (
+        open_database(url, settings) as db,
+        aclosing(Checkpointer(CheckpointRows(db), serde=serde)) as saver,
+    ):
+        yield saver
 
 
 def _url(text: str) -> DatabaseUrl:

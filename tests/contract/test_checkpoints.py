@@ -19,7 +19,7 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
 
-from clew.domain.checkpoints import ChannelValue, ParentGone, Step, StoredCheckpoint, TaskWrites, Write
+from clew.domain.checkpoints import ChannelValue, ParentGone, Superstep, StoredCheckpoint, TaskWrites, Write
 from clew.domain.errors import Corrupt, Invalid, LostLease, NotFound
 from clew.graph.checkpoints import Checkpointer
 from clew.ports import Store
@@ -271,8 +271,8 @@ class TestPort:
     @staticmethod
     def step(
         checkpoint_id: str, parent_id: str | None = None, *, builds_on_parent: bool = False, **apart: str
-    ) -> Step:
-        return Step(
+    ) -> Superstep:
+        return Superstep(
             checkpoint=StoredCheckpoint(
                 thread_id="t",
                 ns="",
@@ -299,7 +299,7 @@ class TestPort:
     async def test_a_value_that_is_there_stays(self, rows: CheckpointRows) -> None:
         await rows.put([self.step("a", m="1")])
         other = ChannelValue(channel="m", version="1", kind="other", data=b"y")
-        await rows.put([Step(checkpoint=self.step("b").checkpoint, values=[other])])
+        await rows.put([Superstep(checkpoint=self.step("b").checkpoint, values=[other])])
         (value,) = await rows.values_of("t", "", {"m": ["1"]})
         assert (value.kind, value.data) == ("k", b"x")
 
@@ -333,7 +333,7 @@ class TestPort:
             )
             for n in range(1, 6)
         ]
-        await rows.put([Step(checkpoint=self.step("a").checkpoint, values=chain)])
+        await rows.put([Superstep(checkpoint=self.step("a").checkpoint, values=chain)])
         every = await rows.values_of("t", "", {"m": ["5"]})
         assert sorted(value.version for value in every) == ["1", "2", "3", "4", "5"]
         some = await rows.values_of("t", "", {"m": ["5"]}, held={"m": "3"})

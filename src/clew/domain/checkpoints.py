@@ -47,7 +47,7 @@ class ChannelValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Superstep:
     """A checkpoint to store, with the values it adds; what it leaves out its parent has, if it builds on that."""
 
     checkpoint: StoredCheckpoint

@@ -7,10 +7,10 @@ from langgraph.checkpoint.base import DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from clew.domain.checkpoints import StoredCheckpoint
-from clew.graph._ports_draft import Checkpoints
 from clew.graph.bodies import from_row
 from clew.graph.states import by_checkpoint, pending_writes
 from clew.graph.values import assemble, unpack
+from clew.ports import Checkpoints
 
 PAGE = 64
 

@@ -18,10 +18,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from clew.domain.checkpoints import ChannelValue, ParentGone, Step, StoredCheckpoint, TaskWrites, Write
+from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.domain.errors import Invalid
 from clew.failpoints import failpoint
-from clew.graph._ports_draft import Checkpoints
 from clew.graph.ancestry import channel_histories
 from clew.graph.bodies import FENCE, config_of, metadata_of, to_row
 from clew.graph.deltas import touched_by
@@ -30,6 +29,7 @@ from clew.graph.inputs import Inputs, Pending, is_input
 from clew.graph.serde import StrictSerializer, require_strict
 from clew.graph.states import by_checkpoint, gather, gather_line, pack_values, to_tuple
 from clew.graph.values import Held, HeldList, Missing, is_ours, next_version
+from clew.ports import Checkpoints
 
 T = TypeVar("T")
 
@@ -264,7 +264,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         # All of it before the first await: the graph goes on meanwhile and may change its lists.
         packed = pack_values(self.serde, checkpoint, head, touched)
         row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
-        step = Step(checkpoint=row, values=packed.values, builds_on_parent=head is not None)
+        step = Superstep(checkpoint=row, values=packed.values, builds_on_parent=head is not None)
         pending = Pending(step, checkpoint, config["configurable"].get(FENCE))
         earlier = await self._inputs.take((thread_id, ns))
         if is_input(checkpoint, metadata):
@@ -291,8 +291,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
             raise
         failpoint("checkpoint_put")
 
-    def _whole(self, pending: Pending) -> Step:
-        return Step(
+    def _whole(self, pending: Pending) -> Superstep:
+        return Superstep(
             checkpoint=pending.step.checkpoint,
             values=pack_values(self.serde, pending.checkpoint, None).values,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 
-from clew.domain.checkpoints import Step
+from clew.domain.checkpoints import Superstep
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ Line = tuple[str, str]
 class Pending:
     """A step with all it was made of, should it have to be stored without its parent."""
 
-    step: Step
+    step: Superstep
     checkpoint: Checkpoint
     fence: int | None
 

@@ -6,8 +6,8 @@ from clew.domain.checkpoints import (
     ChannelValue,
     Found,
     ParentGone,
-    Step,
     StoredCheckpoint,
+    Superstep,
     TaskWrites,
     Write,
 )
@@ -59,7 +59,7 @@ class CheckpointRows(Tables):
     """The Checkpoints port on a SQL database."""
 
     @writes
-    def put(self, steps: Sequence[Step], *, fence: int | None = None) -> Work[None]:
+    def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> Work[None]:
         yield from guard(steps[0].checkpoint.thread_id, fence)
         for step in steps:
             yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
