@@ -68,7 +68,7 @@ def dump_body(body: Body) -> str:
 
 def _readable(json: bytes) -> str:
     """Refuses nesting that the writer can write and the reader cannot read, now rather than when it is wanted back."""
-    if json.count(b"[") + json.count(b"{") > NESTING:
+    if len(json) > NESTING and json.count(b"[") + json.count(b"{") > NESTING:
         from_json(json)
     return json.decode()
 

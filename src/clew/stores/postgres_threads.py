@@ -68,9 +68,9 @@ WITH given AS (
     SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence)
 ), moved AS (
     UPDATE threads AS t SET {", ".join(f"{column} = g.{column}" for column in _FOLDED)},
-        last_accessed_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN}
+        last_accessed_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN // MICROSECOND}
             THEN g.last_active_at ELSE t.last_accessed_at END,
-        expires_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN}
+        expires_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN // MICROSECOND}
             THEN g.last_active_at + t.ttl ELSE t.expires_at END,
         lease_owner = CASE WHEN g.status = 'running' THEN t.lease_owner END,
         lease_until = CASE WHEN g.status = 'running' THEN t.lease_until END,

@@ -1,7 +1,7 @@
 """Threads, their events and their leases: the one write path and the reads beside it."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,7 +40,7 @@ from clew.stores.sql.work import (
 logger = logging.getLogger(__name__)
 
 # One look a minute is written down; the rest of the polling costs nothing.
-ACCESS_GRAIN = 60_000_000
+ACCESS_GRAIN = timedelta(minutes=1)
 
 # So many events are read where the caller stands; more are worth a thread.
 FEW = 100
@@ -65,6 +65,17 @@ PURGED = (
     "checkpoint_blobs",
     "checkpoints",
 )
+# Tables that may hold very many rows of one thread, with what names a row there.
+LONG = {
+    "events": "seq",
+    "model_calls": "id",
+    "contents": "document_id, sequence_nr",
+    "checkpoint_writes": "checkpoint_id, ns, task_id",
+    "checkpoint_blobs": "ns, channel, version",
+    "checkpoints": "seq",
+}
+# So many rows of a table go in one transaction: others wait for it.
+AT_ONCE = 5000
 
 
 class Threads(Tables):
@@ -87,11 +98,11 @@ class Threads(Tables):
         saved = yield (_insert(thread) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)
-        if change.read_at:
-            yield _accessed(thread.id, micros(thread.last_active_at))
-        else:
+        if change.read_at == 0:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
+        elif thread.last_active_at - (thread.last_accessed_at or thread.created_at) > ACCESS_GRAIN:
+            yield _accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
         if change.touches_calls:
             yield from calls.follow(thread.id, change.events)
@@ -198,7 +209,7 @@ class Threads(Tables):
 
     @writes
     def touch(self, thread_id: str, *, now: datetime) -> Work[None]:
-        yield _accessed(thread_id, micros(now))
+        yield _accessed(thread_id, now)
 
     @writes
     def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
@@ -215,22 +226,44 @@ class Threads(Tables):
         )
 
     @writes
-    def purge(self, *, limit: int = 100) -> Work[list[str]]:
+    def purge(self, *, limit: int = 100, only: str | None = None) -> Work[list[str]]:
+        one, args = ("", ()) if only is None else (" AND thread_id = $2", (only,))
         rows = yield Statement(
-            f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
-            (limit,),
+            f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one}"
+            f" ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
+            (limit, *args),
         )
         buried = [row[0] for row in rows]
-        if not buried:
-            return []
-        ids = placeholders(1, len(buried))
-        for table in PURGED:
-            yield Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
-        yield Statement(
-            f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids})",
-            buried,
-        )
+        if buried and not (yield from _slice(buried)):
+            yield from erase(buried)
         return buried
+
+
+def erase(buried: Sequence[str]) -> Work[None]:
+    """Remove every row of these threads but their tombstones, which say that it is done."""
+    ids = placeholders(1, len(buried))
+    for table in PURGED:
+        yield Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
+    yield Statement(f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids})", buried)
+
+
+def _slice(buried: Sequence[str]) -> Work[bool]:
+    """Take a slice off the long tables of these threads; False if the whole rest is small."""
+    ids, limit = placeholders(1, len(buried)), f"${len(buried) + 1}"
+    long = False
+    for table, key in LONG.items():
+        rows = yield Statement(
+            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE thread_id IN ({ids}) LIMIT {limit}) AS slice",
+            (*buried, AT_ONCE),
+        )
+        if rows[0][0] == AT_ONCE:
+            long = True
+            yield Statement(
+                f"DELETE FROM {table} WHERE (thread_id, {key}) IN"
+                f" (SELECT thread_id, {key} FROM {table} WHERE thread_id IN ({ids}) LIMIT {limit})",
+                (*buried, AT_ONCE),
+            )
+    return long
 
 
 def events(
@@ -436,8 +469,8 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
 def refuse(change: Change, fence: int | None) -> Work[None]:
     """Say why the thread row did not take the change."""
     thread_id = change.thread.id
-    rows = yield Statement("SELECT last_seq, fence FROM threads WHERE id = $1", (thread_id,))
-    if not rows:
+    rows = yield Statement("SELECT last_seq, fence, deleted_at FROM threads WHERE id = $1", (thread_id,))
+    if not rows or rows[0][2] is not None:
         raise NotFound(f"no thread {thread_id!r}")
     if fence is not None and rows[0][1] != fence:
         raise LostLease(f"thread {thread_id!r} is run by someone else now")
@@ -475,11 +508,11 @@ def _update(change: Change, fence: int | None) -> Statement:
     )
 
 
-def _accessed(thread_id: str, now: int) -> Statement:
+def _accessed(thread_id: str, now: datetime) -> Statement:
     return Statement(
         "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
         " WHERE id = $1 AND last_accessed_at < CAST($2 AS BIGINT) - CAST($3 AS BIGINT)",
-        (thread_id, now, ACCESS_GRAIN),
+        (thread_id, micros(now), ACCESS_GRAIN // MICROSECOND),
     )
 
 
