@@ -25,6 +25,7 @@ from clew.graph.store import GraphStore
 from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         commands = Commands(
             store=parts.store,
             calls=parts.calls,
+            trash=TrashRows(parts.db),
             bridge=bridge,
             bus=bus,
             clock=parts.clock,

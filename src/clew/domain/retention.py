@@ -1,5 +1,6 @@
 """How long threads are kept: which are due, and when a clock is not to be believed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -22,7 +23,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Selection:
     """Which threads a cleanup is about. Both ends are fixed when it begins, however long it takes."""
 
     reason: Reason
@@ -31,18 +32,18 @@ class Terms:
     soft: bool = False
 
 
-def terms(*, now: datetime, days_old: int | None, owner: Owner | None = None, soft: bool = False) -> Terms:
+def selection(*, now: datetime, days_old: int | None, owner: Owner | None = None, soft: bool = False) -> Selection:
     """What a cleanup is about that was asked for with or without an age."""
     if days_old is None:
-        return Terms(reason=Reason.EXPIRED, before=now, owner=owner, soft=soft)
-    return Terms(reason=Reason.UNUSED, before=now - timedelta(days=days_old), owner=owner, soft=soft)
+        return Selection(reason=Reason.EXPIRED, before=now, owner=owner, soft=soft)
+    return Selection(reason=Reason.UNUSED, before=now - timedelta(days=days_old), owner=owner, soft=soft)
 
 
-def trash(*, now: datetime) -> Terms:
-    return Terms(reason=Reason.DELETED, before=now - GRACE)
+def trash(*, now: datetime) -> Selection:
+    return Selection(reason=Reason.DELETED, before=now - GRACE)
 
 
-def is_due(thread: Thread, wanted: Terms, *, has_deadline: bool) -> bool:
+def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool) -> bool:
     """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
 
     A thread without a time to live is kept whatever its age. One that runs is never taken. One that waits for somebody
@@ -68,7 +69,7 @@ class Job:
     """A cleanup that was begun. What is left of it goes on after a kill, from behind `after`."""
 
     id: str
-    terms: Terms
+    selection: Selection
     started_at: datetime
     deleted: int = 0
     failed: int = 0
@@ -121,10 +122,9 @@ class Usage:
     """What an owner's threads amount to."""
 
     threads: int
-    by_status: dict[str, int]
-    by_graph: dict[str, int]
+    by_status: Mapping[str, int]
+    by_graph: Mapping[str, int]
     events: int
-    message_bytes: int
     oldest: datetime | None
     due: int
     deleted: int  # softly

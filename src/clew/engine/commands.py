@@ -1,17 +1,20 @@
 """The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
-from clew.domain.errors import Conflict, LostLease, NotAllowed
+from clew.domain.errors import Conflict, LostLease, NotAllowed, Unavailable
 from clew.domain.events import AssistantMessage, Body, Content, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once, Scope
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Calls, Clock, Closing, Store
+from clew.ports import Bridge, Bus, Calls, Clock, Closing, Store, Trash
+
+logger = logging.getLogger(__name__)
 
 # How often a command decides again because the thread moved on under it, before it says so to its caller.
 ATTEMPTS = 20
@@ -31,6 +34,7 @@ class Request:
 class Commands:
     store: Store
     calls: Calls
+    trash: Trash
     bridge: Bridge
     bus: Bus
     clock: Clock
@@ -177,13 +181,39 @@ class Commands:
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
-        await self.store.bury(thread_id, owner, now=self.clock())
-        self.halt(thread_id)
-        self.bus.publish(thread_id)
+        try:
+            await self.store.bury(thread_id, owner, now=self.clock())
+        except Unavailable:
+            self.bridge.drop(thread_id)
+            raise
+        self._let_go(thread_id)
         failpoint("delete_mid_tables")
-        await self.bridge.forget(thread_id)
-        while await self.store.purge():
-            pass
+        try:
+            await self.bridge.forget(thread_id)
+            while await self.store.purge(only=thread_id):
+                pass
+        except Unavailable as exc:
+            # It is gone for everybody already; a chore removes the rest.
+            logger.warning(
+                "a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": exc.code}
+            )
+
+    async def put_away(self, thread_id: str, owner: Owner | None) -> None:
+        """Delete softly: nobody sees it, and until it is purged it can be brought back."""
+        await self.trash.put(thread_id, owner, now=self.clock())
+        self._let_go(thread_id)
+
+    async def bring_back(self, thread_id: str, owner: Owner | None) -> Thread:
+        """Undo a soft deletion. What was running runs on."""
+        await self.trash.restore(thread_id, owner, now=self.clock())
+        self.bus.publish(thread_id)
+        self.wake()
+        return await self.store.get(thread_id, owner)
+
+    def _let_go(self, thread_id: str) -> None:
+        self.halt(thread_id)
+        self.bridge.drop(thread_id)
+        self.bus.publish(thread_id)
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
         if self.closing is None:

@@ -30,6 +30,8 @@ from clew.domain.thread import Executor, Json, Kind, Thread
 from clew.domain.views import GraphState
 from clew.graph.agent_node import TENANT
 from clew.graph.bodies import FENCE
+from clew.graph.checkpoints import Checkpointer
+from clew.graph.latest import latest_state
 from clew.graph.run import running
 from clew.graph.speech import Speech
 from clew.graph.store import GraphStore
@@ -117,6 +119,16 @@ class LangGraphBridge:
 
     async def forget(self, thread_id: str) -> None:
         await self._saver.adelete_thread(thread_id)
+
+    def drop(self, thread_id: str) -> None:
+        if isinstance(self._saver, Checkpointer):
+            self._saver.drop(thread_id)
+
+    async def prune(self, thread_id: str) -> None:
+        await self._saver.aprune([thread_id])
+
+    async def latest(self, thread_id: str) -> Json:
+        return await latest_state(self._saver, thread_id)
 
     def _speech(self, thread: Thread) -> Speech | None:
         if self._live is None or not (self._verbose or thread.settings.get("verbose") is True):

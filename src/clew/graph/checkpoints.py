@@ -167,6 +167,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         await finish(self._store.delete(str(thread_id)))
         self._heads.forget(str(thread_id))
 
+    def drop(self, thread_id: str) -> None:
+        """Forget what is in memory of a thread; what is stored stays."""
+        self._heads.forget(thread_id)
+
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await self._inputs.settle(str(source_thread_id))
         await finish(self._store.copy(str(source_thread_id), str(target_thread_id)))

@@ -31,7 +31,7 @@ CREATE TABLE duties (
 -- Cleanups. One that is not finished goes on by itself, from behind the last thread it looked at.
 CREATE TABLE cleanups (
     id          TEXT PRIMARY KEY,
-    terms       TEXT NOT NULL,
+    selection   TEXT NOT NULL,
     deleted     BIGINT NOT NULL,
     failed      BIGINT NOT NULL,
     after_age   BIGINT,

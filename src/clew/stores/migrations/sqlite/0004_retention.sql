@@ -30,7 +30,7 @@ CREATE TABLE duties (
 -- Cleanups. One that is not finished goes on by itself, from behind the last thread it looked at.
 CREATE TABLE cleanups (
     id          TEXT PRIMARY KEY,
-    terms       TEXT NOT NULL,
+    selection   TEXT NOT NULL,
     deleted     INTEGER NOT NULL,
     failed      INTEGER NOT NULL,
     after_age   INTEGER,

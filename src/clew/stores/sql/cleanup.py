@@ -1,0 +1,256 @@
+"""Threads deleted in bulk: found by age, and asked once more in the transaction that deletes them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from clew.domain.errors import Corrupt
+from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.domain.thread import Owner
+from clew.failpoints import failpoint
+from clew.stores.codec import dump, load, maybe_moment, micros, moment
+from clew.stores.sql.duties import keep, leave, take
+from clew.stores.sql.threads import AT_ONCE, erase, owned
+from clew.stores.sql.work import (
+    Many,
+    Row,
+    Statement,
+    Tables,
+    Value,
+    Work,
+    glances,
+    placeholders,
+    reads,
+    writes,
+)
+
+DUTY = "cleanup"
+# For so long one can look up what a cleanup did.
+REMEMBERED = timedelta(days=90)
+# So many checkpointed threads are looked at in one read, in search of those that nobody owns.
+STEPS = 2000
+
+_AGE: Mapping[Reason, str] = {
+    Reason.UNUSED: "last_accessed_at",
+    Reason.EXPIRED: "expires_at",
+    Reason.DELETED: "deleted_at",
+}
+_COLUMNS = "id, selection, deleted, failed, after_age, after_id, started_at, finished_at"
+
+
+class CleanupRows(Tables):
+    """The Cleanups port on a SQL database."""
+
+    @writes
+    def begin(self, job: Job, *, runner: str, lease: timedelta) -> Work[bool]:
+        if not (yield from take(DUTY, runner, lease)):
+            return False
+        yield Statement(
+            f"INSERT INTO cleanups ({_COLUMNS}) VALUES ($1, $2, 0, 0, NULL, NULL, $3, NULL)",
+            (job.id, _dump_selection(job.selection), micros(job.started_at)),
+        )
+        return True
+
+    @glances
+    def has_unfinished(self) -> Work[bool]:
+        return bool((yield Statement("SELECT 1 FROM cleanups WHERE finished_at IS NULL LIMIT 1")))
+
+    @writes
+    def take_up(self, *, runner: str, lease: timedelta) -> Work[Job | None]:
+        if not (yield from take(DUTY, runner, lease)):
+            return None
+        rows = yield Statement(
+            f"SELECT {_COLUMNS} FROM cleanups WHERE finished_at IS NULL ORDER BY started_at, id LIMIT 1"
+        )
+        if not rows:
+            yield from leave(DUTY, runner)
+            return None
+        return _job(rows[0])
+
+    @reads
+    def last(self) -> Work[Job | None]:
+        rows = yield Statement(f"SELECT {_COLUMNS} FROM cleanups ORDER BY started_at DESC, id DESC LIMIT 1")
+        return _job(rows[0]) if rows else None
+
+    @reads
+    def due(self, wanted: Selection, *, after: tuple[int, str] | None, limit: int) -> Work[list[Candidate]]:
+        age = _AGE[wanted.reason]
+        where, args = condition(wanted, 1)
+        if after is not None:
+            where += f" AND ({age}, id) > (${len(args) + 1}, ${len(args) + 2})"
+            args += after
+        rows = yield Statement(
+            f"SELECT id, {age}, last_seq FROM threads WHERE {where} ORDER BY {age}, id LIMIT ${len(args) + 1}",
+            (*args, limit),
+        )
+        return [Candidate(id=row[0], age=row[1], rows=_size(row[2])) for row in rows]
+
+    @reads
+    def count(self, wanted: Selection) -> Work[tuple[int, int]]:
+        where, args = condition(wanted, 1)
+        mine, owner_args = owned(wanted.owner, len(args) + 1)
+        rows = yield Statement(
+            f"SELECT count(*), COALESCE(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0) FROM threads"
+            f" WHERE deleted_at IS NULL{mine}",
+            (*args, *owner_args),
+        )
+        every, due = int(rows[0][0]), int(rows[0][1])
+        return due, every - due
+
+    @writes
+    def delete(
+        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
+    ) -> Work[list[Gone]]:
+        yield from keep(DUTY, runner, lease)
+        ids = [candidate.id for candidate in some]
+        take_away = _bin if job.selection.soft else _bury
+        gone = yield from take_away(ids, job.selection, now)
+        if gone and not job.selection.soft:
+            failpoint("cleanup_mid_thread")
+            # A log too long for one transaction is left to the purge, which takes it in slices.
+            if sum(candidate.rows for candidate in some) <= AT_ONCE:
+                yield from erase([one.thread_id for one in gone])
+        yield _progress(job, deleted=len(gone), after=some[-1])
+        return gone
+
+    @writes
+    def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
+        yield from keep(DUTY, runner, lease)
+        yield _progress(job, failed=1, after=one)
+
+    @reads
+    def orphans(self, *, after: str) -> Work[tuple[list[Orphan], str | None]]:
+        # From one thread's checkpoints to the next one's by the index: what is in between is not read.
+        rows = yield Statement(
+            "WITH RECURSIVE walk (thread_id, step) AS ("
+            " SELECT min(thread_id), 1 FROM checkpoints WHERE thread_id > $1"
+            " UNION ALL SELECT (SELECT min(thread_id) FROM checkpoints WHERE thread_id > walk.thread_id), step + 1"
+            " FROM walk WHERE walk.thread_id IS NOT NULL AND step < $2)"
+            " SELECT thread_id, EXISTS (SELECT 1 FROM threads WHERE id = walk.thread_id) FROM walk"
+            " WHERE thread_id IS NOT NULL ORDER BY step",
+            (after, STEPS),
+        )
+        nobodys = [thread_id for thread_id, is_owned in rows if not is_owned]
+        found: list[Orphan] = []
+        for some in _chunks(nobodys):
+            newest = yield Statement(
+                "SELECT thread_id, seq, body FROM checkpoints WHERE seq IN (SELECT max(seq) FROM checkpoints"
+                f" WHERE thread_id IN ({placeholders(1, len(some))}) GROUP BY thread_id)",
+                some,
+            )
+            found += [Orphan(thread_id=row[0], newest=row[1], body=row[2]) for row in newest]
+        return found, rows[-1][0] if len(rows) == STEPS else None
+
+    @writes
+    def delete_orphans(
+        self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
+    ) -> Work[list[str]]:
+        yield from keep(DUTY, runner, lease)
+        ids = placeholders(1, len(some))
+        rows = yield Statement(
+            f"SELECT thread_id, max(seq) FROM checkpoints WHERE thread_id IN ({ids})"
+            " AND NOT EXISTS (SELECT 1 FROM threads WHERE id = checkpoints.thread_id) GROUP BY thread_id",
+            [orphan.thread_id for orphan in some],
+        )
+        seen = {orphan.thread_id: orphan.newest for orphan in some}
+        gone = [thread_id for thread_id, newest in rows if newest == seen[thread_id]]
+        if gone:
+            yield from erase(gone)
+            yield Statement("UPDATE cleanups SET deleted = deleted + $2 WHERE id = $1", (job.id, len(gone)))
+        return gone
+
+    @writes
+    def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Work[Job]:
+        if finished_at is not None:
+            yield Statement(
+                "UPDATE cleanups SET finished_at = $2 WHERE id = $1", (job.id, micros(finished_at))
+            )
+            yield Statement(
+                "DELETE FROM cleanups WHERE finished_at < $1", (micros(finished_at - REMEMBERED),)
+            )
+        yield from leave(DUTY, runner)
+        rows = yield Statement(f"SELECT {_COLUMNS} FROM cleanups WHERE id = $1", (job.id,))
+        return _job(rows[0])
+
+
+def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
+    """`domain.retention.is_due` in SQL."""
+    where, args = f"{_AGE[wanted.reason]} < ${first}", (micros(wanted.before),)
+    if wanted.reason is not Reason.DELETED:
+        where += (
+            " AND deleted_at IS NULL AND ttl IS NOT NULL AND status <> 'running' AND NOT (status = 'blocked'"
+            " AND EXISTS (SELECT 1 FROM tool_calls AS c WHERE c.thread_id = threads.id"
+            " AND c.status = 'pending' AND c.deadline IS NOT NULL))"
+        )
+    mine, owner_args = owned(wanted.owner, first + 1)
+    return where + mine, (*args, *owner_args)
+
+
+def _bury(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone]]:
+    where, args = condition(wanted, len(ids) + 1)
+    rows = yield Statement(
+        f"DELETE FROM threads WHERE id IN ({placeholders(1, len(ids))}) AND {where} RETURNING id, tenant",
+        (*ids, *args),
+    )
+    yield Many(
+        "INSERT INTO tombstones (thread_id, tenant, deleted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        [(thread_id, tenant, micros(now)) for thread_id, tenant in rows],
+    )
+    return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
+
+
+def _bin(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone]]:
+    where, args = condition(wanted, len(ids) + 1)
+    rows = yield Statement(
+        f"UPDATE threads SET deleted_at = ${len(ids) + len(args) + 1}, fence = fence + 1"
+        f" WHERE id IN ({placeholders(1, len(ids))}) AND {where} RETURNING id, tenant",
+        (*ids, *args, micros(now)),
+    )
+    return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
+
+
+def _progress(job: Job, *, after: Candidate, deleted: int = 0, failed: int = 0) -> Statement:
+    return Statement(
+        "UPDATE cleanups SET deleted = deleted + $2, failed = failed + $3, after_age = $4, after_id = $5 WHERE id = $1",
+        (job.id, deleted, failed, after.age, after.id),
+    )
+
+
+def _size(last_seq: object) -> int:
+    # A damaged row must not keep the others from being deleted, nor itself.
+    return last_seq if isinstance(last_seq, int) else 0
+
+
+def _dump_selection(wanted: Selection) -> str:
+    owner = wanted.owner
+    return dump(
+        {
+            "reason": wanted.reason,
+            "before": micros(wanted.before),
+            "owner": None if owner is None else [owner.tenant, owner.user_id],
+            "soft": wanted.soft,
+        }
+    )
+
+
+def _job(row: Row) -> Job:
+    given = load(row[1])
+    try:
+        owner = None if given["owner"] is None else Owner(tenant=given["owner"][0], user_id=given["owner"][1])
+        wanted = Selection(
+            reason=Reason(given["reason"]), before=moment(given["before"]), owner=owner, soft=given["soft"]
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as exc:
+        raise Corrupt(f"cleanup {row[0]!r} cannot be read back") from exc
+    return Job(
+        id=row[0],
+        selection=wanted,
+        deleted=row[2],
+        failed=row[3],
+        after=None if row[5] is None else (row[4], row[5]),
+        started_at=moment(row[6]),
+        finished_at=maybe_moment(row[7]),
+    )
+
+
+def _chunks(items: Sequence[str], size: int = 200) -> Iterable[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,57 @@
+"""Threads that were deleted softly: nobody sees them, and for a while they can be brought back."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from clew.domain.errors import NotFound
+from clew.domain.retention import Binned
+from clew.domain.thread import Owner
+from clew.stores.codec import micros, moment
+from clew.stores.sql.threads import owned
+from clew.stores.sql.work import Statement, Tables, Work, reads, writes
+
+
+class TrashRows(Tables):
+    """The Trash port on a SQL database."""
+
+    @writes
+    def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
+        mine, args = owned(owner, 3)
+        # A new fence shuts out whoever runs the thread now; brought back, it is taken up again where it stood.
+        rows = yield Statement(
+            "UPDATE threads SET deleted_at = $2, fence = fence + 1, lease_owner = NULL, lease_until = NULL"
+            f" WHERE id = $1 AND deleted_at IS NULL{mine} RETURNING 1",
+            (thread_id, micros(now), *args),
+        )
+        if not rows:
+            raise NotFound(f"no thread {thread_id!r}")
+
+    @writes
+    def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
+        mine, args = owned(owner, 3)
+        rows = yield Statement(
+            "UPDATE threads SET deleted_at = NULL, last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
+            f" WHERE id = $1 AND deleted_at IS NOT NULL{mine} RETURNING 1",
+            (thread_id, micros(now), *args),
+        )
+        if not rows:
+            raise NotFound(f"no deleted thread {thread_id!r}")
+
+    @reads
+    def find(self, owner: Owner | None = None, *, limit: int = 100) -> Work[Sequence[Binned]]:
+        mine, args = owned(owner, 2)
+        rows = yield Statement(
+            "SELECT id, tenant, user_id, graph, name, deleted_at FROM threads"
+            f" WHERE deleted_at IS NOT NULL{mine} ORDER BY deleted_at DESC, id LIMIT $1",
+            (limit, *args),
+        )
+        return [
+            Binned(
+                id=row[0],
+                owner=Owner(tenant=row[1], user_id=row[2]),
+                graph=row[3],
+                name=row[4],
+                deleted_at=moment(row[5]),
+            )
+            for row in rows
+        ]

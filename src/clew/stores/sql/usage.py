@@ -1,0 +1,43 @@
+"""What there is: threads by what they are, and the room their tables take."""
+
+from collections.abc import Mapping
+
+from clew.domain.retention import Selection, Usage
+from clew.stores.codec import maybe_moment
+from clew.stores.sql.cleanup import condition
+from clew.stores.sql.threads import owned
+from clew.stores.sql.work import Statement, Tables, Value, Work, reads
+
+
+class UsageRows(Tables):
+    """Counts. Logs are dense, so the last number of each is how many events there are."""
+
+    @reads
+    def usage(self, wanted: Selection) -> Work[Usage]:
+        mine, args = owned(wanted.owner, 1)
+        rows = yield Statement(
+            "SELECT count(*), COALESCE(sum(last_seq), 0), min(created_at) FROM threads"
+            f" WHERE deleted_at IS NULL{mine}",
+            args,
+        )
+        threads, events, oldest = rows[0]
+        where, due_args = condition(wanted, 1)
+        due = yield Statement(f"SELECT count(*) FROM threads WHERE {where}", due_args)
+        deleted = yield Statement(f"SELECT count(*) FROM threads WHERE deleted_at IS NOT NULL{mine}", args)
+        return Usage(
+            threads=int(threads),
+            by_status=(yield from _by("status", mine, args)),
+            by_graph=(yield from _by("graph", mine, args)),
+            events=int(events),
+            oldest=maybe_moment(oldest),
+            due=int(due[0][0]),
+            deleted=int(deleted[0][0]),
+        )
+
+
+def _by(column: str, mine: str, args: tuple[Value, ...]) -> Work[Mapping[str, int]]:
+    rows = yield Statement(
+        f"SELECT {column}, count(*) FROM threads WHERE deleted_at IS NULL{mine} GROUP BY {column} ORDER BY {column}",
+        args,
+    )
+    return {str(name): int(count) for name, count in rows}
