@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
-from fastapi.sse import EventSourceResponse, format_sse_event
+from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -57,7 +57,7 @@ def events_router(
 
     @router.get(
         "/{workflow_id}/events",
-        response_class=EventSourceResponse,
+        response_class=EventStream,
         responses=errors(Invalid, NotFound, Unavailable),
     )
     @needs("read")

@@ -83,8 +83,15 @@ class ResolveIn(Given):
 
 
 class DeadlineIn(Given):
-    # Python's own strictness would refuse a text here, and JSON has no other way to write a time.
+    # Strictness alone would refuse a text here, and JSON has no other way to write a time.
     deadline: Annotated[AwareDatetime, Field(strict=False)]
+
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _is_written_out(cls, deadline: object) -> object:
+        if not isinstance(deadline, str):
+            raise PydanticCustomError("time", "a time is written as in 2026-03-01T12:00:00Z")
+        return deadline
 
 
 class StatusOut(Wire):
