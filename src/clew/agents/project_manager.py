@@ -27,9 +27,10 @@ class Situation:
     language: str
     # By name, what each agent is good for.
     agents: Mapping[str, str]
-    # label, kind (text, table, picture, other), type, origin (user, agent), round, summaries
+    # Each with its label, its kind (text, table, picture, other), its origin (user, agent) and its round.
     documents: Sequence[Mapping[str, Json]]
-    # What was said before: {"role", "content"}.
+    round: int = 1
+    # What was said before, each with its role and content.
     history: Sequence[Mapping[str, str]] = ()
 
 
@@ -54,6 +55,7 @@ def _inquiry(situation: Situation, complaint: str) -> Inquiry:
     facts: dict[str, Json] = {
         "agents": [{"name": name, "use": use} for name, use in situation.agents.items()],
         "documents": list(situation.documents),
+        "round": situation.round,
     }
     if situation.history:
         facts["history"] = list(situation.history)

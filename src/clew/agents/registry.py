@@ -139,13 +139,13 @@ def _role(found: Any, source: str) -> Role:
     return Role(name, " ".join(description.split()), source, _maker(found))
 
 
-def _maker(found: Any) -> Callable[[Driver], Agent]:
+def _maker(found: Any) -> Callable[[Driver], Any]:
     if not inspect.isclass(found):
-        return lambda _: found  # type: ignore[no-any-return]
+        return lambda _: found
     takes = inspect.signature(found).parameters.values()
     if any(parameter.default is inspect.Parameter.empty and _is_positional(parameter) for parameter in takes):
         return found
-    return lambda _: found()  # type: ignore[no-any-return]
+    return lambda _: found()
 
 
 def _is_positional(parameter: inspect.Parameter) -> bool:

@@ -1,0 +1,183 @@
+"""Asks a chat model over HTTP: OpenAI, Anthropic, or anything that speaks OpenAI's protocol."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelInvalidRequestError,
+    ModelNotFoundError,
+    ModelPermissionDeniedError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+)
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.runnables import Runnable
+from pydantic import SecretStr
+
+from clew.domain.documents import clean_text
+from clew.domain.errors import ConfigError, Permanent, Transient
+from clew.domain.inquiries import MAX_REPLY, Inquiry, Purpose, Reply
+from clew.domain.retry import ErrorClass
+
+_CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
+    (ModelRateLimitError, ErrorClass.RATE_LIMIT),
+    (ModelTimeoutError, ErrorClass.NETWORK_TIMEOUT),
+    (ModelConnectionError, ErrorClass.NETWORK_TIMEOUT),
+    (ModelAuthenticationError, ErrorClass.AUTH),
+    (ModelPermissionDeniedError, ErrorClass.AUTH),
+    (ModelNotFoundError, ErrorClass.NOT_FOUND),
+    (ModelInvalidRequestError, ErrorClass.VALIDATION),
+    (ContextOverflowError, ErrorClass.VALIDATION),
+    (ModelAPIError, ErrorClass.LLM_OVERLOAD),
+    (TimeoutError, ErrorClass.NETWORK_TIMEOUT),
+    (OSError, ErrorClass.NETWORK_TIMEOUT),
+    # What came is not what the protocol allows: the server's trouble, and perhaps a passing one.
+    (ValueError, ErrorClass.LLM_OVERLOAD),
+)
+_PASSING = (ErrorClass.RATE_LIMIT, ErrorClass.NETWORK_TIMEOUT, ErrorClass.LLM_OVERLOAD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What it takes to reach the providers."""
+
+    openai_key: SecretStr | None = None
+    openai_base_url: str | None = None
+    openai_model: str = ""
+    anthropic_key: SecretStr | None = None
+    anthropic_model: str = ""
+    seconds: float = 120
+
+
+def open_chat_model(driver: str, access: Access, *, model: str = "", base_url: str = "") -> BaseChatModel:
+    """The model a driver's name means. Raises ConfigError when something it takes is missing."""
+    # Never a retry in here: ours are counted, logged and bounded by the profile.
+    try:
+        match driver:
+            case "api:openai":
+                from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an extra, and slow to import
+
+                url = base_url or access.openai_base_url
+                if access.openai_key is None and url is None:
+                    raise ConfigError("api:openai needs OPENAI_API_KEY, or a base URL")
+                return ChatOpenAI(
+                    model=model or access.openai_model,
+                    api_key=access.openai_key or SecretStr("none"),
+                    base_url=url,
+                    timeout=access.seconds,
+                    max_retries=0,
+                    stream_usage=True,
+                )
+            case "api:anthropic":
+                from langchain_anthropic import ChatAnthropic  # noqa: PLC0415 - an extra, and slow to import
+
+                if access.anthropic_key is None:
+                    raise ConfigError("api:anthropic needs ANTHROPIC_API_KEY")
+                return ChatAnthropic(
+                    model_name=model or access.anthropic_model,
+                    api_key=access.anthropic_key,
+                    base_url=base_url or None,
+                    timeout=access.seconds,
+                    max_retries=0,
+                    stop=None,
+                )
+            case _:
+                raise ConfigError(f"the driver {driver} asks no model over HTTP")
+    except ModuleNotFoundError as exc:
+        extra = driver.partition(":")[2]
+        raise ConfigError(f"{driver} needs another package: pip install 'clew[{extra}]'") from exc
+
+
+class ApiDriver:
+    """One model. Answers are streamed: a stop ends them at once, and who listens hears them grow."""
+
+    def __init__(self, name: str, chat: BaseChatModel, *, model: str, seconds: float) -> None:
+        self.name = name
+        self.model = model
+        self._chat = chat
+        self._seconds = seconds
+
+    def can(self, purpose: Purpose) -> bool:  # noqa: ARG002 - a model can be asked anything
+        return True
+
+    async def ask(self, inquiry: Inquiry) -> Reply:
+        messages = to_messages(inquiry)
+        try:
+            async with asyncio.timeout(self._seconds):
+                try:
+                    return await self._stream(messages, wants_json=inquiry.wants_json)
+                except ModelInvalidRequestError:
+                    if not inquiry.wants_json or self.name != "api:openai":
+                        raise
+                    # Servers that speak the protocol do not all know how to be held to JSON.
+                    return await self._stream(messages, wants_json=False)
+        except (Transient, Permanent):
+            raise
+        except Exception as exc:
+            raise failure(exc) from exc
+
+    async def _stream(self, messages: list[BaseMessage], *, wants_json: bool) -> Reply:
+        chat: Runnable[list[BaseMessage], BaseMessage] = self._chat
+        if wants_json and self.name == "api:openai":
+            chat = self._chat.bind(response_format={"type": "json_object"})
+        whole: AIMessageChunk | None = None
+        size = 0
+        async for chunk in chat.astream(messages):
+            if not isinstance(chunk, AIMessageChunk):
+                continue
+            whole = chunk if whole is None else whole + chunk
+            size += len(str(chunk.text))
+            if size > MAX_REPLY:
+                raise Permanent("the model does not stop talking", ErrorClass.VALIDATION)
+        if whole is None or not str(whole.text).strip():
+            raise Transient("the model answered nothing", ErrorClass.LLM_OVERLOAD)
+        usage = whole.usage_metadata
+        return Reply(
+            text=clean_text(str(whole.text)),
+            tokens_in=usage["input_tokens"] if usage else 0,
+            tokens_out=usage["output_tokens"] if usage else 0,
+        )
+
+
+def to_messages(inquiry: Inquiry) -> list[BaseMessage]:
+    """The role and the language first; then facts and material, apart from the request that they serve."""
+    sections = (
+        [f"<facts>\n{json.dumps(dict(inquiry.facts), ensure_ascii=False)}\n</facts>"] if inquiry.facts else []
+    )
+    sections += [
+        f"<document label={json.dumps(one.label, ensure_ascii=False)}>\n{one.text}\n</document>"
+        for one in inquiry.material
+    ]
+    sections.append(f"<request>\n{inquiry.prompt}\n</request>")
+    return [
+        SystemMessage(f"{inquiry.role}\n\nLanguage: {inquiry.language}"),
+        HumanMessage("\n\n".join(sections)),
+    ]
+
+
+def failure(exc: Exception) -> Transient | Permanent:
+    """A provider's error in our words. What it answered is left out: it may quote the key or the prompt."""
+    error_class = next((name for kind, name in _CLASSES if isinstance(exc, kind)), None)
+    if error_class is None:
+        # Errors of the connection itself, where the provider's client lets them through.
+        is_network = type(exc).__module__.partition(".")[0] in ("httpx", "httpcore", "anyio")
+        error_class = ErrorClass.NETWORK_TIMEOUT if is_network else ErrorClass.INTERNAL
+    said = f"the model could not be asked: {type(exc).__name__}"
+    if error_class in _PASSING:
+        return Transient(said, error_class, _retry_after(exc))
+    return Permanent(said, error_class)
+
+
+def _retry_after(exc: Exception) -> float | None:
+    headers = getattr(getattr(exc, "response", None), "headers", None) or {}
+    try:
+        return max(0.0, float(headers.get("retry-after", "")))
+    except ValueError:
+        return None  # absent, or a date

@@ -1,0 +1,183 @@
+"""What a prompt asks for, told by its words: in the languages Clew speaks, and only as far as words can tell."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from clew.domain.documents import clean_name, split_name
+
+
+class Wish(StrEnum):
+    SUMMARY = "summary"
+    CHART = "chart"
+    TABLE = "table"
+    SEARCH = "search"
+    TRANSLATION = "translation"
+    CODE = "code"
+    WRITING = "writing"
+    CONVERSION = "conversion"
+
+
+# Beginnings of words; in Chinese, the words themselves.
+_WORDS = {
+    Wish.SUMMARY: (
+        "summar", "sum up", "tl;dr", "tldr", "key points", "digest",
+        "zusammenfass", "fasse", "fass ", "überblick", "kurzfassung",
+        "résum", "resum", "synthès", "synthét",
+        "sintetiz", "síntesis", "riassu", "sintesi", "sintetizz", "sumári", "sumar",
+        "摘要", "总结", "概括", "概要",
+    ),
+    Wish.CHART: (
+        "chart", "graph", "plot", "diagram", "visuali", "draw",
+        "grafik", "schaubild", "zeichne",
+        "graphique", "courbe", "camembert", "gráfic", "grafic", "diagramm",
+        "图表", "图形", "绘制", "画图", "柱状图", "折线图", "饼图",
+    ),
+    Wish.TABLE: (
+        "table", "spreadsheet", "excel", "analy", "aggregat", "group", "total", "average", "statistic", "pivot",
+        "tabell", "auswert", "gruppier", "durchschnitt", "statistik", "summier",
+        "tableau", "moyenne", "statistique", "regroup",
+        "tabla", "análisis", "analiz", "promedio", "estadístic", "agrup",
+        "tabella", "analizz", "media ", "statistic", "raggrupp",
+        "tabela", "análise", "analis", "média", "estatístic",
+        "表格", "分析", "统计", "汇总", "平均", "合计",
+    ),
+    Wish.SEARCH: (
+        "find", "search", "look up", "quote", "where", "which", "what", "who", "when", "how ", "why", "does ",
+        "finde", "suche", "zitier", "wo ", "welche", "was ", "wer ", "wann", "wie ", "warum",
+        "trouve", "cherche", "cite", "où", "quel", "que ", "qui ", "quand", "comment", "pourquoi",
+        "encuentra", "busca", "dónde", "cuál", "qué", "quién", "cuándo", "cómo", "por qué",
+        "trova", "cerca", "dove", "quale", "chi ", "quando", "come ", "perché", "che cosa",
+        "encontr", "procur", "onde", "qual ", "quem", "como ", "por que",
+        "查找", "搜索", "检索", "哪里", "什么", "谁", "为什么", "怎么", "多少",
+    ),
+    Wish.TRANSLATION: (
+        "translat", "übersetz", "traduc", "traduir", "tradui", "tradurr", "tradu", "翻译",
+    ),
+    Wish.CODE: (
+        "code", "script", "program", "function", "python", "javascript", "sql",
+        "skript", "programm", "funktion", "fonction", "función", "funzione", "função",
+        "代码", "脚本", "程序", "函数",
+    ),
+    Wish.WRITING: (
+        "write", "draft", "prepare", "compose", "create", "make", "produce",
+        "schreib", "verfass", "erstell", "mach",
+        "rédige", "écri", "prépare", "crée", "fais",
+        "escrib", "redact", "prepar", "crea", "haz", "elabor",
+        "scriv", "redig", "fai ", "prepara",
+        "escrev", "cria", "faz", "faça",
+        "写", "编写", "起草", "生成", "制作",
+    ),
+    Wish.CONVERSION: (
+        "convert", "turn ", "wandle", "umwandel", "konvertier", "conviert", "transform", "trasform", "转换", "转成",
+    ),
+}  # fmt: skip
+_CODE_ENDINGS = frozenset(
+    {
+        "py",
+        "js",
+        "ts",
+        "sql",
+        "sh",
+        "bash",
+        "go",
+        "rs",
+        "java",
+        "c",
+        "cpp",
+        "rb",
+        "php",
+        "r",
+        "json",
+        "yaml",
+        "yml",
+        "toml",
+        "xml",
+        "css",
+    }
+)
+_TEXT_ENDINGS = frozenset({"md", "txt", "html", "docx", "pdf"})
+_TABLE_ENDINGS = frozenset({"xlsx", "csv"})
+_PICTURE_ENDINGS = frozenset({"png"})
+_NAME = re.compile(r"(?<![\w/\\.-])[\w-]+(?:\.[\w-]+)*\.[A-Za-z0-9]{1,5}(?![\w/\\])")
+_FORMATS = {
+    "docx": ("word", "docx"),
+    "pdf": ("pdf",),
+    "html": ("html", "web page", "webseite", "page web", "página web", "pagina web", "网页"),
+    "md": ("markdown",),
+    "xlsx": ("excel", "xlsx", "spreadsheet", "workbook", "arbeitsmappe"),
+    "csv": ("csv",),
+    "png": ("png", "image", "bild", "imagen", "immagine", "imagem", "图片"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is wanted, the files it shall end up in, and the documents that were named."""
+
+    wishes: frozenset[Wish]
+    outputs: tuple[str, ...]
+    named: tuple[str, ...]
+    formats: tuple[str, ...]
+
+    def outputs_of(self, endings: Collection[str]) -> list[str]:
+        return [label for label in self.outputs if split_name(label)[1] in endings]
+
+    @property
+    def explicit(self) -> frozenset[Wish]:
+        """What to do with the documents, rather than what to make of them."""
+        return self.wishes - {Wish.WRITING, Wish.CONVERSION}
+
+    @property
+    def is_a_report(self) -> bool:
+        """A document is wanted, and nothing says how to come by it: then everything that can be done is."""
+        writes = Wish.WRITING in self.wishes or (bool(self.texts) and Wish.CONVERSION not in self.wishes)
+        return writes and not self.explicit and not self.code
+
+    @property
+    def texts(self) -> list[str]:
+        return self.outputs_of(_TEXT_ENDINGS)
+
+    @property
+    def written(self) -> list[str]:
+        """Formats of text that are asked for without a name for the file."""
+        return [ending for ending in self.formats if ending in _TEXT_ENDINGS and not self.texts]
+
+    @property
+    def tables(self) -> list[str]:
+        return self.outputs_of(_TABLE_ENDINGS)
+
+    @property
+    def pictures(self) -> list[str]:
+        return self.outputs_of(_PICTURE_ENDINGS)
+
+    @property
+    def code(self) -> list[str]:
+        return self.outputs_of(_CODE_ENDINGS)
+
+
+def read_wishes(prompt: str, documents: Collection[str]) -> Wishes:
+    """Files that exist are what the wish is about; any other file that is named is what shall be made."""
+    names = list(dict.fromkeys(clean_name(match[0]) for match in _NAME.finditer(prompt)))
+    known = {label.casefold(): label for label in documents}
+    named = tuple(known[name.casefold()] for name in names if name.casefold() in known)
+    endings = _TEXT_ENDINGS | _TABLE_ENDINGS | _PICTURE_ENDINGS | _CODE_ENDINGS
+    outputs = tuple(name for name in names if name.casefold() not in known and split_name(name)[1] in endings)
+    spoken = f" {_NAME.sub(' ', prompt).casefold()} "
+    wishes = {
+        wish for wish, beginnings in _WORDS.items() if any(_begins(spoken, word) for word in beginnings)
+    }
+    if "?" in prompt or "？" in prompt:  # noqa: RUF001 - Chinese asks with it
+        wishes.add(Wish.SEARCH)
+    formats = tuple(
+        ending for ending, names in _FORMATS.items() if any(_begins(spoken, name) for name in names)
+    )
+    return Wishes(frozenset(wishes), outputs, named, formats)
+
+
+def _begins(text: str, word: str) -> bool:
+    """Whether a word of the text begins so; scripts without spaces have it anywhere."""
+    if word[0] > "\u2e80":
+        return word in text
+    return re.search(rf"(?<!\w){re.escape(word)}", text) is not None
