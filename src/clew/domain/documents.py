@@ -69,8 +69,8 @@ class Extraction:
 def clean_name(raw: str) -> str:
     """A name to show and to download under. It never becomes a path: files are kept under ids of ours."""
     name = re.split(r"[/\\]", raw)[-1]
-    name = "".join(character for character in name if _is_visible(character)).strip().rstrip(".")
-    return _shorten(name) or "file"
+    name = "".join(character for character in name if _is_visible(character)).strip().rstrip(". ")
+    return _shorten(name).rstrip(". ") or "file"
 
 
 def clean_path(raw: str) -> str:

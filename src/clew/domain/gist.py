@@ -10,6 +10,8 @@ GIST_CHARACTERS = 300
 # How much of a text is looked at: enough to know what it is about, little enough to cost nothing.
 _SAMPLE = 20_000
 _SENTENCE_END = re.compile(r"(?<=[.!?…؟।])\s+|(?<=[。！？])|\n+")  # noqa: RUF001 - other scripts end sentences too
+# A sentence that weighs less than this part of the heaviest is left out even where there is room for it.
+_LIGHTEST = 0.3
 _WORD = re.compile(r"\w+")
 
 
@@ -22,18 +24,21 @@ def gist(text: str, *, limit: int = GIST_CHARACTERS) -> str:
     flat = " ".join(sample.split())
     if len(flat) <= limit:
         return flat
-    sentences = [" ".join(piece.split()) for piece in _SENTENCE_END.split(sample)]
-    sentences = [sentence for sentence in sentences if any(map(str.isalnum, sentence))]
+    sentences = _sentences(sample)
     if not sentences:
         return flat[:limit]
+    weights = _weights(sentences)
+    heaviest = max(weights)
     chosen: list[int] = []
     room = limit
-    for place in _by_weight(sentences):
+    for place in sorted(range(len(sentences)), key=lambda place: (-weights[place], place)):
+        if weights[place] < heaviest * _LIGHTEST:
+            break
         if len(sentences[place]) + 3 <= room:
             chosen.append(place)
             room -= len(sentences[place]) + 3
     if not chosen:
-        return _cut(sentences[next(_by_weight(sentences))], limit)
+        return _cut(sentences[weights.index(heaviest)], limit)
     chosen.sort()
     said = sentences[chosen[0]]
     for before, place in pairwise(chosen):
@@ -41,15 +46,19 @@ def gist(text: str, *, limit: int = GIST_CHARACTERS) -> str:
     return said
 
 
-def _by_weight(sentences: Sequence[str]) -> Iterator[int]:
+def _sentences(text: str) -> list[str]:
+    """Each once: what is repeated on every page says no more for it."""
+    pieces = (" ".join(piece.split()) for piece in _SENTENCE_END.split(text))
+    return list(dict.fromkeys(piece for piece in pieces if any(map(str.isalnum, piece))))
+
+
+def _weights(sentences: Sequence[str]) -> list[float]:
     words = [frozenset(_words(sentence)) for sentence in sentences]
     used = Counter(word for sentence in words for word in sentence)
-
-    def weight(place: int) -> float:
-        shared = sum(used[word] - 1 for word in words[place])
-        return (1 + shared / (8 + len(words[place]))) * (1 + 2 / (1 + place))
-
-    return iter(sorted(range(len(sentences)), key=lambda place: (-weight(place), place)))
+    return [
+        (0.2 + sum(used[word] - 1 for word in own) / (8 + len(own))) * (1 + 2 / (1 + place))
+        for place, own in enumerate(words)
+    ]
 
 
 def _words(sentence: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Iterator, Mapping
@@ -84,14 +85,15 @@ _FOREIGN_CALLS = 0x40000000  # x86-64 with 32-bit pointers: the same calls under
 
 _CLONE_THREAD = 0x00010000
 _EPERM, _ENOSYS = 1, 38
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
-def confine(limits: Limits) -> bool:
+def confine(limits: Limits, *, parent: int) -> bool:
     """For the calling process and for good. True if the kernel also filters its calls: Linux, x86-64 or ARM64."""
+    _die_with(parent)
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # when the machine runs out of memory, this process is the one to go
@@ -109,6 +111,13 @@ def _limit(what: int, amount: int, hard: int | None = None) -> None:
         resource.setrlimit(what, (amount, hard or amount))
 
 
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we could say so
+        os._exit(1)
+
+
 def _filter_calls() -> bool:
     machine = _MACHINES.get(platform.machine())
     if sys.platform != "linux" or machine is None:
@@ -116,12 +125,14 @@ def _filter_calls() -> bool:
     program = b"".join(_program(*machine))
     code = ctypes.create_string_buffer(program)
     head = ctypes.create_string_buffer(struct.pack("HL", len(program) // 8, ctypes.addressof(code)))
-    libc = ctypes.CDLL(None, use_errno=True)
-    zero = ctypes.c_ulong(0)
-    return not (
-        libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero)
-        or libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), head, zero, zero)
+    return _prctl(_PR_SET_NO_NEW_PRIVS, 1) and _prctl(
+        _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(head)
     )
+
+
+def _prctl(*arguments: int) -> bool:
+    numbers = [*arguments, 0, 0, 0][:5]
+    return ctypes.CDLL(None).prctl(*map(ctypes.c_ulong, numbers)) == 0  # type: ignore[no-any-return]  # a C function
 
 
 def _program(column: int, architecture: int) -> Iterator[bytes]:

@@ -77,8 +77,10 @@ class GuardedExtractor:
             finally:
                 writer.transport.abort()
                 nursery.stop(job)
+            # Its place is free when the process is gone, not when we stopped listening.
+            status = await nursery.ended(job)
             if not answer.is_complete:
-                answer.stop(await self._why(nursery, job))
+                answer.stop(await self._why(status, nursery))
             return answer.extraction()
 
     async def close(self) -> None:
@@ -93,10 +95,10 @@ class GuardedExtractor:
                 self._nursery = await NurseryProcess.start(self._reader, self._limits)
             return self._nursery
 
-    async def _why(self, nursery: NurseryProcess, job: int) -> str:
-        """What to say about a child that did not come to its end. Raises Transient if that was not its fault."""
-        status = await nursery.ended(job)
+    async def _why(self, status: int | None, nursery: NurseryProcess) -> str:
+        """What to say about a child that did not come to its end. Raises Transient if that was not the file's doing."""
         if status is None:
+            await nursery.close()
             raise Transient("the process that reads documents is gone")
         logger.warning("a file stopped its reader", extra={"signal": -status})
         match -status:

@@ -14,12 +14,15 @@ FORMATS = {
     "GIF": ("gif", "image/gif"),
     "WEBP": ("webp", "image/webp"),
 }
+_SEVERAL_JPEGS = "MPO"  # what phones make: a JPEG with more behind it
 # Up to here an image is decoded to see that it is whole; beyond, its header must do.
 _DECODED_PIXELS = 16_000_000
 _MIN_SIDE = 8  # rules, bullets and tracking dots
 
 # We look at the size ourselves, before a pixel is decoded; Pillow would only warn.
 Image.MAX_IMAGE_PIXELS = None
+# Loaded now: Pillow would import a format when it meets it, and a confined process cannot.
+Image.init()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ def look(data: bytes) -> Look:
         raise ValueError("not an image") from exc
     with image:
         check_pixels(*image.size)
-        seen = Look(str(image.format), *image.size, frames=getattr(image, "n_frames", 1))
+        kind = "JPEG" if image.format == _SEVERAL_JPEGS else str(image.format)
+        seen = Look(kind, *image.size, frames=getattr(image, "n_frames", 1))
         _check_whole(image)
         return seen
 
@@ -97,7 +101,7 @@ def _check_whole(image: Image.Image) -> None:
     try:
         if image.format == "PNG":
             image.verify()  # the checksum of every chunk, without decoding one
-        elif image.format == "JPEG":
+        elif image.format in ("JPEG", _SEVERAL_JPEGS):
             image.draft("RGB", (image.width // 8, image.height // 8))
             image.load()
         elif image.width * image.height <= _DECODED_PIXELS:

@@ -38,6 +38,22 @@ from clew.extraction.reading import Budget, Enough, Reading, Source
 _OWN_CPU_SHARE = 0.9
 _CHUNK = 256 * 1024
 
+# Found by looking for imports inside functions in everything that is loaded.
+_LATE = (
+    "PIL.ImageCms",
+    "PIL.ImageFilter",
+    "PIL.MpoImagePlugin",
+    "PIL.TiffImagePlugin",
+    "_strptime",
+    "colorsys",
+    "email.generator",
+    "heapq",
+    "importlib.readers",
+    "mmap",
+    "statistics",
+    "tracemalloc",
+)
+
 
 class Nursery:
     def __init__(self, read: Reader, limits: Limits, control: socket.socket, reports: int) -> None:
@@ -81,11 +97,13 @@ class Nursery:
         return True
 
     def _start(self, job: int, connection: int) -> None:
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
                 self._forget_parent()
+                confine(self._limits, parent=parent)
                 attend(self._read, self._limits, connection)
                 code = 0
             finally:
@@ -132,7 +150,6 @@ class Wire:
 
 def attend(read: Reader, limits: Limits, descriptor: int) -> None:
     """One job, in the child: take a file, read it, say what is in it."""
-    confine(limits)
     with socket.socket(fileno=descriptor) as connection:
         wire = Wire(connection)
         try:
@@ -159,17 +176,18 @@ def _receive(connection: socket.socket) -> Source:
     return Source(name, b"".join(parts))
 
 
-def _load_codecs() -> None:
-    """Python imports an encoding when it is first met, which a child can no longer do."""
-    for module in pkgutil.iter_modules(encodings.__path__):
+def _load_the_rest() -> None:
+    """What would be imported when it is first needed: a child can no longer do that."""
+    names = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
+    for name in [*names, *_LATE]:
         with suppress(ImportError):  # some belong to Windows
-            import_module(f"encodings.{module.name}")
+            import_module(name)
 
 
 def main(reader: str, limits: str) -> None:
     module, _, name = reader.partition(":")
     read: Reader = getattr(import_module(module), name)
-    _load_codecs()
+    _load_the_rest()
     control = socket.socket(fileno=os.dup(0))
     reports = os.dup(1)
     # What a library prints must not look like a report.

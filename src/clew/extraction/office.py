@@ -77,6 +77,8 @@ def read_xlsx(source: Source, reading: Reading) -> None:
     except CalamineError as exc:
         raise Unreadable("the workbook is damaged") from exc
     sheets = [sheet for sheet in book.sheets_metadata if sheet.typ == SheetTypeEnum.WorkSheet]
+    if not sheets:
+        raise Unreadable("the workbook has no sheet that can be read")
     for number, sheet in enumerate(sheets, 1):
         try:
             rows = [[_cell(value) for value in row] for row in book.get_sheet_by_name(sheet.name).to_python()]

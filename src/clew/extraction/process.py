@@ -55,7 +55,12 @@ class NurseryProcess:
                 start_new_session=True,
             )
         nursery = cls(process, ours)
-        if await nursery.ended(READY, seconds=_START_SECONDS) is None:
+        try:
+            is_ready = await nursery.ended(READY, seconds=_START_SECONDS) is not None
+        except asyncio.CancelledError:
+            ours.close()  # it leaves by itself
+            raise
+        if not is_ready:
             await nursery.close()
             raise Permanent(
                 "the process that reads documents does not start: pip install 'clew[documents]' brings what it needs"
@@ -93,12 +98,11 @@ class NurseryProcess:
     async def close(self) -> None:
         self._control.close()  # it leaves when it sees this, and takes its children along
         try:
-            async with asyncio.timeout(_END_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._process.wait()
         finally:
-            with suppress(ProcessLookupError):
+            if self._process.returncode is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         await self._listening

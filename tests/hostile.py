@@ -1,0 +1,151 @@
+"""A reader that does what a file that took over its parser would do. It runs in the child, called like our own."""
+
+import ctypes
+import gc
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from clew.extraction.reading import Reading, Source
+
+
+def read(source: Source, reading: Reading) -> None:
+    """The name of the file says what to try; an item says how that went."""
+    reading.text("before", part="first")
+    name, _, argument = source.data.decode().partition(" ")
+    reading.text(str(globals()[f"try_{name}"](argument, reading)), part="second")
+
+
+def try_nothing(_: str, __: Reading) -> str:
+    return "done"
+
+
+def try_sleep(_: str, __: Reading) -> None:
+    time.sleep(600)
+
+
+def try_compute(_: str, __: Reading) -> None:
+    while True:
+        pass
+
+
+def try_stop_ignoring_signals(_: str, __: Reading) -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def try_memory(_: str, __: Reading) -> int:
+    return len([bytearray(10 * 2**20) for _ in range(10_000)])
+
+
+def try_segfault(_: str, __: Reading) -> None:
+    ctypes.string_at(0)
+
+
+def try_exit(_: str, __: Reading) -> None:
+    os._exit(0)
+
+
+def try_output(_: str, reading: Reading) -> None:
+    while True:
+        reading.text("x" * 2**20)
+
+
+def try_nonsense(_: str, __: Reading) -> None:
+    os.write(_connection(), b"\x7f" * 64)
+
+
+def try_endless(_: str, __: Reading) -> None:
+    """Past every budget of ours, straight into the connection."""
+    while True:
+        os.write(_connection(), (2).to_bytes(4) + (2**20).to_bytes(4) + b"{}" + b"x" * 2**20)
+
+
+def try_forgery(_: str, __: Reading) -> None:
+    head = b'{"item": ["../../x", "exe", "application/x-msdownload", {}, "s"]}'
+    os.write(_connection(), len(head).to_bytes(4) + bytes(4) + head)
+
+
+def try_print(_: str, __: Reading) -> str:
+    os.write(1, b"\0" * 12 * 100)
+    sys.stdout.write("x" * 1000)
+    sys.stdout.flush()
+    return "printed"
+
+
+def try_environment(_: str, __: Reading) -> str:
+    return str(sorted(os.environ))  # noqa: TID251 - to see what is in it
+
+
+def try_read(path: str, __: Reading) -> str:
+    return _refused(lambda: Path(path).read_text())
+
+
+def try_write(path: str, __: Reading) -> str:
+    return _refused(lambda: Path(path).write_text("x"))
+
+
+def try_delete(path: str, __: Reading) -> str:
+    return _refused(lambda: Path(path).unlink())
+
+
+def try_connect(port: str, __: Reading) -> str:
+    return _refused(lambda: socket.create_connection(("127.0.0.1", int(port)), 1))
+
+
+def try_fork(_: str, __: Reading) -> str:
+    return _refused(os.fork)
+
+
+def try_run(_: str, __: Reading) -> str:
+    return _refused(lambda: subprocess.run(["/bin/true"], check=False))
+
+
+def try_replace(_: str, __: Reading) -> str:
+    return _refused(lambda: os.execv("/bin/true", ["true"]))
+
+
+def try_kill(pid: str, __: Reading) -> str:
+    return _refused(lambda: os.kill(int(pid), signal.SIGKILL))
+
+
+def try_limits(_: str, __: Reading) -> str:
+    return _refused(lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)))
+
+
+def try_descriptors(_: str, __: Reading) -> str:
+    open_ones = []
+    for number in range(256):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        open_ones.append(number)
+    return str(len(open_ones))
+
+
+def try_progress(_: str, reading: Reading) -> str:
+    for number in range(1, 4):
+        time.sleep(0.25)
+        reading.progress(number, 3)
+    return "done"
+
+
+def _refused(act: object) -> str:
+    try:
+        return f"allowed: {act()!r}"  # type: ignore[operator]  # any of the above
+    except (OSError, ValueError) as exc:
+        return f"refused: {type(exc).__name__}"
+
+
+def _connection() -> int:
+    """The one socket of this process."""
+    found = [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0]
+    return found[0].fileno()

@@ -1,0 +1,370 @@
+"""Files are read in a process of their own: nothing in them harms the server, and nothing outlives its limits."""
+
+import asyncio
+import os
+import platform
+import socket
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clew.domain.documents import Extraction
+from clew.domain.errors import Permanent, Transient
+from clew.extraction.guard import GuardedExtractor, open_extractor
+from clew.extraction.limits import Limits
+from clew.ports import Extractor
+from tests.made_files import giant_png, image, one_of_each, packed, pdf, read_here
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "tests.hostile:read"
+SMALL = Limits(cpu_seconds=1, wall_seconds=2, memory_bytes=256 * 2**20, output_bytes=4 * 2**20)
+FILTERED = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+
+
+async def parts(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), 2**20):
+        yield data[start : start + 2**20]
+
+
+@asynccontextmanager
+async def hostile(limits: Limits = SMALL, workers: int = 2) -> AsyncGenerator[GuardedExtractor]:
+    async with open_extractor(limits, reader=HOSTILE, workers=workers) as extractor:
+        yield extractor
+
+
+async def attempt(extractor: Extractor, what: str) -> Extraction:
+    return await extractor.extract("x.txt", parts(what.encode()))
+
+
+async def outcome(extractor: Extractor, what: str) -> str:
+    found = await attempt(extractor, what)
+    assert found.warnings == ()
+    return found.contents[1].data
+
+
+def family() -> list[psutil.Process]:
+    """Every process we started that still lives."""
+    return [one for one in psutil.Process().children(recursive=True) if lives(one)]
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_every_format_gives_the_same_inside_its_cage() -> None:
+    """Nothing a reader needs is missing there: no file, no import, no memory."""
+    async with open_extractor() as extractor:
+        for name, data in one_of_each().items():
+            found = await extractor.extract(name, parts(data))
+            assert found == read_here(name, data), name
+            assert found.contents
+            assert found.warnings == (), name
+
+
+async def test_a_port_is_kept() -> None:
+    extractor: Extractor
+    async with open_extractor() as extractor:
+        assert (await extractor.extract("a.txt", parts(b"x"))).contents[0].data == "x"
+
+
+@pytest.mark.parametrize(
+    ("what", "warning"),
+    [
+        ("sleep", "stopped after 2 seconds"),
+        ("compute", "1 seconds of computing|stopped after 2 seconds"),
+        ("stop_ignoring_signals", "stopped after 2 seconds"),
+        ("memory", "more memory"),
+        ("segfault", "stops its reader"),
+        ("exit", "stops its reader"),
+        ("output", "more than may be kept"),
+        ("endless", "no longer makes sense|more than may be kept"),
+        ("nonsense", "more than may be kept|no longer makes sense"),
+        ("forgery", "no longer makes sense"),
+    ],
+)
+async def test_a_reader_that_misbehaves_is_stopped_and_the_next_file_is_read(what: str, warning: str) -> None:
+    async with hostile() as extractor:
+        started = time.monotonic()
+        found = await attempt(extractor, what)
+        assert time.monotonic() - started < SMALL.wall_seconds + 5
+        assert found.contents[0].data == "before", "what was read before stays"
+        assert any(part in found.warnings[-1] for part in warning.split("|")), found.warnings
+        assert await outcome(extractor, "nothing") == "done"
+        await until(lambda: len(family()) == 1)  # only the nursery is left
+    assert family() == []
+
+
+@pytest.mark.skipif(not FILTERED, reason="the kernel's filter is known for Linux on x86-64 and ARM64 only")
+async def test_a_reader_that_is_taken_over_can_do_nothing(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        async with hostile() as extractor:
+            for what in (
+                f"read {secret}",
+                f"write {tmp_path / 'new'}",
+                f"write {secret}",
+                f"delete {secret}",
+                f"connect {port}",
+                "fork",
+                "run",
+                "replace",
+                f"kill {os.getpid()}",
+                "limits",
+            ):
+                assert (await outcome(extractor, what)).startswith("refused"), what
+    assert secret.read_text() == "mine"
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+async def test_no_secret_and_no_open_file_reaches_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_CANARY_SECRET", "s3cret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        os.set_inheritable(server.fileno(), True)
+        async with hostile() as extractor:
+            names = await outcome(extractor, "environment")
+            assert "CANARY" not in names
+            assert "PYTHONPATH" in names
+            for process in family():
+                assert "CLEW_CANARY_SECRET" not in process.environ()
+            # Standard input, output and error lead nowhere; the fourth is the connection.
+            assert await outcome(extractor, "descriptors") == "4"
+
+
+async def test_what_a_library_prints_disturbs_nothing() -> None:
+    async with hostile() as extractor:
+        assert await outcome(extractor, "print") == "printed"
+        assert await outcome(extractor, "nothing") == "done"
+
+
+async def test_progress_is_heard() -> None:
+    heard: list[tuple[int, int]] = []
+    async with hostile() as extractor:
+        await extractor.extract(
+            "x", parts(b"progress"), progress=lambda done, total: heard.append((done, total))
+        )
+    assert heard == [(1, 3), (2, 3), (3, 3)]
+
+
+async def test_the_loop_goes_on_while_files_are_read() -> None:
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    big = "Ein Satz mit Umlauten: äöü. ".encode() * 700_000
+    async with open_extractor() as extractor:
+        await extractor.extract("warm.txt", parts(b"x"))
+        watcher = asyncio.create_task(watch())
+        found = await extractor.extract("big.txt", parts(big))
+        watcher.cancel()
+    assert found.contents[0].data == big.decode()
+    assert longest < 0.5, "20 MB came back while others were served"
+
+
+async def test_only_so_many_files_are_read_at_once() -> None:
+    async with hostile(Limits(wall_seconds=1), workers=2) as extractor:
+        await attempt(extractor, "nothing")
+        jobs = [asyncio.create_task(attempt(extractor, "sleep")) for _ in range(4)]
+        most = 0
+        async with asyncio.timeout(30):
+            while not all(job.done() for job in jobs):
+                most = max(most, len(family()) - 1)
+                await asyncio.sleep(0.02)
+    assert most == 2
+
+
+async def test_a_reading_that_is_cancelled_leaves_no_process() -> None:
+    async with hostile(Limits(wall_seconds=60)) as extractor:
+        await attempt(extractor, "nothing")
+        job = asyncio.create_task(attempt(extractor, "sleep"))
+        await until(lambda: len(family()) == 2)
+        job.cancel()
+        await until(lambda: len(family()) == 1)
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        assert await outcome(extractor, "nothing") == "done"
+
+
+async def test_a_nursery_that_was_killed_is_replaced() -> None:
+    async with hostile(Limits(wall_seconds=60)) as extractor:
+        await attempt(extractor, "nothing")
+        job = asyncio.create_task(attempt(extractor, "sleep"))
+        await until(lambda: len(family()) == 2)
+        nursery, child = psutil.Process().children()[0], family()[-1]
+        nursery.kill()
+        with pytest.raises(Transient):
+            await job
+        assert await outcome(extractor, "nothing") == "done"
+        await until(lambda: not lives(child))
+
+
+async def test_bytes_that_do_not_come_are_not_the_files_fault() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"some"
+        raise TimeoutError("the database hangs")
+
+    async with open_extractor() as extractor:
+        with pytest.raises(TimeoutError):
+            await extractor.extract("a.txt", broken())
+        assert (await extractor.extract("a.txt", parts(b"x"))).contents
+
+
+async def test_readers_that_cannot_be_loaded_are_said() -> None:
+    async with open_extractor(reader="tests.no_such_module:read") as extractor:
+        with pytest.raises(Permanent, match="clew\\[documents\\]"):
+            await extractor.extract("a.txt", parts(b"x"))
+
+
+async def test_children_die_with_the_server(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import asyncio\n"
+        "from clew.extraction.guard import open_extractor\n"
+        "async def parts():\n"
+        "    yield b'sleep'\n"
+        "async def main():\n"
+        "    async with open_extractor(reader='tests.hostile:read') as extractor:\n"
+        "        await extractor.extract('x', parts())\n"
+        "asyncio.run(main())\n"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    server = await asyncio.create_subprocess_exec(sys.executable, str(script), env={"PYTHONPATH": paths})
+    # The nursery, and the child that sleeps in it.
+    await until(lambda: len(psutil.Process(server.pid).children(recursive=True)) == 2)
+    descendants = psutil.Process(server.pid).children(recursive=True)
+    server.kill()
+    await server.wait()
+    await until(lambda: not any(map(lives, descendants)))
+
+
+def swollen_pdf() -> bytes:
+    """A page whose content is packed twice, to 300 MB."""
+    packed_once = zlib.compress(b" " * 300_000_000, 9)
+    stream = zlib.compress(packed_once, 9)
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R>>",
+        b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n%s\nendstream" % (len(stream), stream),
+    ]
+    body = b"%PDF-1.4\n" + b"".join(b"%d 0 obj%s endobj\n" % one for one in enumerate(objects, 1))
+    return body + b"trailer<</Root 1 0 R/Size 5>>"
+
+
+def lying_xlsx() -> bytes:
+    """The directory says 100 bytes where 200 MB come out."""
+    data = bytearray(
+        packed(
+            {
+                "[Content_Types].xml": b"<Types/>",
+                "xl/workbook.xml": b"<workbook><sheets><sheet name='a' sheetId='1'/></sheets></workbook>",
+                "xl/sharedStrings.xml": b"<sst>" + b"<si><t>aaaaaaaaaaaaaaaaaaaa</t></si>" * 6_000_000,
+            }
+        )
+    )
+    real = (5 + 36 * 6_000_000 - 0).to_bytes(4, "little")
+    size = zipfile.ZipFile(__import__("io").BytesIO(bytes(data))).getinfo("xl/sharedStrings.xml").file_size
+    assert size.to_bytes(4, "little") in data or real
+    return bytes(data.replace(size.to_bytes(4, "little"), (100).to_bytes(4, "little")))
+
+
+BOMBS = {
+    "zeros.zip": lambda: packed({"zeros.bin": b"\0" * 50_000_000}),
+    "bomb.docx": lambda: packed({"[Content_Types].xml": b"<T/>", "word/document.xml": b"\0" * 50_000_000}),
+    "liar.xlsx": lying_xlsx,
+    "giant.png": giant_png,
+    "swollen.pdf": swollen_pdf,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+async def test_bombs_do_not_go_off(name: str) -> None:
+    data = BOMBS[name]()
+    async with open_extractor() as extractor:
+        await extractor.extract("warm.txt", parts(b"x"))
+        started = time.monotonic()
+        found = await extractor.extract(name, parts(data))
+        assert time.monotonic() - started < 10
+        assert sum(len(item.data) for item in found.contents) < 1000
+        assert found.warnings
+        assert (await extractor.extract("a.txt", parts(b"x"))).contents
+
+
+async def until(condition: object, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # type: ignore[operator]  # a lambda of the test
+            await asyncio.sleep(0.01)
+
+
+class Caged:
+    """An extractor for tests that are not async, which hypothesis needs."""
+
+    def __init__(self, runner: asyncio.Runner, extractor: Extractor) -> None:
+        self._runner = runner
+        self._extractor = extractor
+
+    def read(self, name: str, data: bytes) -> Extraction:
+        return self._runner.run(self._extractor.extract(name, parts(data)))
+
+
+@pytest.fixture(scope="module")
+def cage() -> Iterator[Caged]:
+    with asyncio.Runner() as runner:
+        opened = open_extractor(Limits(cpu_seconds=5, wall_seconds=20))
+        yield Caged(runner, runner.run(opened.__aenter__()))
+        runner.run(opened.__aexit__(None, None, None))
+
+
+SEEDS = {name: data for name, data in one_of_each().items() if name not in ("old.txt", "read.me.md")}
+damage = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=0, max_size=6), st.integers(0, 40)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def mutated(data: bytes, changes: list[tuple[float, bytes, int]]) -> bytes:
+    """Pieces cut out and others put in their place, anywhere."""
+    for where, new, gone in changes:
+        start = int(where * len(data))
+        data = data[:start] + new + data[start + gone :]
+    return data
+
+
+@pytest.mark.parametrize("name", SEEDS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=damage)
+def test_damaged_files_end_in_items_and_warnings(
+    cage: Caged, name: str, changes: list[tuple[float, bytes, int]]
+) -> None:
+    found = cage.read(name, mutated(SEEDS[name], changes))
+    assert found.contents or found.warnings
+    assert not any("PermissionError" in warning or "ImportError" in warning for warning in found.warnings)
+    for item in found.contents:
+        assert "\0" not in item.data
+        assert item.summary
+        assert {"isText", "base64Encoded", "aiProcessed"} <= set(item.metadata)
+
+
+def test_a_picture_in_an_archive_survives_as_it_is(cage: Caged) -> None:
+    found = cage.read("a.zip", packed({"x/y.png": image(), "r.pdf": pdf("a page")}))
+    assert [item.name for item in found.contents] == ["a", "x/y", "r/page_1"]
