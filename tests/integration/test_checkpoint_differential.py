@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypedDict
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
@@ -326,6 +326,14 @@ async def compare(shape: Shape, actions: Sequence[tuple[Any, ...]], durability: 
         assert await ours.look() == await other.look()
 
 
+# What earlier versions got wrong: a subgraph replayed from a state that no process had at hand.
+@example(
+    shape=Shape([], [], [], [("clear",)], loops=1, keeps_inner_state=True),
+    actions=[("replay", 2), ("say", "hello"), ("update", (8, "left"))],
+    durability="sync",
+)
+# A message changed in place by a run that tells nobody what it writes.
+@example(shape=Shape([], [], [], [("ask",), ("edit", 0)]), actions=[("resume", "answer")], durability="exit")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     shape=SHAPES,

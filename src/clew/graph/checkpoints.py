@@ -95,8 +95,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
                     raise
                 near, checkpoint_id = None, row.id
                 continue
-            self._heads.put(Head(thread_id, ns, row.id, _lasting(channels)))
-            self._touched.doubt(thread_id, ns, row.id)
+            self._keep(row, channels)
             return to_tuple(self.serde, row, channels, found.writes)
 
     async def alist(
@@ -123,7 +122,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 limit=PAGE if left is None or filter else min(left, PAGE),
             )
             matching = [row for row in page if _matches(row, filter)][:left]
-            for found in await self._load(matching):
+            # Who asks for one goes on from it, as LangGraph does when it replays a subgraph.
+            for found in await self._load(matching, keep=limit == 1):
                 yield found
             if not page:
                 return
@@ -135,10 +135,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,  # noqa: ARG002 - we know ourselves what we have stored
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         touched = self._touched.take(*_line(config), get_checkpoint_id(config))
-        return await self._put(config, checkpoint, metadata, touched)
+        return await self._put(config, checkpoint, metadata, new_versions, touched)
 
     async def aput_writes(
         self,
@@ -220,10 +220,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,  # noqa: ARG002 - as above
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         # The writes come from other threads, perhaps later than the step they belong to: so any object may be touched.
-        return self._wait(self._put(config, checkpoint, metadata, None))
+        return self._wait(self._put(config, checkpoint, metadata, new_versions, None))
 
     def put_writes(
         self,
@@ -260,13 +260,14 @@ class Checkpointer(BaseCheckpointSaver[str]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
         touched: Mapping[str, Collection[int]] | None,
     ) -> RunnableConfig:
         thread_id, ns = _line(config)
         parent_id = get_checkpoint_id(config)
         head = self._heads.get(thread_id, ns, parent_id) if parent_id else None
         # All of it before the first await: the graph goes on meanwhile and may change its lists.
-        packed = pack_values(self.serde, checkpoint, head, touched)
+        packed = pack_values(self.serde, checkpoint, new_versions, head, touched)
         row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
         step = Superstep(checkpoint=row, values=packed.values, builds_on_parent=head is not None)
         pending = Pending(step, checkpoint, config["configurable"].get(FENCE))
@@ -298,7 +299,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def _whole(self, pending: Pending) -> Superstep:
         return Superstep(
             checkpoint=pending.step.checkpoint,
-            values=pack_values(self.serde, pending.checkpoint, None).values,
+            values=pack_values(self.serde, pending.checkpoint, (), None).values,
         )
 
     async def _read(self, row: StoredCheckpoint, near: Head | None) -> dict[str, Held]:
@@ -315,7 +316,15 @@ class Checkpointer(BaseCheckpointSaver[str]):
             values = await self._store.values_of(row.thread_id, row.ns, wanted, held=held)
         return gather(self.serde, row, values, known)
 
-    async def _load(self, rows: Sequence[StoredCheckpoint]) -> Sequence[CheckpointTuple]:
+    def _keep(self, row: StoredCheckpoint, channels: Mapping[str, Held]) -> None:
+        # A number as a version may come back with another value.
+        lasting = {channel: held for channel, held in channels.items() if is_ours(held.version)}
+        self._heads.put(Head(row.thread_id, row.ns, row.id, lasting))
+        self._touched.doubt(row.thread_id, row.ns, row.id)
+
+    async def _load(
+        self, rows: Sequence[StoredCheckpoint], *, keep: bool = False
+    ) -> Sequence[CheckpointTuple]:
         """The rows with their values and writes: two statements a thread and namespace, however many rows."""
         lines: defaultdict[tuple[str, str], list[StoredCheckpoint]] = defaultdict(list)
         for row in rows:
@@ -331,6 +340,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
             channels = gather_line(self.serde, line, values)
             for row in line:
                 loaded[row.seq] = to_tuple(self.serde, row, channels[row.id], tasks[row.id])
+                if keep:
+                    self._keep(row, channels[row.id])
         return [loaded[row.seq] for row in rows]
 
 
@@ -354,11 +365,6 @@ def _line(config: RunnableConfig) -> tuple[str, str]:
     """Checkpoints of one thread and namespace follow each other."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
-
-
-def _lasting(channels: Mapping[str, Held]) -> dict[str, Held]:
-    """Those whose version will never name another value."""
-    return {channel: held for channel, held in channels.items() if is_ours(held.version)}
 
 
 def _matches(row: StoredCheckpoint, filter: dict[str, Any] | None) -> bool:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clew.graph.values import Held, HeldList
+from clew.graph.values import Held, HeldBytes, HeldList, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Head:
     thread_id: str
     ns: str
     checkpoint_id: str
-    channels: Mapping[str, Held]
+    channels: Mapping[str, Held | Stored]
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -26,7 +26,7 @@ class Head:
         return {
             channel: held
             for channel, held in self.channels.items()
-            if not isinstance(held, HeldList) or held.elements.intact()
+            if isinstance(held, HeldBytes) or (isinstance(held, HeldList) and held.elements.intact())
         }
 
     @property

@@ -12,7 +12,7 @@ from clew.domain.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
 from clew.graph.bodies import config_of, from_row, is_small
 from clew.graph.heads import Head
 from clew.graph.serde import StrictSerializer
-from clew.graph.values import Held, assemble, load, pack, unpack
+from clew.graph.values import Held, Stored, assemble, is_ours, load, pack, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,20 @@ class Packed:
 
     inline: dict[str, Any] = field(default_factory=dict)
     values: list[ChannelValue] = field(default_factory=list)
-    apart: dict[str, Held | None] = field(default_factory=dict)
+    apart: dict[str, Held | Stored | None] = field(default_factory=dict)
 
 
 def pack_values(
     serde: SerializerProtocol,
     checkpoint: Checkpoint,
+    new_versions: Collection[str],
     parent: Head | None,
     touched: Mapping[str, Collection[int]] | None = None,
 ) -> Packed:
     """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything.
 
-    `touched` are the objects that were returned for each channel, if that is known.
+    `new_versions` are the channels that changed since; `touched` are the objects that were returned for each, if
+    that is known.
     """
     packed = Packed()
     known = parent.channels if parent is not None else {}
@@ -48,10 +50,13 @@ def pack_values(
         elif held is not None and held.version == version:
             packed.apart[channel] = held
         else:
-            # Also when the graph says it is stored already but we do not know: then this changes nothing.
+            base = None if isinstance(held, Stored) else held
             seen = None if touched is None else touched.get(channel, ())
-            stored, packed.apart[channel] = pack(serde, channel, version, value, held, seen)
+            stored, packed.apart[channel] = pack(serde, channel, version, value, base, seen)
             packed.values.append(stored)
+            if channel not in new_versions and is_ours(version):
+                # The graph says it is stored, and as a rule it is: then it stays as it is, perhaps as a change.
+                packed.apart[channel] = Stored(str(version))
     return packed
 
 

@@ -51,6 +51,14 @@ class HeldBytes:
         return len(self.data)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that is in the database and nowhere else; as what, whole or a change, is not known."""
+
+    version: str
+    size: int = 0
+
+
 Held: TypeAlias = HeldList | HeldBytes
 
 
