@@ -33,8 +33,8 @@ from clew.ports import Checkpoints
 
 T = TypeVar("T")
 
-# Of stored bytes; in memory a message takes about ten times as much.
-CACHE_BYTES = 16 * 1024 * 1024
+# Of stored bytes; in memory a message takes about five times as much.
+CACHE_BYTES = 32 * 1024 * 1024
 PAGE = 64
 
 

@@ -17,7 +17,8 @@ class _Shape:
 
     def __init__(self, cls: type[BaseMessage]) -> None:
         self.cls = cls
-        self.names = frozenset(cls.model_fields)
+        # One set for all messages: assigning a field adds its name, and they are all in it.
+        self.every = set(cls.model_fields)
         self.defaults: dict[str, Any] = {
             name: info.get_default(call_default_factory=True)
             for name, info in cls.model_fields.items()
@@ -53,7 +54,7 @@ def restore(payload: Payload) -> BaseMessage:
     code, fields = payload[0], payload[1]
     extra = payload[2] if len(payload) > 2 else {}
     shape = _SHAPES[code]
-    if not fields.keys() <= shape.names:
+    if not fields.keys() <= shape.every:
         return shape.cls(**fields, **extra)
     state = shape.blank.copy()
     state.update(fields)
@@ -66,7 +67,7 @@ def restore(payload: Payload) -> BaseMessage:
         {
             "__dict__": state,
             "__pydantic_extra__": extra,
-            "__pydantic_fields_set__": set(shape.names) | extra.keys() if extra else set(shape.names),
+            "__pydantic_fields_set__": shape.every | extra.keys() if extra else shape.every,
             "__pydantic_private__": None,
         }
     )
