@@ -14,7 +14,7 @@ import asyncpg
 from clew.domain.errors import ClewError, ConfigError, Conflict, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql import migrate as migrations
-from clew.stores.sql.work import Many, Rows, Script, Work
+from clew.stores.sql.work import Many, Rows, Script, Statement, Update, Work
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -236,7 +236,10 @@ async def drive(connection: Connection, work: Work[T]) -> T:
                         await connection.executemany(spoken(step.sql), step.rows)
                     case Script():
                         await connection.execute(step.sql)
-                    case _:
+                    case Update():
+                        done_what = await connection.execute(spoken(step.sql), *step.args)
+                        rows = ((int(done_what.rpartition(" ")[2]),),)
+                    case Statement():
                         rows = await connection.fetch(spoken(step.sql), *step.args)
                 step = work.send(rows)
         except StopIteration as done:

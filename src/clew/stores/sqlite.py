@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import quote
 from clew.domain.errors import ClewError, ConfigError, Conflict, Corrupt, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql.migrate import migrate
-from clew.stores.sql.work import Many, Rows, Script, Work
+from clew.stores.sql.work import Many, Rows, Script, Statement, Update, Work
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -262,23 +262,27 @@ def connect(uri: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
 
 def drive(connection: sqlite3.Connection, work: Work[T]) -> T:
     """Send each statement to the connection and its rows back into the work, until the work returns."""
-    with closing(work):
-        try:
-            step = next(work)
-            while True:
-                rows: Rows = ()
-                match step:
-                    case Many():
-                        connection.executemany(numbered(step.sql), step.rows)
-                    case Script():
-                        for statement in _statements(step.sql):
-                            connection.execute(statement)
-                            failpoint("migration_mid")
-                    case _:
-                        rows = connection.execute(numbered(step.sql), step.args).fetchall()
-                step = work.send(rows)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+    try:
+        step = next(work)
+        while True:
+            rows: Rows = ()
+            match step:
+                case Statement():
+                    rows = connection.execute(numbered(step.sql), step.args).fetchall()
+                case Update():
+                    # Cheaper than RETURNING, for which SQLite builds a table.
+                    rows = ((connection.execute(numbered(step.sql), step.args).rowcount,),)
+                case Many():
+                    connection.executemany(numbered(step.sql), step.rows)
+                case Script():
+                    for statement in _statements(step.sql):
+                        connection.execute(statement)
+                        failpoint("migration_mid")
+            step = work.send(rows)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    finally:
+        work.close()
 
 
 @lru_cache(maxsize=1024)

@@ -30,6 +30,7 @@ from clew.stores.sql.work import (
     Row,
     Statement,
     Tables,
+    Update,
     Value,
     Work,
     glances,
@@ -95,7 +96,7 @@ class Threads(Tables):
             yield from inbox.use_key(once, thread, change.events[-1].at)
         if admits is not None:
             yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
-        saved = yield (_insert(thread) if change.read_at == 0 else _update(change, fence))
+        ((saved,),) = yield (_insert(thread) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)
         if change.read_at == 0:
@@ -477,35 +478,42 @@ def refuse(change: Change, fence: int | None) -> Work[None]:
     raise Conflict(f"thread {thread_id!r} is at seq {rows[0][0]}, not at {change.read_at}")
 
 
-# Placeholders $1 to $19 are thread_row's; what never changes after the first commit is not written again.
+# Placeholders $1 to $19 are thread_row's.
+_INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 21)}) ON CONFLICT (id) DO NOTHING"
+# What never changes after the first commit is not written again.
 _FOLDED = (
     "name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
     " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19"
 )
 # A thread that stops running gives up its lease, and a new fence shuts out whoever still works under the old one.
 _RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
+# The immutable columns are compared: they bind $2, $3, $4 and $17, and a foreign row is never overwritten.
+_READ_AT = (
+    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17 AND last_seq = $20"
+    " AND deleted_at IS NULL"
+)
+_UPDATE = {
+    (
+        runs,
+        fenced,
+    ): f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}{' AND fence = $21' * fenced}"
+    for runs in (True, False)
+    for fenced in (True, False)
+}
 
 
-def _insert(thread: Thread) -> Statement:
+def _insert(thread: Thread) -> Update:
     now = micros(thread.last_active_at)
     expires = None if thread.ttl is None else now + thread.ttl // MICROSECOND
-    return Statement(
-        f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 21)}) ON CONFLICT (id) DO NOTHING RETURNING id",
-        (*thread_row(thread), now, expires),
-    )
+    return Update(_INSERT, (*thread_row(thread), now, expires))
 
 
-def _update(change: Change, fence: int | None) -> Statement:
-    thread = change.thread
-    rests = "" if thread.status is Status.RUNNING else _RESTS
-    fenced = "" if fence is None else " AND fence = $21"
-    return Statement(
-        f"UPDATE threads SET {_FOLDED}{rests}"
-        # The immutable columns are compared: they bind $2, $3, $4 and $17, and a foreign row is never overwritten.
-        " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17"
-        f" AND last_seq = $20 AND deleted_at IS NULL{fenced} RETURNING id",
-        (*thread_row(thread), change.read_at, *(() if fence is None else (fence,))),
-    )
+def _update(change: Change, fence: int | None) -> Update:
+    row = thread_row(change.thread)
+    runs = change.thread.status is Status.RUNNING
+    if fence is None:
+        return Update(_UPDATE[runs, False], (*row, change.read_at))
+    return Update(_UPDATE[runs, True], (*row, change.read_at, fence))
 
 
 def _accessed(thread_id: str, now: datetime) -> Statement:

@@ -28,6 +28,14 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """One statement that changes rows and returns none; how many it changed comes back, in a row of its own."""
+
+    sql: str
+    args: Sequence[Value] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Many:
     """The same statement for every row of arguments; nothing comes back."""
 
@@ -44,7 +52,7 @@ class Script:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Work: TypeAlias = Generator[Statement | Many | Script, Rows, T]
+Work: TypeAlias = Generator[Statement | Update | Many | Script, Rows, T]
 
 
 class Database(Protocol):
