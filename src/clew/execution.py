@@ -12,6 +12,7 @@ from clew.config import Settings
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Thread
 from clew.engine.bus import LocalBus
+from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
 from clew.engine.live import LocalLive
 from clew.engine.run import Memory
@@ -22,9 +23,12 @@ from clew.graph.checkpoints import Checkpointer
 from clew.graph.failures import classify
 from clew.graph.registry import Registry, open_registry
 from clew.graph.store import GraphStore
+from clew.opening import open_space
 from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 
@@ -56,6 +60,7 @@ class Execution:
     live: Live
     bridge: LangGraphBridge
     registry: Registry
+    cleanup: Cleanup
 
 
 @asynccontextmanager
@@ -94,6 +99,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             classify=classify,
             policy=lambda thread: _policy(settings, thread),
             max_recoveries=settings.runner.max_recoveries,
+            prunes=settings.checkpoints.keep == "latest",
         )
         runner = LocalRunner(
             name=parts.new_id(),
@@ -129,10 +135,25 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             items=parts.graph_store,
             audit_ttl=_days(settings.model_calls.ttl_days),
         )
-        sweeping = asyncio.create_task(Sweeper(chores.all()).run_forever())
+        cleanup = Cleanup(
+            rows=CleanupRows(parts.db),
+            duties=DutyRows(parts.db),
+            store=parts.store,
+            space=open_space(parts.db, settings.database.url.path),
+            clock=parts.clock,
+            new_id=parts.new_id,
+            let_go=commands.let_go,
+            lease=timedelta(seconds=settings.runner.lease_seconds),
+            budget_seconds=settings.cleanup.budget_seconds,
+            ttl=timedelta(days=settings.threads.ttl_days),
+            next_turn=_schedule(settings),
+        )
+        sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
         try:
             async with runner.running():
-                yield Execution(commands=commands, bus=bus, live=live, bridge=bridge, registry=registry)
+                yield Execution(
+                    commands=commands, bus=bus, live=live, bridge=bridge, registry=registry, cleanup=cleanup
+                )
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
@@ -141,6 +162,15 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
     profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
     return profile.retry if profile else RetryPolicy()
+
+
+def _schedule(settings: Settings) -> Callable[[datetime], datetime] | None:
+    """When to clean up unasked, after the last time it was done."""
+    cleanup = settings.cleanup
+    if cleanup.schedule is not None:
+        return cleanup.schedule.next_after
+    every = timedelta(seconds=cleanup.every_seconds)
+    return (lambda last: last + every) if every else None
 
 
 def _days(days: int | None) -> timedelta | None:

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
-from clew.ports import Histories, Store
+from clew.ports import Histories, Space, Store
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
+from clew.stores.sqlite_space import SQLiteSpace
 
 
 def open_threads(db: Database) -> Store:
@@ -29,6 +31,15 @@ def open_histories(db: Database) -> Histories:
     from clew.stores import postgres_histories  # noqa: PLC0415 - needs the extra, which is here
 
     return postgres_histories.open_histories(db)
+
+
+def open_space(db: Database, path: Path | None) -> Space:
+    """`path` is the file of a SQLite database that has one."""
+    if isinstance(db, SQLiteDatabase):
+        return SQLiteSpace(db, path)
+    from clew.stores.postgres_space import PostgresSpace  # noqa: PLC0415 - not everybody has one
+
+    return PostgresSpace(db)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from pydantic import SecretStr
 
 from clew.config.database import DatabaseUrl, parse_database_url
+from clew.domain.cron import Cron
 
 T = TypeVar("T")
 
@@ -128,6 +129,13 @@ def secret() -> Kind[SecretStr]:
         raise ValueError
 
     return Kind("a secret in printable ASCII without spaces", read)
+
+
+def cron() -> Kind[Cron]:
+    def read(raw: object) -> Cron:
+        return Cron.parse(_text(raw))
+
+    return Kind("a cron expression like `0 3 * * *`", read)
 
 
 def absolute_path() -> Kind[Path]:

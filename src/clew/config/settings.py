@@ -19,6 +19,7 @@ from clew.config.graphs import GraphSource
 from clew.config.kinds import (
     absolute_path,
     choice,
+    cron,
     database_url,
     flag,
     host_name,
@@ -30,6 +31,7 @@ from clew.config.kinds import (
     url_path,
     whole,
 )
+from clew.domain.cron import Cron
 from clew.domain.profile import Profile
 
 
@@ -205,6 +207,14 @@ class Checkpoints:
             aliases=("LANGGRAPH_CHECKPOINTER",),
         ),
     ]
+    keep: Annotated[
+        str,
+        Setting(
+            "all",
+            choice("all", "latest"),
+            "`latest`: when a round has ended, all checkpoints but the newest go.",
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +237,12 @@ class Cleanup:
             aliases=("CRON_SECRET",),
         ),
     ]
+    schedule: Annotated[
+        Cron | None,
+        Setting(None, cron(), "When to clean up unasked, in UTC, once for all processes; not unless set."),
+    ]
     every_seconds: Annotated[
-        float, Setting(3600, seconds(0, 604800), "How often to clean up unasked; 0 is never.")
+        float, Setting(0, seconds(0, 604800), "How often to clean up unasked without a schedule; 0 is never.")
     ]
     budget_seconds: Annotated[
         float, Setting(8, seconds(0.1, 300), "Longest cleanup; the rest is done later.")

@@ -1,8 +1,9 @@
 """How long threads are kept: which are due, and when a clock is not to be believed."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from clew.domain.thread import Owner, Status, Thread
@@ -32,7 +33,9 @@ class Selection:
     soft: bool = False
 
 
-def selection(*, now: datetime, days_old: int | None, owner: Owner | None = None, soft: bool = False) -> Selection:
+def selection(
+    *, now: datetime, days_old: int | None, owner: Owner | None = None, soft: bool = False
+) -> Selection:
     """What a cleanup is about that was asked for with or without an age."""
     if days_old is None:
         return Selection(reason=Reason.EXPIRED, before=now, owner=owner, soft=soft)
@@ -99,6 +102,15 @@ class Orphan:
     thread_id: str
     newest: int
     body: str
+
+
+def written_at(body: str) -> datetime | None:
+    """When a checkpoint was made, as its body says; None if that cannot be read, and so nobody can use it."""
+    try:
+        at = datetime.fromisoformat(json.loads(body)["ts"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,7 +186,7 @@ class Commands:
         except Unavailable:
             self.bridge.drop(thread_id)
             raise
-        self._let_go(thread_id)
+        self.let_go(thread_id)
         failpoint("delete_mid_tables")
         try:
             await self.bridge.forget(thread_id)
@@ -201,7 +201,7 @@ class Commands:
     async def put_away(self, thread_id: str, owner: Owner | None) -> None:
         """Delete softly: nobody sees it, and until it is purged it can be brought back."""
         await self.trash.put(thread_id, owner, now=self.clock())
-        self._let_go(thread_id)
+        self.let_go(thread_id)
 
     async def bring_back(self, thread_id: str, owner: Owner | None) -> Thread:
         """Undo a soft deletion. What was running runs on."""
@@ -210,7 +210,8 @@ class Commands:
         self.wake()
         return await self.store.get(thread_id, owner)
 
-    def _let_go(self, thread_id: str) -> None:
+    def let_go(self, thread_id: str) -> None:
+        """A thread is gone: whatever this process does for it or holds of it goes too, and watchers are told."""
         self.halt(thread_id)
         self.bridge.drop(thread_id)
         self.bus.publish(thread_id)

@@ -46,6 +46,8 @@ class Step:
     policy: Callable[[Thread], RetryPolicy]
     # A thread whose process died under it this often is the likely cause: it is parked, and the others live.
     max_recoveries: int = 5
+    # Whether only the newest state of a graph is kept once its round has ended.
+    prunes: bool = False
     # How long a round may run, waiting for people aside.
     limit: timedelta | None = None
     # What a round is closed with.
@@ -66,6 +68,8 @@ class Step:
                 rest = await self._until_it_rests(log, recorder, run, lease.fence)
             await recorder.record(*await self._closed(rest, recorder))
             failpoint("interrupt_logged")
+            if self.prunes and recorder.thread.status.is_terminal:
+                await self.bridge.prune(thread.id)
         except Drained:
             logger.info("run drained", extra={"thread_id": thread.id})
         except ClewError as exc:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from clew.domain.errors import ClewError, Conflict, NotAllowed, NotFound
+from clew.domain.errors import ClewError, Conflict, Corrupt, NotAllowed, NotFound
 from clew.engine.commands import Commands
 from clew.ports import Audit, Calls, Clock, Files, Inbox, Store
 
@@ -48,6 +48,9 @@ async def _repeat(chore: Chore) -> None:
             more = await chore.do()
         except ClewError as exc:
             logger.warning("chore failed", extra={"chore": chore.name, "code": exc.code})
+        except Exception:
+            # Whatever it met, the other chores and its own next turn are worth more than this one.
+            logger.exception("chore failed", extra={"chore": chore.name})
         if not more:
             await asyncio.sleep(chore.seconds)
 
@@ -85,12 +88,17 @@ class Chores:
     async def expire_calls(self) -> bool:
         """End what nobody answered in time; the threads go on by themselves."""
         due = await self.calls.due(now=self.clock(), limit=BATCH)
+        expired = 0
         for call in due:
             try:
                 await self.commands.expire(call)
+                expired += 1
             except (Conflict, NotAllowed, NotFound):
                 continue  # it was answered, stopped or deleted at the same moment, and that counts
-        return len(due) == BATCH
+            except Corrupt as exc:
+                logger.warning("a call cannot expire", extra={"thread_id": call.thread_id, "code": exc.code})
+        # Where nothing moved, asking again at once would move nothing either.
+        return expired > 0 and len(due) == BATCH
 
     async def purge(self) -> bool:
         """Remove the rows of threads whose deletion was cut short."""

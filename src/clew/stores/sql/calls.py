@@ -121,7 +121,10 @@ def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
 def _due(columns: str, now: datetime, limit: int, read: Callable[[Row], T]) -> Work[list[T]]:
     rows = yield Statement(
         f"SELECT {columns} FROM tool_calls"
-        " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1 ORDER BY deadline LIMIT $2",
+        " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1"
+        # A thread that was deleted softly does not go on; brought back, it is found here.
+        " AND EXISTS (SELECT 1 FROM threads WHERE id = tool_calls.thread_id AND deleted_at IS NULL)"
+        " ORDER BY deadline LIMIT $2",
         (micros(now), limit),
     )
     return [read(row) for row in rows]

@@ -1,0 +1,268 @@
+"""Cleaning up: deletes what is due in portions, one cleanup at a time in the whole cluster, each within a budget.
+
+What does not fit into the budget, or was cut short by a kill, goes on by itself: see `chores`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from clew.domain import retention
+from clew.domain.errors import ClewError, LostLease, NotAllowed, Unavailable
+from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.engine.sweeper import Chore
+from clew.ports import Cleanups, Clock, Duties, Space, Store
+
+logger = logging.getLogger(__name__)
+
+PAGE = 500
+ORPHANS = 50
+TURN = "cleanup schedule"
+# How many ids an answer names; all of them are in the log.
+NAMED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a cleanup has done so far."""
+
+    job: Job | None = None  # None: another one is under way, or nothing was to be done yet
+    thread_ids: tuple[str, ...] = ()
+    preserved: int = 0
+    due: int = 0  # still to be deleted
+    more: bool = False
+
+
+@dataclass(slots=True)
+class Portions:
+    """How much to delete in one transaction: as much as fits into a moment nobody notices."""
+
+    rows: int = 1000
+    FEWEST = 250
+    MOST = 5000
+    IDS = 200
+
+    def cut(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        """Portions of about as many rows. A thread larger than that is one by itself."""
+        portion: list[Candidate] = []
+        weight = 0
+        for candidate in candidates:
+            if portion and (weight + candidate.rows > self.rows or len(portion) == self.IDS):
+                yield portion
+                portion, weight = [], 0
+            portion.append(candidate)
+            weight += candidate.rows
+        if portion:
+            yield portion
+
+    def took(self, seconds: float) -> None:
+        if seconds > 0.05:
+            self.rows = max(self.FEWEST, self.rows // 2)
+        elif seconds < 0.02:
+            self.rows = min(self.MOST, self.rows * 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    rows: Cleanups
+    duties: Duties
+    store: Store
+    space: Space
+    clock: Clock
+    new_id: Callable[[], str]
+    # Called with the id of every thread that is gone: what this process holds of it in memory goes too.
+    let_go: Callable[[str], None]
+    lease: timedelta
+    budget_seconds: float
+    ttl: timedelta  # of what nobody gave one: checkpoints without a thread
+    # When to clean up unasked: the next time after the last one. None is never.
+    next_turn: Callable[[datetime], datetime] | None = None
+    portions: Portions = field(default_factory=Portions)
+
+    async def preview(self, wanted: Selection) -> Outcome:
+        """What a cleanup would delete now. Changes nothing."""
+        found = await self.rows.due(wanted, after=None, limit=NAMED)
+        due, kept = await self.rows.count(wanted)
+        return Outcome(thread_ids=tuple(one.id for one in found), preserved=kept, due=due)
+
+    async def run(self, wanted: Selection, *, force: bool = False) -> Outcome:
+        """Delete what is due, as much as fits into the budget.
+
+        Raises NotAllowed when the clock jumped lately, unless forced.
+        """
+        await self._require_steady_clock(force)
+        job = Job(id=self.new_id(), selection=wanted, started_at=self.clock())
+        runner = self.new_id()
+        if not await self.rows.begin(job, runner=runner, lease=self.lease):
+            return Outcome()
+        return await self._work(job, runner)
+
+    async def go_on(self) -> bool:
+        """Take up what another one left; says whether there is more."""
+        if not await self.rows.has_unfinished():
+            return False
+        runner = self.new_id()
+        job = await self.rows.take_up(runner=runner, lease=self.lease)
+        if job is None:
+            return False
+        return (await self._work(job, runner)).more
+
+    async def empty_trash(self) -> bool:
+        """Purge what was deleted softly and not brought back."""
+        return await self._unasked(retention.trash(now=self.clock()))
+
+    async def tick(self) -> bool:
+        """Keep an eye on the clock; clean up when it is time, and it is ours to do."""
+        now = self.clock()
+        await self.duties.tick(now=now)
+        next_turn = self.next_turn
+        if next_turn is None:
+            return False
+        if await self.duties.take_turn(TURN, lambda last: next_turn(last) <= now, now=now):
+            await self._unasked(retention.selection(now=now, days_old=None))
+        return False
+
+    async def give_back(self) -> bool:
+        await self.space.give_back(seconds=1)
+        return False
+
+    def chores(self) -> list[Chore]:
+        return [
+            Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.go_on),
+            Chore(name="cleanup_schedule", seconds=60, do=self.tick),
+            Chore(name="empty_trash", seconds=600, do=self.empty_trash),
+            Chore(name="give_back_space", seconds=600, do=self.give_back),
+        ]
+
+    async def _unasked(self, wanted: Selection) -> bool:
+        if not await self.rows.due(wanted, after=None, limit=1):
+            return False
+        return (await self.run(wanted)).more
+
+    async def _require_steady_clock(self, force: bool) -> None:
+        now = self.clock()
+        ticks = await self.duties.tick(now=now)
+        if ticks.jumped_at is None or force or ticks.is_settled(now=now):
+            return
+        until = ticks.jumped_at + retention.SETTLING
+        logger.error("no cleanup: the clock jumped, or nobody was here for more than a day")
+        raise NotAllowed(
+            "the clock moved by more than a day since it was last looked at: a wrong one would delete everything."
+            f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
+        )
+
+    async def _work(self, job: Job, runner: str) -> Outcome:
+        started = time.monotonic()
+        until = started + self.budget_seconds
+        gone: list[str] = []
+        try:
+            finished = await self._threads(job, runner, until, gone)
+            if finished:
+                finished = await self._orphans(job, runner, until, gone)
+        except (Unavailable, LostLease, asyncio.CancelledError):
+            raise  # our lease runs out by itself, and somebody takes up the rest
+        except Exception:
+            with suppress(ClewError):
+                await self.rows.rest(job, runner=runner, finished_at=None)
+            raise
+        if finished and gone:
+            await self.space.give_back(seconds=max(0.2, min(1.0, until - time.monotonic())))
+        job = await self.rows.rest(job, runner=runner, finished_at=self.clock() if finished else None)
+        due, kept = await self.rows.count(job.selection)
+        logger.info(
+            "cleanup",
+            extra={
+                "source": job.id,
+                "deleted": len(gone),
+                "preserved": kept,
+                "failed": job.failed,
+                "seconds": round(time.monotonic() - started, 3),
+            },
+        )
+        return Outcome(job=job, thread_ids=tuple(gone[:NAMED]), preserved=kept, due=due, more=not finished)
+
+    async def _threads(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
+        """Whether all that are due were looked at."""
+        after = job.after
+        while found := await self.rows.due(job.selection, after=after, limit=PAGE):
+            for portion in self.portions.cut(found):
+                began = time.monotonic()
+                for one in await self._delete(job, portion, runner):
+                    self._note(job, one.thread_id, one.tenant)
+                    gone.append(one.thread_id)
+                self.portions.took(time.monotonic() - began)
+                if time.monotonic() >= until:
+                    # Seen afterwards, so that every run gets a little further.
+                    return portion[-1] is found[-1] and len(found) < PAGE
+            after = found[-1].age, found[-1].id
+            if len(found) < PAGE:
+                break
+        return True
+
+    async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str) -> list[Gone]:
+        try:
+            gone = await self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())
+        except (Unavailable, LostLease):
+            raise
+        except Exception as exc:  # noqa: BLE001 - a damaged thread may raise anything, and is counted
+            if len(portion) == 1:
+                logger.error(  # noqa: TRY400 - an error that is expected here; where it broke is of no interest
+                    "a thread could not be cleaned up",
+                    extra={"thread_id": portion[0].id, "error_class": type(exc).__name__},
+                )
+                await self.rows.skip(job, portion[0], runner=runner, lease=self.lease)
+                return []
+            # One of them cannot be deleted: the others need not stay for that.
+            half = len(portion) // 2
+            first = await self._delete(job, portion[:half], runner)
+            return first + await self._delete(job, portion[half:], runner)
+        if not job.selection.soft:
+            for one in portion:
+                if one.rows > Portions.MOST:
+                    await self._purge(one.id)
+        return list(gone)
+
+    async def _purge(self, thread_id: str) -> None:
+        """The rows of a log too long for one transaction; what a kill leaves of it is a chore's."""
+        while await self.store.purge(only=thread_id):
+            pass
+
+    async def _orphans(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
+        """Checkpoints that belong to no thread. They belong to no tenant either, so only a whole cleanup takes them."""
+        wanted = job.selection
+        if wanted.owner is not None or wanted.soft or wanted.reason is Reason.DELETED:
+            return True
+        before = wanted.before if wanted.reason is Reason.UNUSED else wanted.before - self.ttl
+        after: str | None = ""
+        while after is not None:
+            found, after = await self.rows.orphans(after=after)
+            old = [one for one in found if _is_older(one, before)]
+            for start in range(0, len(old), ORPHANS):
+                if time.monotonic() >= until:
+                    return False
+                some = old[start : start + ORPHANS]
+                for thread_id in await self.rows.delete_orphans(job, some, runner=runner, lease=self.lease):
+                    self._note(job, thread_id, "")
+                    gone.append(thread_id)
+        return True
+
+    def _note(self, job: Job, thread_id: str, tenant: str) -> None:
+        self.let_go(thread_id)
+        logger.info(
+            "thread deleted",
+            extra={
+                "thread_id": thread_id,
+                "tenant": tenant,
+                "source": job.id,
+                "code": job.selection.reason.upper(),
+            },
+        )
+
+
+def _is_older(orphan: Orphan, before: datetime) -> bool:
+    at = retention.written_at(orphan.body)
+    return at is None or at < before
