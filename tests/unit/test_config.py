@@ -549,7 +549,7 @@ class TestProfiles:
     @pytest.mark.accept("001-29")
     def test_the_block_is_called_retry_and_nothing_else(self, tmp_path: Path) -> None:
         yaml = "profiles: {work: {driver: offline, retry_config: {max_retries: 1}}}"
-        assert "profiles.work.retry_config: no such key; there are driver, retry, tracker" in refusal(
+        assert "profiles.work.retry_config: no such key; there are base_url, driver, model, retry, tracker" in refusal(
             tmp_path, yaml=yaml
         )
 
@@ -583,8 +583,8 @@ BAD_YAML = {
     "an unknown section": ("servr: {port: 1}", "servr: no such key; did you mean server?"),
     "an unknown key": ("server: {prot: 1}", "server.prot: no such key; did you mean port?"),
     "an unknown key in a profile": (
-        "profiles: {a: {driver: offline, model: x}}",
-        "profiles.a.model: no such key",
+        "profiles: {a: {driver: offline, models: x}}",
+        "profiles.a.models: no such key",
     ),
     "an unknown key in retry": (
         "profiles: {a: {driver: offline, retry: {tries: 1}}}",

@@ -53,7 +53,13 @@ def _secrets(settings: Settings) -> Iterator[str]:
             yield url.reveal()
             if password := urlsplit(url.reveal()).password:
                 yield from (password, unquote(password))
-    for secret in (settings.cleanup.api_key, settings.cleanup.cron_secret):
+    models = settings.models
+    for secret in (
+        settings.cleanup.api_key,
+        settings.cleanup.cron_secret,
+        models.openai_api_key,
+        models.anthropic_api_key,
+    ):
         if secret is not None:
             yield secret.get_secret_value()
     for channel in settings.channels:

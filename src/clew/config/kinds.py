@@ -21,6 +21,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})")
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
+_HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 
 _FLAGS = {
@@ -98,6 +100,14 @@ def host_name() -> Kind[str]:
 
 def url_path() -> Kind[str]:
     return matching(_URL_PATH, "a path like /clew, without a slash at its end")
+
+
+def http_url() -> Kind[str]:
+    return matching(_HTTP_URL, "an address like http://127.0.0.1:8000/v1")
+
+
+def model_name() -> Kind[str]:
+    return matching(_MODEL, "the name of a model")
 
 
 def line() -> Kind[str]:

@@ -61,7 +61,12 @@ def load_settings(
     made["database"] = choose_database(made["database"], made["checkpoints"], sources)
 
     nothing = Place(cwd, "", None)
-    profiles = read_profiles(top.get("profiles", nothing))
+    models = made["models"]
+    profiles = read_profiles(
+        top.get("profiles", nothing),
+        openai=models.openai_api_key is not None or models.openai_base_url is not None,
+        anthropic=models.anthropic_api_key is not None,
+    )
     return Settings(
         **made,
         profiles=MappingProxyType(profiles),

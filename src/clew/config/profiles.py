@@ -1,5 +1,6 @@
 """The `profiles` of clew.yaml."""
 
+from dataclasses import replace
 from typing import Any
 
 from clew.config.tree import Place
@@ -9,19 +10,22 @@ from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
 
+_TEXTS = ("driver", "tracker", "model", "base_url")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
-def read_profiles(place: Place) -> dict[str, Profile]:
-    """By name; there is always one called `default`, which works offline unless the file says otherwise."""
-    return {DEFAULT.name: DEFAULT} | {name: _profile(name, entry) for name, entry in place.named().items()}
+def read_profiles(place: Place, *, openai: bool = False, anthropic: bool = False) -> dict[str, Profile]:
+    """By name; there is always one called `default`. Unless the file says what it is, it asks whom there is a key for."""
+    driver = "api:openai" if openai else "api:anthropic" if anthropic else DEFAULT.driver
+    given = {name: _profile(name, entry) for name, entry in place.named().items()}
+    return {DEFAULT.name: replace(DEFAULT, driver=driver)} | given
 
 
 def _profile(name: str, place: Place) -> Profile:
-    given = place.known(("driver", "tracker", "retry"))
+    given = place.known((*_TEXTS, "retry"))
     if "driver" not in given:
         raise place.expected("a driver")
-    values: dict[str, Any] = {key: given[key].value for key in ("driver", "tracker") if key in given}
+    values: dict[str, Any] = {key: given[key].value for key in _TEXTS if key in given}
     if "retry" in given:
         values["retry"] = _retry(given["retry"])
     try:

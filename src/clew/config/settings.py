@@ -23,7 +23,9 @@ from clew.config.kinds import (
     database_url,
     flag,
     host_name,
+    http_url,
     line,
+    model_name,
     origins,
     postgres_url,
     seconds,
@@ -261,6 +263,45 @@ class ModelCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    PREFIX: ClassVar = "CLEW_MODELS_"
+
+    openai_api_key: Annotated[
+        SecretStr | None, Setting(None, secret(), "Key for `api:openai`.", aliases=("OPENAI_API_KEY",))
+    ]
+    openai_base_url: Annotated[
+        str | None,
+        Setting(
+            None,
+            http_url(),
+            "A server that speaks OpenAI's protocol, in its place.",
+            aliases=("OPENAI_BASE_URL",),
+        ),
+    ]
+    openai_model: Annotated[
+        str, Setting("gpt-5-mini", model_name(), "Model of `api:openai` where the profile names none.")
+    ]
+    anthropic_api_key: Annotated[
+        SecretStr | None, Setting(None, secret(), "Key for `api:anthropic`.", aliases=("ANTHROPIC_API_KEY",))
+    ]
+    anthropic_model: Annotated[
+        str,
+        Setting("claude-sonnet-4-5", model_name(), "Model of `api:anthropic` where the profile names none."),
+    ]
+    call_seconds: Annotated[float, Setting(120, seconds(1, 3600), "Longest answer of a model.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agents:
+    PREFIX: ClassVar = "CLEW_AGENTS_"
+
+    folder: Annotated[
+        Path | None,
+        Setting(None, absolute_path(), "Python files with agents of your own for the chat workflow."),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Testing:
     PREFIX: ClassVar = "CLEW_"
 
@@ -283,6 +324,8 @@ class Settings:
     checkpoints: Checkpoints
     cleanup: Cleanup
     model_calls: ModelCalls
+    models: Models
+    agents: Agents
     testing: Testing
 
     profiles: Mapping[str, Profile]
@@ -313,6 +356,8 @@ SECTIONS: Mapping[str, type] = {
     "checkpoints": Checkpoints,
     "cleanup": Cleanup,
     "model_calls": ModelCalls,
+    "models": Models,
+    "agents": Agents,
     "testing": Testing,
 }
 

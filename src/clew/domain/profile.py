@@ -10,6 +10,8 @@ DRIVERS = ("api:openai", "api:anthropic", "cli:claude", "offline")
 TRACKERS = ("jira", "github", "none")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_MODEL = re.compile(r"[A-Za-z0-9._:/@+-]{0,200}")
+_URL = re.compile(r"https?://[^\s@]{1,500}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,9 @@ class Profile:
     name: str
     driver: str
     tracker: str = "none"
+    # For drivers that ask a model over HTTP; empty is what the settings say.
+    model: str = ""
+    base_url: str = ""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -25,5 +30,15 @@ class Profile:
             raise Invalid("expected letters, digits, - and _, at most 64", field="name")
         if self.driver not in DRIVERS:
             raise Invalid(f"expected one of {', '.join(DRIVERS)}", field="driver")
+        model, base_url = _plain(self.model), _plain(self.base_url)
+        if model is None or not _MODEL.fullmatch(model):
+            raise Invalid("expected the name of a model", field="model")
+        if base_url is None or (base_url and not _URL.fullmatch(base_url)):
+            raise Invalid("expected an address like http://127.0.0.1:8000/v1", field="base_url")
         if self.tracker not in TRACKERS:
             raise Invalid(f"expected one of {', '.join(TRACKERS)}", field="tracker")
+
+
+def _plain(value: object) -> str | None:
+    """A value of somebody's YAML, if it is text."""
+    return value if isinstance(value, str) else None

@@ -55,6 +55,9 @@ class Access:
     anthropic_model: str = ""
     seconds: float = 120
 
+    def model_of(self, driver: str) -> str:
+        return self.openai_model if driver == "api:openai" else self.anthropic_model
+
 
 def open_chat_model(driver: str, access: Access, *, model: str = "", base_url: str = "") -> BaseChatModel:
     """The model a driver's name means. Raises ConfigError when something it takes is missing."""
@@ -68,7 +71,7 @@ def open_chat_model(driver: str, access: Access, *, model: str = "", base_url: s
                 if access.openai_key is None and url is None:
                     raise ConfigError("api:openai needs OPENAI_API_KEY, or a base URL")
                 return ChatOpenAI(
-                    model=model or access.openai_model,
+                    model=model or access.model_of(driver),
                     api_key=access.openai_key or SecretStr("none"),
                     base_url=url,
                     timeout=access.seconds,
@@ -81,7 +84,7 @@ def open_chat_model(driver: str, access: Access, *, model: str = "", base_url: s
                 if access.anthropic_key is None:
                     raise ConfigError("api:anthropic needs ANTHROPIC_API_KEY")
                 return ChatAnthropic(
-                    model_name=model or access.anthropic_model,
+                    model_name=model or access.model_of(driver),
                     api_key=access.anthropic_key,
                     base_url=base_url or None,
                     timeout=access.seconds,

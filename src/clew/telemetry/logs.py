@@ -83,6 +83,8 @@ def configure_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # What models and agents were asked and answered: written at any level, or not at all.
+    logging.getLogger("clew.debug").setLevel(logging.DEBUG if debug else logging.CRITICAL)
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True

@@ -1,0 +1,38 @@
+"""Which driver a profile means, opened when it is first needed."""
+
+from collections.abc import Mapping
+
+from clew.domain.errors import ConfigError
+from clew.domain.profile import Profile
+from clew.domain.thread import Thread
+from clew.drivers.api import Access, ApiDriver, open_chat_model
+from clew.drivers.offline import OfflineDriver
+from clew.ports import Driver
+
+DEFAULT = "default"
+
+
+class Drivers:
+    """By profile. What a profile lacks is said to the thread that needs it, not to the whole process."""
+
+    def __init__(self, profiles: Mapping[str, Profile], access: Access) -> None:
+        self._profiles = profiles
+        self._access = access
+        self._opened: dict[str, Driver] = {}
+
+    def of(self, thread: Thread) -> Driver:
+        """Raises ConfigError when the thread's profile is gone, or its driver cannot be used here."""
+        name = str(thread.settings.get("profile", DEFAULT))
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _open(self, name: str) -> Driver:
+        if name not in self._profiles:
+            raise ConfigError(f"there is no profile {name!r} any more")
+        profile = self._profiles[name]
+        if profile.driver == "offline":
+            return OfflineDriver()
+        chat = open_chat_model(profile.driver, self._access, model=profile.model, base_url=profile.base_url)
+        model = profile.model or self._access.model_of(profile.driver)
+        return ApiDriver(profile.driver, chat, model=model, seconds=self._access.seconds)
