@@ -8,20 +8,28 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from langchain_core.language_models import BaseChatModel
+
+from clew.agents.registry import find_agents
 from clew.config import Settings
+from clew.domain.errors import ConfigError
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Thread
+from clew.drivers.api import Access, open_chat_model
+from clew.drivers.profiles import Drivers
 from clew.engine.bus import LocalBus
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
+from clew.engine.documents import Documents
 from clew.engine.live import LocalLive
 from clew.engine.run import Memory
 from clew.engine.step import Step
 from clew.engine.sweeper import Chores, Sweeper
+from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
 from clew.graph.failures import classify
-from clew.graph.registry import Registry, open_registry
+from clew.graph.registry import Registry, compiled, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
 from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
@@ -31,6 +39,7 @@ from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
+from clew.workflows.builtin import Builtin, builtin_graphs
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +81,10 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
         for name, reason in registry.broken.items():
             logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
+        builtin = await _builtin(settings, parts, stack)
+        for name, graph in builtin.graphs.items():
+            if name not in registry.graphs and name not in registry.broken:
+                registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
 
         bus = LocalBus()
         live = LocalLive()
@@ -100,6 +113,8 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             policy=lambda thread: _policy(settings, thread),
             max_recoveries=settings.runner.max_recoveries,
             prunes=settings.checkpoints.keep == "latest",
+            limit=timedelta(seconds=settings.limits.round_seconds),
+            closing=builtin.closing,
         )
         runner = LocalRunner(
             name=parts.new_id(),
@@ -123,6 +138,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             halt=runner.halt,
             scopes=runner.scopes,
             drafts=memory.drafts,
+            closing=builtin.closing,
         )
         chores = Chores(
             store=parts.store,
@@ -157,6 +173,44 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
+
+
+async def _builtin(settings: Settings, parts: Parts, stack: AsyncExitStack) -> Builtin:
+    """The graphs of our own, with the agents there are. Raises ConfigError when two agents have one name."""
+    agents = find_agents(settings.agents.folder)
+    for source, reason in agents.broken.items():
+        logger.error("agent cannot be loaded: %s", reason, extra={"source": source})
+    extractor = await stack.enter_async_context(open_extractor())
+    models = settings.models
+    access = Access(
+        openai_key=models.openai_api_key,
+        openai_base_url=models.openai_base_url,
+        openai_model=models.openai_model,
+        anthropic_key=models.anthropic_api_key,
+        anthropic_model=models.anthropic_model,
+        seconds=models.call_seconds,
+    )
+    drivers = Drivers(settings.profiles, access)
+    return builtin_graphs(
+        documents=Documents(files=parts.files, extractor=extractor, clock=parts.clock),
+        agents=agents,
+        driver=drivers.of,
+        policy=lambda thread: _policy(settings, thread),
+        max_bytes=settings.limits.upload_bytes,
+        model=_default_model(settings, access),
+    )
+
+
+def _default_model(settings: Settings, access: Access) -> BaseChatModel | None:
+    """What the `agent` graph speaks with: the model of the default profile, if it has one."""
+    profile = settings.profiles["default"]
+    if not profile.driver.startswith("api:"):
+        return None
+    try:
+        return open_chat_model(profile.driver, access, model=profile.model, base_url=profile.base_url)
+    except ConfigError as exc:
+        logger.warning("no graph `agent`: %s", exc)
+        return None
 
 
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
