@@ -15,6 +15,7 @@ from langchain_core.messages import (
     AIMessageChunk,
     BaseMessage,
     HumanMessage,
+    SystemMessage,
     ToolCall,
     ToolMessage,
 )
@@ -23,8 +24,12 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
+from pydantic import BaseModel
 
+from clew.domain.context import Compaction
 from clew.domain.errors import Permanent, Transient
+from clew.domain.events import Event
+from clew.domain.thread import Thread
 from clew.graph.middleware import ToolLedger
 from clew.graph.tools import tool
 from clew.workflows.agent import Agent
@@ -151,6 +156,51 @@ def slow() -> StateGraph[Notes]:
     return graph
 
 
+def overloaded(state: Notes) -> Notes:
+    mark(state, "tried")
+    raise Transient("overloaded", "llm_overload", retry_after=0)
+
+
+def always_overloaded() -> StateGraph[Notes]:
+    graph = StateGraph(Notes)
+    graph.add_node("overloaded", overloaded)
+    graph.add_edge(START, "overloaded")
+    graph.add_edge("overloaded", END)
+    return graph
+
+
+def endless() -> StateGraph[Notes]:
+    """Two nodes that send each other the work."""
+    graph = StateGraph(Notes)
+    graph.add_node("architect", architect)
+    graph.add_node("developer", developer)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", "developer")
+    graph.add_edge("developer", "architect")
+    return graph
+
+
+class Plan(BaseModel):
+    steps: int
+
+
+class Planned(Notes, total=False):
+    plan: Plan
+
+
+def typed() -> Any:
+    """A state with a type of its own, through a gate."""
+    graph = StateGraph(Planned)
+    graph.add_node("plan", lambda _: {"plan": Plan(steps=3)})
+    graph.add_node(
+        "tell", lambda state: {"log": [f"{type(state['plan']).__name__}: {state['plan'].steps} steps"]}
+    )
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "tell")
+    graph.add_edge("tell", END)
+    return graph.compile(interrupt_before=["tell"])
+
+
 def two_steps() -> StateGraph[Notes]:
     """Two nodes that do next to nothing."""
     graph = StateGraph(Notes)
@@ -246,7 +296,7 @@ class Obedient(BaseChatModel):
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         answer = self._answer(messages)
-        if str(messages[-1].content).startswith("slowly: "):
+        if _marked(str(messages[-1].content))[1].startswith("slowly: "):
             for word in str(answer.content).split():
                 yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
                 await asyncio.sleep(0.2)
@@ -258,7 +308,7 @@ class Obedient(BaseChatModel):
         yield ChatGenerationChunk(message=AIMessageChunk(content=answer.content, tool_call_chunks=calls))
 
     def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
-        last = messages[-1]
+        last = next(message for message in reversed(messages) if not isinstance(message, SystemMessage))
         path, said = _marked(next(str(each.content) for each in messages if isinstance(each, HumanMessage)))
         if path:
             leave(path, "model")
@@ -311,3 +361,15 @@ def agent() -> Any:
         *(effect, effect_once, effect_approved),
     )
     return Agent(model=Obedient(), tools=tools, system="You are a test.").graph()
+
+
+async def the_time(thread: Thread, events: Sequence[Event]) -> str:
+    return f"the time is now, in thread {thread.id} of {len(events)} events"
+
+
+def informed_agent() -> Any:
+    return Agent(model=Obedient(), inject=the_time).graph()
+
+
+def forgetful_agent() -> Any:
+    return Agent(model=Obedient(), tools=(look_up,), compaction=Compaction(messages=6, keep=4)).graph()

@@ -15,7 +15,10 @@ from clew.domain.records import Scope
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 
-GRAPHS = ("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "agent", "langchain_agent")
+GRAPHS = (
+    *("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "always_overloaded", "endless"),
+    *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent"),
+)
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI
 from uuid_utils import uuid7
 
+from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
 from clew.api.health import Readiness, health_router
@@ -123,6 +124,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             [
                 health_router(Readiness(stores.version, stopping), metrics),
                 threads_router(store, utc_now),
+                audit_router(store, stores.audit),
                 *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
             ],
             authenticator=authenticator,

@@ -40,6 +40,8 @@ from clew.graph.tools import CALL
 from clew.ports import Clock, Live, Run
 
 ROUND = "clew_round"
+# A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
+MAX_STEPS = 500
 
 # The channel an approval is written to, where a graph has one: the gate's node reads it.
 APPROVED = "human_approved"
@@ -174,6 +176,7 @@ class GraphRun:
         self._config: RunnableConfig = {
             "configurable": {"thread_id": thread.id, FENCE: fence, TENANT: thread.owner.tenant},
             "metadata": {ROUND: thread.round},
+            "recursion_limit": MAX_STEPS,
         }
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
+from langgraph.types import All
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -68,12 +69,28 @@ def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | 
     match found:
         case StateGraph():
             return found.compile(checkpointer=saver, store=store)
+        case CompiledStateGraph(builder=StateGraph() as builder):
+            # Compiled anew rather than copied: compiling is when LangGraph tells the checkpointer which types of the
+            # graph's own may be read back.
+            return builder.compile(
+                checkpointer=saver,
+                store=store or found.store,
+                cache=found.cache,
+                interrupt_before=_nodes(found.interrupt_before_nodes),
+                interrupt_after=_nodes(found.interrupt_after_nodes),
+                debug=found.debug,
+                name=found.name,
+            )
         case Pregel():
             return found.copy(update={"checkpointer": saver, "store": store or found.store})  # type: ignore[return-value]
         case _:
             raise NotAGraph(
                 f"expected a StateGraph, a compiled graph or a function that makes one, got a {type(found).__name__}"
             )
+
+
+def _nodes(nodes: All | Sequence[str]) -> All | list[str]:
+    return nodes if nodes == "*" else list(nodes)
 
 
 async def _made(found: Any, stack: AsyncExitStack) -> Any:

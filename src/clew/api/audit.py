@@ -1,0 +1,64 @@
+"""/api/threads/{id}/model-calls: exactly what models were sent, where that is kept."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from clew.api.access import needs
+from clew.api.guard import Caller
+from clew.api.openapi import errors
+from clew.api.schemas import Wire
+from clew.api.threads import ThreadId
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.records import ModelCall
+from clew.domain.thread import Json
+from clew.ports import Audit, Store
+
+
+class ModelCallOut(Wire):
+    id: str
+    turn_ref: int
+    status: str
+    model: str
+    rendered_context: Json
+    usage: Json
+    latency_ms: int
+    summary_version: str | None
+    evictions: Json
+    created_at: datetime
+
+    @classmethod
+    def of(cls, call: ModelCall) -> "ModelCallOut":
+        return cls(
+            id=call.id,
+            turn_ref=call.turn_ref,
+            status=call.status,
+            model=call.model,
+            rendered_context=call.rendered_context,
+            usage=call.usage,
+            latency_ms=call.latency_ms,
+            summary_version=call.summary_version,
+            evictions=call.evictions,
+            created_at=call.created_at,
+        )
+
+
+class ModelCallsOut(Wire):
+    model_calls: list[ModelCallOut]
+
+
+def audit_router(store: Store, audit: Audit) -> APIRouter:
+    router = APIRouter(prefix="/api/threads", tags=["threads"])
+
+    @router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def list_model_calls(
+        caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
+    ) -> ModelCallsOut:
+        """The newest model calls of a thread, newest first; none unless they are recorded (CLEW_MODEL_CALLS_RECORD)."""
+        await store.get(thread_id, caller.owner)
+        calls = await audit.find(thread_id, limit=limit)
+        return ModelCallsOut(model_calls=[ModelCallOut.of(call) for call in calls])
+
+    return router

@@ -1,0 +1,86 @@
+"""A server of the tests' own graphs, as its users have it: a process, a folder, HTTP."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.house import graphs_yaml
+from tests.processes import ROOT, Server, serving, until
+
+RESTING = ("blocked", "completed", "failed", "stopped")
+
+
+@dataclass(slots=True)
+class Api:
+    """What a client says to the server, in as few words as there are."""
+
+    server: Server
+
+    def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
+        answer = httpx.request(method, self.server.address + path, timeout=40, **more)
+        assert answer.status_code == status, (method, path, answer.status_code, answer.text)
+        return answer.json()
+
+    def start(self, graph: str, prompt: str = "go", **state: Any) -> str:
+        body = {"prompt": prompt, "graph": graph, **({"input": state} if state else {})}
+        return str(self.ask("POST", "/api/workflows/start", json=body)["id"])
+
+    def thread(self, workflow: str) -> Any:
+        return self.ask("GET", f"/api/threads/{workflow}")
+
+    def rest(self, workflow: str, *statuses: str, after: int = 0) -> Any:
+        """The thread once it has come to rest, later than event `after`."""
+        found: Any = None
+
+        def rested() -> bool:
+            nonlocal found
+            found = self.thread(workflow)
+            return found["status"] in (statuses or RESTING) and found["lastSeq"] > after
+
+        until(rested)
+        return found
+
+    def run(self, graph: str, prompt: str = "go", **state: Any) -> Any:
+        return self.rest(self.start(graph, prompt, **state))
+
+    def events(self, workflow: str, *types: str) -> list[Any]:
+        found = self.ask("GET", f"/api/threads/{workflow}/events?limit=1000")["events"]
+        return [event for event in found if not types or event["type"] in types]
+
+    def content(self, workflow: str, kind: str) -> list[Any]:
+        return [event["content"] for event in self.events(workflow, kind)]
+
+    def state(self, workflow: str) -> Any:
+        return self.ask("GET", f"/api/workflows/{workflow}/state")["values"]
+
+    def resolve(self, workflow: str, call_id: str, status: int = 200, **body: Any) -> Any:
+        path = f"/api/workflows/{workflow}/tool-calls/{call_id}/resolve"
+        return self.ask("POST", path, status=status, json=body)
+
+    def answer(self, thread: Any, **body: Any) -> Any:
+        """Answer the one thing the thread waits for, and wait for what comes of it."""
+        (call_id,) = thread["pending"]
+        self.resolve(thread["id"], call_id, **body)
+        return self.rest(thread["id"], after=thread["lastSeq"] + 1)
+
+
+def api_serving(folder: Path, **environ: str) -> Any:
+    (folder / "clew.yaml").write_text(graphs_yaml())
+    settings: dict[str, Any] = {
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "CLEW_RUNNER_LEASE_SECONDS": "1",
+        "CLEW_RUNNER_POLL_SECONDS": "0.1",
+        **environ,
+    }
+    return serving(folder, **settings)
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One server for all tests that leave it alive. Model calls are recorded there."""
+    with api_serving(tmp_path_factory.mktemp("server"), CLEW_MODEL_CALLS_RECORD="true") as server:
+        yield Api(server)

@@ -1,0 +1,264 @@
+"""Seed 002, persistence and resumability: a real server, asked over HTTP, killed in every state a thread can be in."""
+
+import signal
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.acceptance.conftest import Api, api_serving
+from tests.processes import until
+
+
+@pytest.mark.accept("002-10", "002-11")
+def test_a_cache_that_is_damaged_is_told_by_the_log(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        thread = Api(server).run("agent", "tools: send_mail to=ada")
+        server.signal(signal.SIGKILL)
+    with closing(sqlite3.connect(tmp_path / ".clew" / "clew.db")) as db, db:
+        (state,) = db.execute("SELECT fsm_state FROM threads").fetchone()
+        assert '"state":"awaiting_input"' in state.replace(" ", "")
+        db.execute("UPDATE threads SET fsm_state = '{damaged'")
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        assert api.thread(thread["id"])["pending"] == thread["pending"]
+        assert api.answer(thread, approved=True)["status"] == "completed"
+
+
+@pytest.mark.accept("002-8", "002-31")
+def test_killed_while_idle_it_remembers_everything(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        thread = Api(server).run("agent", "tools: look_up word=clew")
+        server.signal(signal.SIGKILL)
+    with api_serving(tmp_path, CLEW_MODEL_CALLS_RECORD="true") as server:
+        api = Api(server)
+        api.ask("POST", f"/api/workflows/start?id={thread['id']}", json={"prompt": "hello again"})
+        thread = api.rest(thread["id"], after=thread["lastSeq"])
+        assert api.content(thread["id"], "assistant_msg")[-1]["content"] == "you said: hello again"
+        (call,) = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+        shown = [(turn["role"], turn["content"]) for turn in call["renderedContext"]]
+        assert shown == [
+            ("system", "You are a test."),
+            ("user", "tools: look_up word=clew"),
+            ("assistant", "on it"),
+            ("tool", "clew means something"),
+            ("assistant", "clew means something"),
+            ("user", "hello again"),
+        ]
+
+
+@pytest.mark.accept("002-12")
+def test_killed_while_the_model_speaks_it_is_asked_once_more(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path) as server:
+        thread_id = Api(server).start("agent", f"[{marks}] slowly: " + "word " * 50)
+        until(marks.exists)
+        server.signal(signal.SIGKILL)
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        api.rest(thread_id, "completed")
+        assert marks.read_text().split() == ["model", "model"]
+        assert len(api.events(thread_id, "user_msg")) == 1
+        assert len(api.events(thread_id, "assistant_msg")) == 1
+
+
+@pytest.mark.accept("002-13")
+def test_killed_in_a_tool_the_same_call_is_made_again(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path, CLEW_FAILPOINTS="tool_after_effect:kill@1") as server:
+        thread_id = Api(server).start("agent", f"[{marks}] tools: effect file={marks},n=7")
+        server.wait()
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        api.rest(thread_id, "completed")
+        assert marks.read_text().split("\n") == ["model", "effect 7", "effect 7", "model", ""]
+        (call,) = api.content(thread_id, "tool_call")
+        (result,) = api.content(thread_id, "tool_result")
+        assert call["callId"] == result["callId"]
+
+
+@pytest.mark.accept("002-13", "002-15")
+def test_what_must_not_be_repeated_waits_for_a_person(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path, CLEW_FAILPOINTS="tool_after_effect:kill@1") as server:
+        api = Api(server)
+        thread = api.run("agent", f"[{marks}] tools: effect_approved file={marks},n=7")
+        (call_id,) = thread["pending"]
+        httpx.post(
+            f"{server.address}/api/workflows/{thread['id']}/tool-calls/{call_id}/resolve",
+            json={"approved": True},
+        )
+        server.wait()
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.rest(thread["id"], "blocked", after=thread["lastSeq"] + 1)
+        assert [call["kind"] for call in thread["pending"].values()] == ["in_doubt"]
+        assert api.events(thread["id"], "tool_result") == []
+        thread = api.answer(thread, answer="it was sent, I looked")
+        assert thread["status"] == "completed"
+        (result,) = api.content(thread["id"], "tool_result")
+        assert result["result"] == "it was sent, I looked"
+        assert marks.read_text().count("effect_approved 7") == 1
+
+
+@pytest.mark.accept("002-14")
+def test_a_call_that_waits_and_one_that_runs_are_both_taken_up(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path, CLEW_FAILPOINTS="tool_after_effect:kill@1") as server:
+        thread_id = Api(server).start("agent", f"[{marks}] tools: send_mail to=ada; effect file={marks},n=7")
+        server.wait()
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.rest(thread_id, "blocked")
+        assert [call["prompt"]["tool"] for call in thread["pending"].values()] == ["send_mail"]
+        thread = api.answer(thread, approved=True)
+        assert thread["status"] == "completed"
+        assert sorted(result["result"] for result in api.content(thread_id, "tool_result")) == [
+            "done 7",
+            "sent to ada",
+        ]
+
+
+@pytest.mark.accept("002-16")
+def test_a_gated_client_tool_is_not_asked_about_twice(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.answer(api.run("agent", "tools: open_door number=7"), approved=True)
+        assert [call["kind"] for call in thread["pending"].values()] == ["client_exec"]
+        server.signal(signal.SIGKILL)
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        assert api.thread(thread["id"])["pending"] == thread["pending"]
+        assert api.answer(thread, answer="opened")["status"] == "completed"
+        assert [each["kind"] for each in api.content(thread["id"], "suspension")] == [
+            "approval",
+            "client_exec",
+        ]
+
+
+@pytest.mark.accept("002-9", "002-21")
+def test_a_deadline_passes_while_nobody_is_there(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.run("agent", "tools: send_mail to=ada")
+        (call_id,) = thread["pending"]
+        soon = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+        path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}/deadline"
+        api.ask("PUT", path, json={"deadline": soon})
+        server.signal(signal.SIGKILL)
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.rest(thread["id"], "completed")
+        (result,) = api.content(thread["id"], "tool_result")
+        assert result["error"] == "tool call expired: no response"
+        assert api.resolve(thread["id"], call_id, status=409, approved=True)
+
+
+@pytest.mark.accept("002-18", "002-23")
+def test_of_many_answers_at_once_one_counts(api: Api) -> None:
+    thread = api.run("agent", "tools: ask_person question=x")
+    (call_id,) = thread["pending"]
+    url = f"{api.server.address}/api/workflows/{thread['id']}/tool-calls/{call_id}/resolve"
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda n: httpx.post(url, json={"answer": f"answer {n}"}).status_code, range(8))
+        )
+    assert sorted(answers) == [200] + [409] * 7
+    thread = api.rest(thread["id"], "completed")
+    assert len(api.events(thread["id"], "resolution")) == 1
+
+
+@pytest.mark.accept("002-24")
+def test_a_deadline_acts_for_nobody_in_particular(api: Api) -> None:
+    thread = api.run("agent", "tools: my_name")
+    assert (
+        api.content(thread["id"], "tool_result")[0]["result"] == "somebody"
+    )  # whoever asked over HTTP is here
+    thread = api.run("agent", "tools: send_mail to=ada")
+    (call_id,) = thread["pending"]
+    path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}/deadline"
+    api.ask("PUT", path, json={"deadline": datetime.now(UTC).isoformat()})
+    assert api.rest(thread["id"], "completed")["status"] == "completed"
+
+
+@pytest.mark.accept("002-27", "002-28", "002-30")
+def test_model_calls_hold_what_was_injected_and_the_log_does_not(api: Api) -> None:
+    thread = api.run("informed_agent", "hello")
+    calls = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+    assert len(calls) == 1
+    assert "the time is now" in str(calls[0]["renderedContext"])
+    assert calls[0]["model"] == "Obedient"
+    assert "the time is now" not in str(api.events(thread["id"]))
+    api.ask("POST", f"/api/workflows/start?id={thread['id']}", json={"prompt": "more"})
+    api.rest(thread["id"], "completed", after=thread["lastSeq"])
+    later, earlier = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+    assert later["turnRef"] > earlier["turnRef"]
+
+
+@pytest.mark.accept("002-28")
+def test_model_calls_are_not_kept_unless_asked_for(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.run("agent", "hello")
+        assert api.ask("GET", f"/api/threads/{thread['id']}/model-calls") == {"modelCalls": []}
+
+
+@pytest.mark.accept("002-25", "002-26", "002-36")
+def test_a_long_conversation_is_summed_up_and_stays_whole(api: Api) -> None:
+    thread = api.run("forgetful_agent", "tools: look_up word=first")
+    for n in range(6):
+        api.ask("POST", f"/api/workflows/start?id={thread['id']}", json={"prompt": f"message {n}"})
+        thread = api.rest(thread["id"], "completed", after=thread["lastSeq"])
+    (newest, *_) = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+    shown = newest["renderedContext"]
+    assert newest["summaryVersion"]
+    assert any(
+        turn["role"] == "system" and "Summary of the conversation" in turn["content"] for turn in shown
+    )
+    assert len(shown) < 12
+    assert [message["content"] for message in api.content(thread["id"], "user_msg")] == [
+        "tools: look_up word=first",
+        *(f"message {n}" for n in range(6)),
+    ]
+    calls = [call["call_id"] for turn in shown for call in turn["calls"]]
+    assert calls == [turn["call_id"] for turn in shown if turn["role"] == "tool"]
+
+
+@pytest.mark.accept("002-34")
+def test_a_stop_keeps_what_was_said_and_cancels_what_was_open(api: Api, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    thread_id = api.start("agent", f"[{marks}] slowly: " + " ".join(f"word{n}" for n in range(100)))
+    until(lambda: marks.exists())
+    until(lambda: api.thread(thread_id)["stage"] == "model")
+    until(lambda: api.ask("POST", f"/api/workflows/{thread_id}/stop")["status"] == "stopped")
+    length = api.thread(thread_id)["lastSeq"]
+    said = api.content(thread_id, "assistant_msg")
+    assert all(message["cancelled"] for message in said)
+    waiting = api.run("agent", "tools: send_mail to=ada")
+    api.ask("POST", f"/api/workflows/{waiting['id']}/stop")
+    (result,) = api.content(waiting["id"], "tool_result")
+    assert result["error"] == "[cancelled]"
+    assert api.thread(thread_id)["lastSeq"] == length
+
+
+@pytest.mark.accept("002-37")
+def test_a_failing_provider_and_a_stop_are_told_apart(api: Api, tmp_path: Path) -> None:
+    failed = api.run("broken", log=[], marks=str(tmp_path / "marks"))
+    stopped = api.run("agent", "tools: send_mail to=ada")
+    api.ask("POST", f"/api/workflows/{stopped['id']}/stop")
+    (of_failure,) = api.content(failed["id"], "round_finished")
+    (of_stop,) = api.content(stopped["id"], "round_finished")
+    assert (of_failure["status"], of_stop["status"]) == ("failed", "stopped")
+    assert of_failure["reason"] != of_stop["reason"]
+
+
+@pytest.mark.accept("002-38")
+def test_settings_hold_no_keys_functions_or_handles(api: Api) -> None:
+    thread = api.run("agent", "hello")
+    (started,) = api.content(thread["id"], "round_started")
+    assert "sk-" not in str(started)
+    assert " at 0x" not in str(started)
