@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
-from clew.app import App
 from clew.cli.protocol import BoundedHttp
 from clew.cli.server import Server
 from clew.cli.serving import bind
@@ -25,12 +25,12 @@ class QuietServer(Server):
 
 
 @asynccontextmanager
-async def served(app: App) -> AsyncGenerator[str]:
+async def served(app: FastAPI, stopping: asyncio.Event) -> AsyncGenerator[str]:
     """Its address. Leaving ends the server as SIGTERM would."""
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
-            app.http,
+            app,
             http=BoundedHttp,
             ws_max_size=1_048_576,
             lifespan="off",
@@ -39,7 +39,7 @@ async def served(app: App) -> AsyncGenerator[str]:
             timeout_graceful_shutdown=5,
         )
         ready = asyncio.Event()
-        server = QuietServer(config, stopping=app.stopping, grace=5, announce=ready.set)
+        server = QuietServer(config, stopping=stopping, grace=5, announce=ready.set)
         serving = asyncio.create_task(server.serve([listener]))
         try:
             async with asyncio.timeout(10):

@@ -19,7 +19,7 @@ from clew.api.errors import error_body
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
-from clew.api.streams import ALIASES, TOKEN, LiveEventOut, Streams, first_of, until_refused
+from clew.api.streams import ALIASES, TOKEN, LiveEventOut, Streams, first_of
 from clew.api.threads import MAX_SEQ
 from clew.api.workflow_schemas import WorkflowId
 from clew.domain.errors import ClewError, Invalid, NotFound, Unavailable
@@ -196,7 +196,7 @@ class EventStream(Response):
             )
             try:
                 await tell(format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow"))
-                await first_of(read(), gone(), until_refused(check), self._streams.stopping.wait())
+                await first_of(read(), gone(), self._streams.until_over(check))
                 await tell(format_sse_event(comment="come back with the last id"), more=False)
             except TimeoutError:
                 # Nobody to tell: the connection is cut, and EventSource connects again by itself.

@@ -27,8 +27,16 @@ ALIASES = {"stage_started": "stage_changed"}
 class Streams:
     """Counts what is open. One caller gets at most half of it, so that nobody shuts out the others."""
 
-    def __init__(self, stopping: asyncio.Event, metrics: Metrics, *, most: int = MOST) -> None:
+    def __init__(
+        self,
+        stopping: asyncio.Event,
+        metrics: Metrics,
+        *,
+        most: int = MOST,
+        check_seconds: float = CHECK_SECONDS,
+    ) -> None:
         self.stopping = stopping
+        self._check_seconds = check_seconds
         self._metrics = metrics
         self._most = most
         self._open: Counter[str] = Counter()
@@ -51,6 +59,20 @@ class Streams:
             if not self._open[name]:
                 del self._open[name]
 
+    async def until_over(self, check: Callable[[], Awaitable[object]]) -> None:
+        """Until this process stops, or the caller may not call any more: a key taken back ends what it opened."""
+        await first_of(self.stopping.wait(), self._until_refused(check))
+
+    async def _until_refused(self, check: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(self._check_seconds)
+            try:
+                await check()
+            except (Unauthenticated, Forbidden):
+                return
+            except Unavailable:
+                continue
+
 
 async def first_of(*works: Coroutine[Any, Any, object]) -> None:
     """Until one of them ends; the others are cancelled. Raises what it raised."""
@@ -63,18 +85,6 @@ async def first_of(*works: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
-
-
-async def until_refused(check: Callable[[], Awaitable[object]]) -> None:
-    """Until the caller is one who may not call any more: a key that is taken back ends what it opened."""
-    while True:
-        await asyncio.sleep(CHECK_SECONDS)
-        try:
-            await check()
-        except (Unauthenticated, Forbidden):
-            return
-        except Unavailable:
-            continue
 
 
 class LiveEventOut(Wire):

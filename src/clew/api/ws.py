@@ -15,7 +15,7 @@ from clew.api.access import public
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
-from clew.api.streams import LiveEventOut, Streams, first_of, until_refused
+from clew.api.streams import LiveEventOut, Streams, first_of
 from clew.api.strict_json import check_json
 from clew.api.threads import MAX_SEQ
 from clew.api.watch import Watch
@@ -88,7 +88,7 @@ def ws_router(
         session = Session(line, store, bus, live, visitor.caller.owner, subscribed, ping_seconds)
         try:
             with streams.one("ws", visitor.caller):
-                await first_of(session.run(since), until_refused(visitor.check), streams.stopping.wait())
+                await first_of(session.run(since), streams.until_over(visitor.check))
         except HangUp as exc:
             return exc
         except Unavailable as exc:

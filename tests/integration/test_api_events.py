@@ -1,0 +1,389 @@
+"""/api/workflows/{id}/events: a log as it grows, to clients that come back, read slowly, or may not look."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew.api.auth import LOCAL, Authenticator
+from clew.api.events import events_router
+from clew.api.http import create_http
+from clew.api.looks import Looks
+from clew.api.streams import Streams
+from clew.app import new_id, utc_now
+from clew.domain.errors import Unavailable
+from clew.domain.events import AssistantMessage, Log
+from clew.domain.lifecycle import redact
+from clew.domain.thread import Owner
+from clew.engine.commands import Request
+from clew.telemetry import Metrics
+from tests.databases import SHARED, locate
+from tests.doors import client_of, new_key
+from tests.house import House, open_house
+from tests.samples import ANN, opened, recorded, stamp
+from tests.serving import Sse, served, sse
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 20
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The product behind a socket, and clients of it."""
+
+    house: House
+    address: str
+
+    def client(self, key: str | None = None) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(base_url=f"http://{self.address}", headers=headers, timeout=SECONDS)
+
+    @asynccontextmanager
+    async def stream(
+        self, thread_id: str, *, key: str | None = None, last: str | None = None, **params: Any
+    ) -> AsyncGenerator[AsyncIterator[Sse]]:
+        headers = {"Last-Event-ID": last} if last else {}
+        async with (
+            asyncio.timeout(SECONDS),
+            self.client(key) as client,
+            client.stream(
+                "GET", f"/api/workflows/{thread_id}/events", params=params, headers=headers
+            ) as answer,
+        ):
+            assert answer.status_code == 200, await answer.aread()
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            async with aclosing(sse(answer)) as events:  # type: ignore[type-var]
+                yield events
+
+
+@pytest.fixture
+async def place(where: str, tmp_path: Path) -> AsyncGenerator[Place]:
+    async with (
+        open_house(where, tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house,
+        served(house.app.http, house.app.stopping) as address,
+    ):
+        yield Place(house, address)
+
+
+@pytest.fixture
+async def small_place(tmp_path: Path) -> AsyncGenerator[Place]:
+    """The same in memory, where the database makes no difference."""
+    async with (
+        open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house,
+        served(house.app.http, house.app.stopping) as address,
+    ):
+        yield Place(house, address)
+
+
+@pytest.fixture
+async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
+    """Only the events, by a server without patience."""
+    async with open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
+        app = house.app
+        authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
+        router = events_router(
+            app.stores.threads,
+            app.execution.bus,
+            app.execution.live,
+            authenticator=authenticator,
+            looks=Looks(app.stores.threads, utc_now),
+            streams=Streams(app.stopping, app.metrics, check_seconds=0.1),
+            send_seconds=0.5,
+        )
+        http = create_http(
+            [router],
+            authenticator=authenticator,
+            metrics=app.metrics,
+            new_id=new_id,
+            max_body_bytes=1024,
+        )
+        async with served(http, app.stopping) as address:
+            yield Place(house, address)
+
+
+async def until(events: AsyncIterator[Sse], *types: str) -> list[Sse]:
+    """Everything up to the first event of one of these types, that one included."""
+    seen: list[Sse] = []
+    async for event in events:
+        seen.append(event)
+        if event.type in types:
+            return seen
+    raise AssertionError(f"the stream ended after {[event.type for event in seen]}")
+
+
+def numbers(events: Sequence[Sse]) -> list[int]:
+    return [int(event.id) for event in events if event.id is not None]
+
+
+@pytest.mark.accept("001-5", "001-12", "001-14", "001-18", "001-37")
+async def test_a_workflow_is_followed_from_its_start_through_a_pause_to_its_end(place: Place) -> None:
+    started = await place.house.start("gated", log=[])
+    async with place.stream(started.id) as events:
+        first = await until(events, "approval_required")
+        assert [event.type for event in first] == [
+            *("workflow_started", "stage_changed", "stage_completed", "approval_required"),
+        ]
+        assert [event.data["data"].get("stage") for event in first[1:3]] == ["architect", "architect"]
+        asked = first[-1].data
+        assert asked["data"]["prompt"] == {"before": ["human_approval_node"]}
+        assert (asked["workflowId"], asked["eventType"]) == (started.id, "approval_required")
+        await place.house.app.execution.commands.approve(started.id, None, approved=True)
+        rest = await until(events, "workflow_completed")
+    assert [event.type for event in rest] == [
+        "resolution",
+        *("stage_changed", "stage_completed") * 2,
+        "workflow_completed",
+    ]
+    assert numbers([*first, *rest]) == list(range(1, len(first) + len(rest) + 1))
+    log = await place.house.log(started)
+    assert [event.data["data"]["record_id"] for event in [*first, *rest]] == [event.id for event in log]
+    assert rest[1].data["data"]["stage"] == "human_approval_node"
+
+
+@pytest.mark.accept("001-37")
+async def test_a_failure_and_a_stop_are_told_once_with_their_reason(place: Place) -> None:
+    failed = await place.house.start("broken", log=[])
+    async with place.stream(failed.id) as events:
+        seen = await until(events, "workflow_failed")
+    assert "no such issue" in seen[-1].data["data"]["error"]
+    slow = await place.house.start("slow", log=[])
+    async with place.stream(slow.id) as events:
+        await until(events, "stage_changed")
+        await place.house.app.execution.commands.stop(slow.id, None)
+        assert (await until(events, "workflow_stopped"))[-1].data["data"]["status"] == "stopped"
+
+
+async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice(place: Place) -> None:
+    thread = await place.house.run("gated", log=[])
+    last: str | None = None
+    seen: list[int] = []
+
+    async def work() -> None:
+        for _ in range(5):
+            await place.house.app.execution.commands.approve(thread.id, None, approved=True)
+            now = await place.house.rest(await place.house.app.stores.threads.get(thread.id))
+            await place.house.app.execution.commands.next_round(
+                now.id, None, Request(graph_input={"log": []})
+            )
+            await place.house.rest(now)
+
+    working = asyncio.create_task(work())
+    while not working.done() or len(seen) < (await place.house.app.stores.threads.get(thread.id)).last_seq:
+        async with place.stream(thread.id, last=last) as events:
+            for _ in range(4):
+                try:
+                    async with asyncio.timeout(0.5):
+                        event = await anext(events)
+                except TimeoutError:
+                    break
+                last = event.id
+                seen.append(int(event.id or 0))
+    await working
+    assert seen == list(range(1, len(seen) + 1))
+
+
+async def test_since_and_types_choose_what_is_told(place: Place) -> None:
+    thread = await place.house.run("gated", log=[])
+    async with place.stream(thread.id, since=2) as events:
+        assert numbers(await until(events, "approval_required")) == [3, 4]
+    # The id a client comes back with says more than the address it was given first.
+    async with place.stream(thread.id, since=1, last="3") as events:
+        assert numbers(await until(events, "approval_required")) == [4]
+    async with place.stream(thread.id, types=["stage_started", "approval_required"]) as events:
+        seen = await until(events, "approval_required")
+    assert [event.type for event in seen] == ["stage_changed", "approval_required"]
+
+
+@pytest.mark.parametrize(
+    ("params", "headers", "field"),
+    [
+        ({"since": -1}, {}, "since"),
+        ({"since": "x"}, {}, "since"),
+        ({"since": 2**60}, {}, "since"),
+        ({}, {"Last-Event-ID": "x"}, "Last-Event-ID"),
+        ({}, {"Last-Event-ID": "-1"}, "Last-Event-ID"),
+        ({}, {"Last-Event-ID": "9" * 30}, "Last-Event-ID"),
+    ],
+)
+async def test_what_is_no_place_in_a_log_is_refused(
+    small_place: Place, params: dict[str, Any], headers: dict[str, str], field: str
+) -> None:
+    thread = await small_place.house.start("two_steps", log=[])
+    async with small_place.client() as client:
+        answer = await client.get(f"/api/workflows/{thread.id}/events", params=params, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (400, field)
+
+
+async def test_only_the_owner_may_follow(place: Place) -> None:
+    keys = place.house.app.stores.keys
+    ann, bob = await new_key(keys), await new_key(keys, owner=Owner(tenant=ANN.tenant, user_id="bob"))
+    blind = await new_key(keys, scopes=frozenset({"write"}))
+    await place.house.app.stores.threads.commit(opened("w1", held=True))
+    async with place.stream("w1", key=ann) as events:
+        assert (await anext(events)).type == "round_started"
+    for key, thread_id, status in (
+        *((bob, "w1", 404), (ann, "w2", 404), (blind, "w1", 403), (None, "w1", 401)),
+    ):
+        async with place.client(key) as client:
+            answer = await client.get(f"/api/workflows/{thread_id}/events")
+            assert answer.status_code == status
+
+
+async def test_a_key_that_is_taken_back_ends_what_it_opened(hasty_place: Place) -> None:
+    keys = hasty_place.house.app.stores.keys
+    key = await new_key(keys)
+    await hasty_place.house.app.stores.threads.commit(opened("w1", held=True))
+    async with hasty_place.stream("w1", key=key) as events:
+        assert (await anext(events)).type == "round_started"
+        await keys.revoke(f"key_{key.split('_')[1]}", now=stamp().now)
+        assert [event.type async for event in events] == ["user_msg"]
+
+
+async def test_a_deleted_workflow_ends_its_streams(place: Place) -> None:
+    thread = await place.house.run("gated", log=[])
+    async with place.stream(thread.id) as events:
+        await until(events, "approval_required")
+        await place.house.app.execution.commands.delete(thread.id, None)
+        assert (await until(events, "workflow_deleted"))[-1].id is None
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
+
+
+async def test_streams_end_politely_with_the_process(small_place: Place) -> None:
+    thread = await small_place.house.run("gated", log=[])
+    async with small_place.client() as client:
+        async with client.stream("GET", f"/api/workflows/{thread.id}/events") as answer:
+            parts = answer.aiter_text()
+            assert "retry: 2000" in await anext(parts)
+            small_place.house.app.stopping.set()
+            async with asyncio.timeout(5):
+                rest = "".join([part async for part in parts])  # raises if the answer is cut short
+        assert rest.endswith(": come back with the last id\n\n")
+        refused = await client.get(f"/api/workflows/{thread.id}/events")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+async def test_what_is_redacted_is_not_told(place: Place) -> None:
+    store = place.house.app.stores.threads
+    change = opened("w1", "a secret", owner=Owner())
+    await store.commit(change)
+    stopped = await place.house.app.execution.commands.stop("w1", None)
+    await store.commit(redact(stopped, change.events[1].id, stamp=stamp()))
+    async with place.stream("w1") as events:
+        seen = await until(events, "redacted")
+    assert "a secret" not in json.dumps([event.data for event in seen])
+    assert seen[1].data["data"]["redacted"] is True
+
+
+@pytest.mark.accept("001-13")
+async def test_words_are_told_while_they_are_said_and_are_in_no_log(place: Place) -> None:
+    async with place.client() as client:
+        body = {"prompt": "slowly: one two three four five", "graph": "agent", "verbose": True}
+        started = (await client.post("/api/workflows/start", json=body)).json()
+    async with place.stream(started["id"]) as events:
+        seen = await until(events, "workflow_completed")
+    tokens = [event for event in seen if event.type == "llm_token"]
+    assert len(tokens) >= 2
+    assert all(event.id is None for event in tokens)
+    said = "".join(event.data["data"]["token"] for event in tokens)
+    offsets = [event.data["data"]["offset"] for event in tokens]
+    assert offsets == sorted(offsets)
+    assert said.startswith("you said: slowly: one two")
+    log = await place.house.app.stores.threads.read(started["id"])
+    assert "llm_token" not in {event.type for event in log}
+    (message,) = [event.body for event in log if isinstance(event.body, AssistantMessage)]
+    assert str(message.content).startswith(said)
+
+
+@pytest.mark.accept("001-13")
+async def test_without_verbose_nothing_is_told_before_it_is_said(small_place: Place) -> None:
+    thread = await small_place.house.start("agent", "slowly: one two three")
+    async with small_place.stream(thread.id) as events:
+        seen = await until(events, "workflow_completed")
+    assert "llm_token" not in [event.type for event in seen]
+
+
+async def test_a_setting_makes_every_workflow_verbose(tmp_path: Path) -> None:
+    async with (
+        open_house("memory", tmp_path, CLEW_VERBOSE="yes") as house,
+        served(house.app.http, house.app.stopping) as address,
+    ):
+        thread = await house.start("agent", "slowly: one two three")
+        async with Place(house, address).stream(thread.id) as events:
+            seen = await until(events, "workflow_completed")
+    assert "llm_token" in [event.type for event in seen]
+
+
+async def test_a_client_that_does_not_read_is_let_go_and_the_others_are_not_delayed(
+    hasty_place: Place,
+) -> None:
+    """Eight megabytes are more than the buffers between us; what is beyond them waits in the log, not in memory."""
+    store = hasty_place.house.app.stores.threads
+    change = opened("w1", owner=Owner(), held=True)
+    await store.commit(change)
+    host, port = hasty_place.address.split(":")
+    with socket.create_connection((host, int(port))) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(b"GET /api/workflows/w1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        gauge = hasty_place.house.app.metrics.streams.labels("sse")
+
+        async def open_streams(count: int) -> None:
+            async with asyncio.timeout(SECONDS):
+                while gauge._value.get() != count:
+                    await asyncio.sleep(0.02)
+
+        await open_streams(1)
+        async with hasty_place.stream("w1", since=change.thread.last_seq) as events:
+            await open_streams(2)
+            for n in range(40):
+                text = f"{n} " + "x" * 200_000
+                await store.commit(recorded(await store.get("w1"), Log(message=text)))
+                hasty_place.house.app.execution.bus.publish("w1")
+                async with asyncio.timeout(2):
+                    assert (await anext(events)).data["data"]["message"].startswith(f"{n} ")
+            await open_streams(1)
+    await open_streams(0)
+
+
+async def test_there_are_not_more_streams_than_allowed() -> None:
+    streams = Streams(asyncio.Event(), Metrics(), most=4)
+    other = LOCAL.__class__(tenant="other", user_id="", scopes=LOCAL.scopes, key_id="key_2")
+    with streams.one("sse", LOCAL), streams.one("sse", LOCAL):
+        with pytest.raises(Unavailable), streams.one("sse", LOCAL):
+            pass
+        with streams.one("sse", other), streams.one("ws", other):
+            pass
+    with streams.one("sse", LOCAL):
+        pass
+
+
+async def test_a_hundred_followers_see_every_event_in_order(small_place: Place) -> None:
+    thread = await small_place.house.run("gated", log=[])
+
+    async def follow() -> list[int]:
+        async with small_place.stream(thread.id) as events:
+            return numbers(await until(events, "workflow_completed"))
+
+    following = [asyncio.create_task(follow()) for _ in range(100)]
+    gauge = small_place.house.app.metrics.streams.labels("sse")
+    async with asyncio.timeout(SECONDS):
+        while gauge._value.get() < 100:
+            await asyncio.sleep(0.02)
+    async with client_of(small_place.house.app.http) as client:
+        await client.post(f"/api/workflows/{thread.id}/approve")
+    seen = await asyncio.gather(*following)
+    last = (await small_place.house.app.stores.threads.get(thread.id)).last_seq
+    assert seen == [list(range(1, last + 1))] * 100
