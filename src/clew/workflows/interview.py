@@ -5,21 +5,30 @@
 Every wait for an answer is an interrupt, so it lasts as long as it takes. The stage of the thread is the step.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict
-from uuid import uuid4
 
 from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
+from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.events import Log
 from clew.domain.interview import Kind, Question, improve, questions
+from clew.domain.plan import Produced
 from clew.graph.run import current_run
+from clew.graph.stream import clew_message
+from clew.ports import Run
+from clew.workflows.chat_documents import Shelf
+
+NAME = "improved.md"
+PASTE = "Please paste the document you want to improve."
 
 
-class Interview(TypedDict, total=False):
+class InterviewState(TypedDict, total=False):
     messages: list[Any]  # as a chat starts it: what was said is the document
     document: str
+    file_id: str
     goal: str
     questions: list[dict[str, str]]
     answers: list[str]
@@ -28,20 +37,79 @@ class Interview(TypedDict, total=False):
     reply: AIMessage
 
 
-def ingest(state: Interview) -> Interview:
-    """Take the document as it was given; ask for it if it was not."""
-    document = str(state.get("document") or "").strip() or _said(state.get("messages") or [])
-    if not document:
-        document = _asked("Please paste the document you want to improve.", number=0, of=0)
-    return {"document": document, "goal": str(state.get("goal") or ""), "answers": [], "messages": []}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interview:
+    shelf: Shelf
+
+    def graph(self) -> StateGraph[InterviewState, None, InterviewState, InterviewState]:
+        graph = StateGraph(InterviewState)
+        graph.add_node("ingest", self.ingest)
+        graph.add_node("discovery", discovery)
+        graph.add_node("qa", qa)
+        graph.add_node("draft", draft)
+        graph.add_node("completed", self.completed)
+        graph.add_edge(START, "ingest")
+        graph.add_edge("ingest", "discovery")
+        graph.add_edge("discovery", "qa")
+        graph.add_conditional_edges("qa", _next, ["qa", "draft"])
+        graph.add_edge("draft", "completed")
+        graph.add_edge("completed", END)
+        return graph
+
+    async def ingest(self, state: InterviewState) -> InterviewState:
+        """Take the document as it was pasted, said or uploaded; ask for it where there is none."""
+        text = str(state.get("document") or "").strip() or _said(state.get("messages") or [])
+        if not text and (file_id := state.get("file_id")):
+            text = await self._uploaded(_run(), file_id)
+        if not text:
+            text = _asked(PASTE, number=0, of=0)
+        return {
+            "document": text,
+            "goal": str(state.get("goal") or ""),
+            "answers": [],
+            # What a round was given must not be taken for the next one's.
+            "messages": [],
+            "file_id": "",
+        }
+
+    async def completed(self, state: InterviewState) -> InterviewState:
+        """Hand the result over: as a document of the thread, and in the conversation, where everybody finds it."""
+        run = _run()
+        made = Produced(label=NAME, content=state["improved"].encode())
+        entry = await self.shelf.put(run.thread, "improved", made)
+        reply = clew_message(
+            state["improved"],
+            id=f"{run.thread.round}.improved",
+            agent="interviewer",
+            marker="last",
+            documents=[entry.id],
+            added=[entry.added],
+        )
+        return {"reply": reply, "document": ""}
+
+    async def _uploaded(self, run: Run, file_id: str) -> str:
+        try:
+            entry, warnings = await self.shelf.take_in(run.thread, file_id, ())
+        except NotFound:
+            await run.record(
+                Log(message="The file is no longer there", level="warning", ref=f"gone/{file_id}")
+            )
+            return ""
+        lines = (
+            Log(message=f"{entry.label}: {warning}", level="warning", ref=f"{entry.id}/{number}")
+            for number, warning in enumerate(warnings)
+        )
+        await run.record(*lines, entry.added)
+        items = await self.shelf.documents.files.contents(run.thread.id, entry.id)
+        return "\n\n".join(item.data.strip() for item in items if item.metadata.get("isText")).strip()
 
 
-def discovery(state: Interview) -> Interview:
+def discovery(state: InterviewState) -> InterviewState:
     found = questions(state["document"], state["goal"])
     return {"questions": [{name: str(value) for name, value in asdict(one).items()} for one in found]}
 
 
-def qa(state: Interview) -> Interview:
+def qa(state: InterviewState) -> InterviewState:
     """One question. Asked again from here after a restart, it is the same one."""
     number = len(state["answers"])
     one = state["questions"][number]
@@ -49,7 +117,7 @@ def qa(state: Interview) -> Interview:
     return {"answers": [*state["answers"], answer]}
 
 
-def draft(state: Interview) -> Interview:
+def draft(state: InterviewState) -> InterviewState:
     asked = [
         Question(kind=Kind(one["kind"]), quote=one["quote"], text=one["text"]) for one in state["questions"]
     ]
@@ -57,29 +125,7 @@ def draft(state: Interview) -> Interview:
     return {"improved": made.text, "changes": list(made.changes)}
 
 
-def completed(state: Interview) -> Interview:
-    """Say the result in the conversation, where everybody finds it."""
-    run = current_run()
-    return {"reply": AIMessage(state["improved"], id=run.stamp().new_id() if run else str(uuid4()))}
-
-
-def interview() -> StateGraph[Interview, None, Interview, Interview]:
-    graph = StateGraph(Interview)
-    graph.add_node("ingest", ingest)
-    graph.add_node("discovery", discovery)
-    graph.add_node("qa", qa)
-    graph.add_node("draft", draft)
-    graph.add_node("completed", completed)
-    graph.add_edge(START, "ingest")
-    graph.add_edge("ingest", "discovery")
-    graph.add_edge("discovery", "qa")
-    graph.add_conditional_edges("qa", _next, ["qa", "draft"])
-    graph.add_edge("draft", "completed")
-    graph.add_edge("completed", END)
-    return graph
-
-
-def _next(state: Interview) -> Literal["qa", "draft"]:
+def _next(state: InterviewState) -> Literal["qa", "draft"]:
     return "qa" if len(state["answers"]) < len(state["questions"]) else "draft"
 
 
@@ -98,3 +144,10 @@ def _said(messages: list[Any]) -> str:
         if isinstance(content, str) and content.strip():
             return content.strip()
     return ""
+
+
+def _run() -> Run:
+    run = current_run()
+    if run is None:
+        raise NotAllowed("this graph keeps documents with its thread: it runs under Clew only")
+    return run
