@@ -17,6 +17,7 @@ from clew.ports import Closing, Driver
 from clew.workflows.agent import Agent
 from clew.workflows.chat import Chat, ChatLimits
 from clew.workflows.chat_documents import Shelf
+from clew.workflows.interview import Interview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def builtin_graphs(
     max_bytes: int,
     model: BaseChatModel | None = None,
 ) -> Builtin:
-    """`chat`; and `agent`, a model without tools, where there is a model."""
+    """`chat` and `interview`; and `agent`, a model without tools, where there is a model."""
     chat = Chat(
         shelf=Shelf(documents=documents),
         agents=agents,
@@ -49,7 +50,10 @@ def builtin_graphs(
         detect=LanguageDetector(),
         limits=ChatLimits(input_bytes=4 * max_bytes, output_bytes=2 * max_bytes),
     )
-    graphs: dict[str, StateGraph[Any, Any, Any, Any]] = {"chat": chat.graph()}
+    graphs: dict[str, StateGraph[Any, Any, Any, Any]] = {
+        "chat": chat.graph(),
+        "interview": Interview(shelf=chat.shelf).graph(),
+    }
     if model is not None:
         graphs["agent"] = Agent(model=model).graph()
     return Builtin(graphs=graphs, closings={"chat": chat.closing})
