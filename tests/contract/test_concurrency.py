@@ -115,7 +115,10 @@ async def no_open_transaction(db: Database, where: str) -> bool:
         return int(rows[0][0]) == 0
     if isinstance(db, SQLiteDatabase) and where != "memory":
         with closing(sqlite3.connect(where, timeout=0, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False  # the writer may still be at it: nobody waits for the work of those who went
             other.execute("ROLLBACK")
     return True
 

@@ -1,6 +1,7 @@
 """What every store of threads and events must do."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -76,6 +77,27 @@ async def test_the_thread_row_is_what_was_committed(store: Store) -> None:
     change = await saved(store, recorded(change.thread, asks(), waits(), StageChanged(stage="s"), seconds=1))
     assert await store.get("t1") == change.thread
     assert (await store.get("t1")).fsm_state == change.thread.fsm_state
+
+
+@pytest.mark.accept("002-10")
+async def test_the_state_that_is_kept_is_idle_or_awaiting_and_what_for(
+    store: Store, database: Database
+) -> None:
+    async def kept() -> object:
+        return json.loads((await query(database, "SELECT fsm_state FROM threads"))[0][0])
+
+    change = await saved(store, opened())
+    assert await kept() == {"state": "idle", "pending": {}, "last_seq": 2}
+    change = await saved(store, recorded(change.thread, asks("running now")))
+    assert await kept() == {"state": "idle", "pending": {}, "last_seq": 3}
+    change = await saved(store, suspend(change.thread, [waits("c1")], stamp=stamp()))
+    assert await kept() == {
+        "state": "awaiting_input",
+        "pending": {"c1": {"executor": "human", "kind": "approval", "prompt": {"text": "may I?"}}},
+        "last_seq": 4,
+    }
+    await saved(store, stop(change.thread, [], stamp=stamp()))
+    assert await kept() == {"state": "idle", "pending": {}, "last_seq": 5}
 
 
 async def test_an_unknown_thread_is_not_found_and_its_log_is_empty(store: Store) -> None:

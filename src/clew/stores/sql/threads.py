@@ -243,6 +243,10 @@ class Threads(Tables):
 def erase(buried: Sequence[str]) -> Work[None]:
     """Remove every row of these threads but their tombstones, which say that it is done."""
     ids = placeholders(1, len(buried))
+    # A document that was made in the thread is its own file; what a user brought stays the user's.
+    yield Statement(
+        f"DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE thread_id IN ({ids}))", buried
+    )
     for table in PURGED:
         yield Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
     yield Statement(f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids})", buried)
@@ -492,14 +496,9 @@ _READ_AT = (
     " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17 AND last_seq = $20"
     " AND deleted_at IS NULL"
 )
-_UPDATE = {
-    (
-        runs,
-        fenced,
-    ): f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}{' AND fence = $21' * fenced}"
-    for runs in (True, False)
-    for fenced in (True, False)
-}
+# By whether the thread still runs.
+_UPDATE = {runs: f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}" for runs in (True, False)}
+_UPDATE_FENCED = {runs: f"{sql} AND fence = $21" for runs, sql in _UPDATE.items()}
 
 
 def _insert(thread: Thread) -> Update:
@@ -512,8 +511,8 @@ def _update(change: Change, fence: int | None) -> Update:
     row = thread_row(change.thread)
     runs = change.thread.status is Status.RUNNING
     if fence is None:
-        return Update(_UPDATE[runs, False], (*row, change.read_at))
-    return Update(_UPDATE[runs, True], (*row, change.read_at, fence))
+        return Update(_UPDATE[runs], (*row, change.read_at))
+    return Update(_UPDATE_FENCED[runs], (*row, change.read_at, fence))
 
 
 def _accessed(thread_id: str, now: datetime) -> Statement:
