@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from clew.extraction.reading import Reading, Source
@@ -138,9 +139,9 @@ def try_progress(_: str, reading: Reading) -> str:
     return "done"
 
 
-def _refused(act: object) -> str:
+def _refused(act: Callable[[], object]) -> str:
     try:
-        return f"allowed: {act()!r}"  # type: ignore[operator]  # any of the above
+        return f"allowed: {act()!r}"
     except (OSError, ValueError) as exc:
         return f"refused: {type(exc).__name__}"
 

@@ -128,6 +128,15 @@ def test_html_is_what_a_reader_sees() -> None:
     assert unnamed.data == item.data
 
 
+def test_lines_are_where_a_browser_would_break_them() -> None:
+    html = (
+        "<p>one\n  <i>two</i><br>three</p>four<ul><li>a<ul><li>b</ul>c</ul>"
+        "<pre>x = 1\n  y</pre><table><tr><th>h<th>i<tr><td><p>1</p><td>2</table>end"
+    )
+    (item,) = read_here("p.html", html.encode()).contents
+    assert item.data == "one two\nthree\nfour\na\nb\nc\nx = 1\ny\nh\ti\n1\n2\nend"
+
+
 def test_images_inside_a_page_are_items() -> None:
     picture = image()
     inline = base64.b64encode(picture).decode()

@@ -79,7 +79,7 @@ def unpack(head: bytes, data: str, *, number: int) -> Frame:
                 name=clean_path(name),
                 ext=clean_text(ext),
                 content_type=media,
-                data=data.replace("\0", "\ufffd"),
+                data=data,
                 metadata=_clean(metadata),
                 summary=clean_text(summary),
             )

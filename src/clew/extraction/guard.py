@@ -177,7 +177,7 @@ async def _text(reader: asyncio.StreamReader, size: int) -> str:
         data = await reader.read(min(size, _CHUNK))
         if not data:
             raise asyncio.IncompleteReadError(b"", size)
-        pieces.append(decoder.decode(data))
+        pieces.append(decoder.decode(data).replace("\0", "\ufffd"))
         size -= len(data)
     pieces.append(decoder.decode(b"", final=True))
     return "".join(pieces)

@@ -10,12 +10,45 @@ from clew.extraction.image import embedded
 from clew.extraction.reading import Reading, Source
 from clew.extraction.text import decode
 
-_UNSEEN = frozenset({"head", "script", "style", "template", "noscript", "svg", "iframe", "object", "math"})
-_BLOCKS = re.compile(
-    "address|article|aside|blockquote|body|br|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|form|h[1-6]"
-    "|header|hr|li|main|nav|ol|option|p|pre|section|summary|table|tbody|tfoot|thead|tr|ul"
-)
+_UNSEEN = ["head", "script", "style", "template", "noscript", "svg", "iframe", "object", "math"]
 _CELLS = frozenset({"td", "th"})
+_BLOCKS = _CELLS | {
+    *("address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset"),
+    *(
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hr",
+        "li",
+        "main",
+    ),
+    *(
+        "nav",
+        "ol",
+        "option",
+        "p",
+        "pre",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "tfoot",
+        "thead",
+        "tr",
+        "ul",
+    ),
+}
+# Stand for the end of a line and of a cell until white space, which means nothing in HTML, is gone.
+_LINE, _CELL = "\x00", "\x01"
+
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _DATA_IMAGE = "data:image/"
 _MAX_IMAGES = 100
@@ -23,12 +56,9 @@ _MAX_IMAGES = 100
 
 def read_html(source: Source, reading: Reading) -> None:
     page = LexborHTMLParser(_decode(source.data))
-    title = page.css_first("title")
-    reading.text(
-        visible_text(page),
-        links=len(page.css("a[href]")),
-        **({"title": " ".join(title.text().split())[:300]} if title else {}),
-    )
+    node = page.css_first("title")
+    title = {"title": " ".join(node.text().split())[:300]} if node else {}
+    reading.text(visible_text(page), links=len(page.css("a[href]")), **title)
     number = 0
     for image in page.css("img[src]")[:_MAX_IMAGES]:
         address = image.attributes.get("src") or ""
@@ -42,28 +72,32 @@ def text_of_html(data: bytes | str) -> str:
 
 def visible_text(page: LexborHTMLParser) -> str:
     """Blocks on lines of their own, cells apart, nothing of what a browser hides."""
+    page.strip_tags(_UNSEEN, recursive=True)
     pieces: list[str] = []
-    # A stack of our own: pages may be nested deeper than Python calls.
-    todo: list[LexborNode | str] = [page.body] if page.body else []
-    while todo:
-        node = todo.pop()
-        if isinstance(node, str):
-            pieces.append(node)
-            continue
-        name = node.tag or ""
-        if name == "-text":
-            pieces.append(re.sub(r"\s+", " ", node.text_content or ""))
-        elif name not in _UNSEEN:
-            end = "\n" if _BLOCKS.fullmatch(name) else "\t" if name in _CELLS else ""
-            if end == "\n":
-                pieces.append(end)
-            if end:
-                todo.append(end)
-            todo.extend(reversed(list(node.iter(include_text=True))))
-    lines = (
-        re.sub(r" *\t *", "\t", re.sub(r" +", " ", line)).strip() for line in "".join(pieces).split("\n")
-    )
+    before, row_before = 0, 0
+    for node in page.body.traverse(include_text=True) if page.body else ():
+        if node.tag == "br":
+            pieces.append(_LINE)
+        elif node.tag == "-text":
+            block = _block_of(node)
+            row = block.parent.mem_id if block.tag in _CELLS and block.parent else 0
+            # A line ends where one block is left for another, whether that begins or the outer one goes on.
+            if block.mem_id != before:
+                pieces.append(_CELL if row and row == row_before else _LINE)
+            before, row_before = block.mem_id, row
+            text = node.text_content or ""
+            pieces.append(text.replace("\n", _LINE) if block.tag == "pre" else text)
+    text = re.sub(r"\s+", " ", "".join(pieces)).replace(_CELL, "\t")
+    lines = (re.sub(r" *\t *", "\t", line).strip() for line in text.split(_LINE))
     return "\n".join(line for line in lines if line)
+
+
+def _block_of(node: LexborNode) -> LexborNode:
+    while node.parent is not None:
+        node = node.parent
+        if node.tag in _BLOCKS:
+            break
+    return node
 
 
 def _decode(data: bytes) -> str:
