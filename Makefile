@@ -52,7 +52,7 @@ clean:
 # The stamps say which dependencies .venv has; a newer pyproject.toml or constraints.txt makes them stale.
 $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing Clew into $(VENV)"
-	$(PIP) -e '.[documents]'
+	$(PIP) -e '.[agents,documents]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
