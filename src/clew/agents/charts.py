@@ -63,6 +63,7 @@ def _finish(axes: object, groups: Groups, families: list[str], *, upright: bool)
     for label in names.get_ticklabels():
         label.set_family(families)
     numbers.grid(visible=True, alpha=0.3)
+    axes.set_axisbelow(True)  # type: ignore[attr-defined]
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)  # type: ignore[attr-defined]
 

@@ -1,6 +1,7 @@
 """Writes documents: a model's text, or what the task's documents hold put together; as md, txt, html, docx or pdf."""
 
 from clew.agents.prompts import prompt
+from clew.agents.rendering.blocks import Picture, parse
 from clew.agents.rendering.render import render
 from clew.agents.tables import read_table, shown
 from clew.agents.tasks import is_table, label_of, material, picture, tables, text_of, wanted
@@ -37,8 +38,9 @@ class Writer:
             if self._driver.can(Purpose.WRITE)
             else compose(task, made[0])
         )
-        if left := [label for label in pictures if f"({label})" not in text]:
-            shown_pictures = "\n\n".join(f"![{split_name(label)[0]}]({label})" for label in left)
+        placed = {block.label for block in parse(text) if isinstance(block, Picture)}
+        if left := [label for label in pictures if label not in placed]:
+            shown_pictures = "\n\n".join(f"![{_title(split_name(label)[0])}](<{label}>)" for label in left)
             text = f"{text}\n\n## {say(Text.FIGURES, language)}\n\n{shown_pictures}\n"
         return {
             "feedback": say(Text.WROTE, language, documents=listed(made, language)),
@@ -67,24 +69,23 @@ class Writer:
 
 def compose(task: AgentTask, label: str) -> str:
     """What the documents hold, one after another, as Markdown."""
-    title = split_name(label)[0].replace("_", " ").replace("-", " ").strip()
     sections = [section for document in task["inputDocuments"] if (section := _section(document))]
     if not sections:
         sections = [task["prompt"]]
-    return "\n\n".join([f"# {title[:1].upper()}{title[1:]}", *sections]) + "\n"
+    return "\n\n".join([f"# {_title(split_name(label)[0])}", *sections]) + "\n"
 
 
 def _section(document: TaskDocument) -> str:
     label = label_of(document)
     if picture(document) is not None:
-        return f"![{document['name']}]({label})"
+        return f"![{_title(document['name'])}](<{label}>)"
     if is_table(document):
-        return f"## {document['name']}\n\n{_tables(document)}"
+        return _tables(document)
     text = cut(text_of(document).strip(), _TEXT_CHARACTERS)
     if text.startswith("#"):
         # One level down: the new document has a title of its own.
         return "\n".join(f"#{line}" if line.startswith("#") else line for line in text.splitlines())
-    return f"## {document['name']}\n\n{text}" if text else ""
+    return f"## {_title(document['name'])}\n\n{text}" if text else ""
 
 
 def _tables(document: TaskDocument) -> str:
@@ -103,8 +104,14 @@ def _tables(document: TaskDocument) -> str:
         lines = [f"| {' | '.join(row)} |" for row in rows]
         lines.insert(1, f"|{' --- |' * len(rows[0])}")
         left = table.rows - _ROWS
-        return "\n".join(lines) + (f"\n\n… {left}" if left > 0 else "")
+        title = _title(str(part.content["metadata"].get("sheet") or document["name"]))
+        return f"## {title}\n\n" + "\n".join(lines) + (f"\n\n… (+{left})" if left > 0 else "")
     return ""
+
+
+def _title(name: str) -> str:
+    plain = name.replace("_", " ").strip()
+    return f"{plain[:1].upper()}{plain[1:]}"
 
 
 def _cell(text: str, number: float | None) -> str:

@@ -23,6 +23,9 @@ _ABBREVIATION = re.compile(
     r"(?:^|\s)(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|bzw|ca|inkl|usw|Abs|Art|Fig|Abb|p|pp|S|vol|al|Inc|Ltd|Co|Sr|Sra|av|env|núm|ecc|e\.g|i\.e|z\.B|d\.h|u\.a|p\.ex|p\.es)\.$"
 )
 _SHORTEST, _LONGEST = 12, 600
+# The share of a sentence's words that others have used, above which it adds nothing.
+_SAID = 0.8
+_FEW_WORDS = 5
 
 
 def paragraphs(text: str) -> Iterator[str]:
@@ -74,7 +77,7 @@ def digest(text: str, *, count: int = 7) -> list[str]:
     # Words of one sentence only say nothing about the whole, words of every sentence hold the language together.
     weights = {word: log(1 + n) if 1 < n < max(3, len(pieces) // 2) else 0.1 for word, n in used.items()}
     scores = [
-        sum(weights[word] for word in bag) / (6 + len(bag)) * (1.4 if place == 0 else 1.0) * _tells(piece)
+        sum(weights[word] for word in bag) / (6 + len(bag)) * (1.2 if place == 0 else 1.0) * _tells(piece)
         for place, (bag, piece) in enumerate(zip(bags, pieces, strict=True))
     ]
     chosen: list[int] = []
@@ -84,6 +87,8 @@ def digest(text: str, *, count: int = 7) -> list[str]:
             (place for place in range(len(pieces)) if place not in chosen),
             key=lambda place: (scores[place] * (1 - _overlap(bags[place], said)), -place),
         )
+        if _overlap(bags[best], said) > _SAID:
+            break
         chosen.append(best)
         said |= bags[best]
     return [pieces[place] for place in sorted(chosen)]
@@ -172,8 +177,9 @@ def _stem(word: str) -> str:
 
 
 def _tells(sentence: str) -> float:
-    """Whole sentences tell more than fragments."""
-    return 1.0 if sentence[-1] in ".!?…。！？" else 0.6  # noqa: RUF001
+    """Whole sentences tell more than headings and fragments."""
+    is_whole = sentence[-1] in ".!?…。！？" and len(words(sentence)) > _FEW_WORDS  # noqa: RUF001
+    return 1.0 if is_whole else 0.5
 
 
 def _overlap(bag: frozenset[str], said: set[str]) -> float:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -161,7 +162,8 @@ def _runs(tokens: Sequence[Token]) -> tuple[Runs, list[Picture]]:
             case "link_close":
                 link = ""
             case "image":
-                pictures.append(Picture(str(token.attrGet("src") or ""), token.content))
+                # The parser has made an address of it; a label it is.
+                pictures.append(Picture(unquote(str(token.attrGet("src") or "")), token.content))
             case "softbreak":
                 runs.append(Run(" "))
             case "hardbreak":
