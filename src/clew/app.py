@@ -13,6 +13,7 @@ from uuid_utils import uuid7
 from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
+from clew.api.files import files_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
@@ -26,6 +27,7 @@ from clew.api.ws import ws_router
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
+from clew.engine.uploads import Uploads
 from clew.opening import open_database, open_threads
 from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
 from clew.stores.measured import measured
@@ -125,6 +127,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 health_router(Readiness(stores.version, stopping), metrics),
                 threads_router(store, utc_now),
                 audit_router(store, stores.audit),
+                files_router(stores.files, _uploads(settings, stores)),
                 *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
             ],
             authenticator=authenticator,
@@ -146,6 +149,10 @@ def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
             " make one with `clew keys create`, or listen on 127.0.0.1"
         )
+
+
+def _uploads(settings: Settings, stores: Stores) -> Uploads:
+    return Uploads(files=stores.files, clock=utc_now, new_id=new_id, max_bytes=settings.limits.upload_bytes)
 
 
 def _workflow_routers(

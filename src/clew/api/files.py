@@ -77,9 +77,7 @@ class FilesOut(Wire):
 def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE_SECONDS) -> APIRouter:
     router = APIRouter(prefix="/api/files", tags=["files"])
 
-    @router.post(
-        "", status_code=201, openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull)
-    )
+    @router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))
     @needs("write", body="stream")
     async def upload_file(caller: Caller, request: Request) -> FileOut:
         """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
