@@ -58,6 +58,7 @@ def events_router(
     @router.get(
         "/{workflow_id}/events",
         response_class=EventStream,
+        status_code=200,
         responses=errors(Invalid, NotFound, Unavailable),
     )
     @needs("read")
