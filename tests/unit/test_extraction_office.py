@@ -88,6 +88,17 @@ def test_a_workbook_is_a_table_a_sheet() -> None:
     assert drawn.content_type == "image/png"
 
 
+def test_a_sheet_begins_where_its_first_cell_is() -> None:
+    book = Workbook()
+    sheet = book.active
+    assert sheet is not None
+    sheet["C3"], sheet["D3"], sheet["D5"] = "a", "b", 2
+    out = io.BytesIO()
+    book.save(out)
+    (item,) = read_here("a.xlsx", out.getvalue()).contents
+    assert item.data == "a,b\n,\n,2\n"
+
+
 def test_a_sheet_name_is_only_a_label() -> None:
     book = Workbook()
     sheet = book.active

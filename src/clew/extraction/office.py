@@ -4,18 +4,19 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from hashlib import sha256
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 from docx.opc.part import PartFactory
 from docx.package import Package
 from docx.parts.document import DocumentPart
 from pptx import Presentation
-from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
+from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
 
 from clew.extraction.bombs import open_zip
 from clew.extraction.image import embedded
 from clew.extraction.reading import Reading, Source, Unreadable
-from clew.extraction.table import shape, short_header, write_csv
+from clew.extraction.table import add_table
 
 Element = Any  # of lxml, which has no types
 
@@ -49,7 +50,7 @@ def read_docx(source: Source, reading: Reading) -> None:
             body.append(_prefix(block, prefixes) + text)
     reading.text("\n\n".join(body), ext="md", media="text/markdown", tables=len(tables))
     for number, table in enumerate(tables, 1):
-        _add_table(table, f"table_{number}", reading)
+        add_table(table, f"table_{number}", reading)
     media = [one for one in package.iter_parts() if one.partname.startswith("/word/media/")]
     _add_images((one.blob for one in media), reading)
 
@@ -81,13 +82,13 @@ def read_xlsx(source: Source, reading: Reading) -> None:
         raise Unreadable("the workbook has no sheet that can be read")
     for number, sheet in enumerate(sheets, 1):
         try:
-            rows = [[_cell(value) for value in row] for row in book.get_sheet_by_name(sheet.name).to_python()]
+            cells = book.get_sheet_by_name(sheet.name)
         except CalamineError:
             reading.warn(f"sheet {number} is damaged")
             continue
         hidden = sheet.visible != SheetVisibleEnum.Visible
         about: dict[str, Any] = {"sheet": sheet.name, "sheets": len(sheets), "hidden": hidden}
-        _add_table(rows, sheet.name, reading, **about)
+        add_table(_rows(cells), sheet.name, reading, **about)
         reading.progress(number, len(sheets))
     with open_zip(source.data) as archive:
         media = [name for name in archive.namelist() if name.startswith("xl/media/")]
@@ -104,24 +105,6 @@ def _add_images(images: Iterator[bytes], reading: Reading, part: str = "") -> No
     number = 0
     for data in images:
         number += embedded(data, f"{part}_image_{number + 1}".lstrip("_"), reading)
-
-
-def _add_table(rows: Sequence[Sequence[str]], part: str, reading: Reading, **about: Any) -> None:
-    columns = max(map(len, rows), default=0)
-    header = rows[0] if rows else []
-    size = max(0, len(rows) - 1)
-    reading.text(
-        write_csv(rows),
-        part=part,
-        ext="csv",
-        media="text/csv",
-        summary=shape(size, columns, header),
-        rows=size,
-        columns=columns,
-        header=short_header(header),
-        delimiter=",",
-        **about,
-    )
 
 
 # Word
@@ -224,6 +207,13 @@ def _new_pictures(shapes: Sequence[Any], seen: set[bytes]) -> Iterator[bytes]:
 
 
 # Excel
+
+
+def _rows(sheet: CalamineSheet) -> Iterator[list[str]]:
+    """One by one: as Python's values, the cells of a large sheet do not fit into what a file may take."""
+    first, _ = sheet.start or (0, 0)
+    for row in islice(sheet.iter_rows(), first, None):
+        yield [_cell(value) for value in row]
 
 
 def _cell(value: object) -> str:

@@ -69,10 +69,29 @@ def short_header(header: Iterable[str]) -> list[str]:
     return [" ".join(cell.split())[:_CELL_CHARACTERS] for cell in list(header)[:_HEADER_CELLS]]
 
 
-def write_csv(rows: Iterable[Sequence[str]]) -> str:
+def add_table(rows: Iterable[Sequence[str]], part: str, reading: Reading, **about: Json) -> None:
+    """A table out of a document, as CSV. Its first row is taken for its header."""
     out = StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
+    writer = csv.writer(out, lineterminator="\n")
+    header: Sequence[str] = ()
+    count, columns = 0, 0
+    for row in rows:
+        header = header if count else row
+        count += 1
+        columns = max(columns, len(row))
+        writer.writerow(row)
+    reading.text(
+        out.getvalue(),
+        part=part,
+        ext="csv",
+        media="text/csv",
+        summary=shape(max(0, count - 1), columns, header),
+        delimiter=",",
+        rows=max(0, count - 1),
+        columns=columns,
+        header=short_header(header),
+        **about,
+    )
 
 
 def _delimiter(text: str) -> str:
