@@ -8,16 +8,20 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
+from pydantic import SecretStr
 from uuid_utils import uuid7
 
 from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
+from clew.api.cron import CronGate
 from clew.api.events import events_router
 from clew.api.files import files_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
+from clew.api.optimize import Sweep, optimize_router
+from clew.api.retention import retention_router
 from clew.api.starts import Offer
 from clew.api.streams import Streams
 from clew.api.threads import threads_router
@@ -27,6 +31,7 @@ from clew.api.ws import ws_router
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
+from clew.engine.export import Export
 from clew.engine.uploads import Uploads
 from clew.opening import open_database, open_threads
 from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
@@ -125,6 +130,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
         http = create_http(
             [
                 health_router(Readiness(stores.version, stopping), metrics),
+                *_retention_routers(settings, stores, store, execution),
                 threads_router(store, utc_now),
                 audit_router(store, stores.audit),
                 files_router(stores.files, _uploads(settings, stores)),
@@ -193,6 +199,45 @@ def _workflow_routers(
         events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
         ws_router(store, bus, live, authenticator=authenticator, streams=streams),
     ]
+
+
+def _retention_routers(
+    settings: Settings, stores: Stores, store: Store, execution: "Execution"
+) -> list[APIRouter]:
+    commands, cleanup = execution.commands, execution.cleanup
+    looks = Looks(store, utc_now)
+    gate = CronGate(
+        cleanup.duties,
+        clock=utc_now,
+        api_key=_revealed(settings.cleanup.api_key),
+        cron_secret=_revealed(settings.cleanup.cron_secret),
+    )
+    is_memory = settings.database.url.kind == "memory"
+    return [
+        retention_router(
+            commands,
+            commands.trash,
+            cleanup,
+            Export(store=store, files=stores.files, latest=execution.bridge.latest),
+            looks=looks,
+            clock=utc_now,
+        ),
+        optimize_router(
+            commands,
+            store,
+            stores.files,
+            execution.registry,
+            execution.bus,
+            looks=looks,
+            clock=utc_now,
+            ttl=timedelta(days=settings.threads.ttl_days),
+            sweep=Sweep(cleanup=cleanup, gate=gate, clock=utc_now, is_memory=is_memory),
+        ),
+    ]
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 def make_folder(url: DatabaseUrl) -> None:

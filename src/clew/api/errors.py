@@ -51,6 +51,12 @@ class TooLarge(ClewError):
     code = "TOO_LARGE"
 
 
+class OutOfRange(Invalid):
+    """A number is smaller or larger than allowed."""
+
+    code = "OUT_OF_RANGE"
+
+
 class Internal(ClewError):
     """Something went wrong on our side."""
 
@@ -68,6 +74,7 @@ STATUS: Mapping[type[ClewError], int] = {
     Conflict: 409,
     Duplicate: 409,
     TooLarge: 413,
+    OutOfRange: 422,
     Internal: 500,
     Corrupt: 500,
     ConfigError: 500,

@@ -45,7 +45,8 @@ def describe(app: FastAPI, rules: Iterable[Rule]) -> dict[str, Any]:
 
 def _complete(operation: dict[str, Any], rule: Rule) -> None:
     responses = operation["responses"]
-    responses.pop("422", None)
+    if "ErrorOut" not in str(responses.get("422")):
+        responses.pop("422", None)
     refusals = ANYWHERE
     if rule.access.scope is not None:
         refusals += BEHIND_A_KEY

@@ -114,7 +114,7 @@ def _claims(document: str) -> Iterator[Question]:
             yield Question(
                 kind=Kind.CLAIM,
                 quote=sentence,
-                text=f"You write: \N{LEFT DOUBLE QUOTATION MARK}{_short(sentence)}\N{RIGHT DOUBLE QUOTATION MARK}."
+                text=f"You write: \N{LEFT DOUBLE QUOTATION MARK}{_short(sentence.rstrip('.!?'))}\N{RIGHT DOUBLE QUOTATION MARK}."
                 f" Can you put a number, a name or a date to {vague[0].lower()!r}?",
             )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Literal
 
 from clew.domain import retention
 from clew.domain.errors import ClewError, LostLease, NotAllowed, Unavailable
@@ -30,11 +31,20 @@ NAMED = 1000
 class Outcome:
     """What a cleanup has done so far."""
 
-    job: Job | None = None  # None: another one is under way, or nothing was to be done yet
+    job: Job | None = None  # None: another one is under way, or it is only a preview
     thread_ids: tuple[str, ...] = ()
     preserved: int = 0
     due: int = 0  # still to be deleted
     more: bool = False
+    is_preview: bool = False
+
+    @property
+    def status(self) -> Literal["completed", "more", "already_running", "dry_run"]:
+        if self.is_preview:
+            return "dry_run"
+        if self.job is None:
+            return "already_running"
+        return "more" if self.more else "completed"
 
 
 @dataclass(slots=True)
@@ -87,7 +97,7 @@ class Cleanup:
         """What a cleanup would delete now. Changes nothing."""
         found = await self.rows.due(wanted, after=None, limit=NAMED)
         due, kept = await self.rows.count(wanted)
-        return Outcome(thread_ids=tuple(one.id for one in found), preserved=kept, due=due)
+        return Outcome(thread_ids=tuple(one.id for one in found), preserved=kept, due=due, is_preview=True)
 
     async def run(self, wanted: Selection, *, force: bool = False) -> Outcome:
         """Delete what is due, as much as fits into the budget.

@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from clew.domain.errors import NotAllowed, NotFound
-from clew.domain.events import Log
+from clew.domain.events import Log, UserMessage
 from clew.domain.interview import Kind, Question, improve, questions
 from clew.domain.plan import Produced
 from clew.graph.run import current_run
@@ -58,9 +58,10 @@ class Interview:
 
     async def ingest(self, state: InterviewState) -> InterviewState:
         """Take the document as it was pasted, said or uploaded; ask for it where there is none."""
-        text = str(state.get("document") or "").strip() or _said(state.get("messages") or [])
+        run = _run()
+        text = _said(state.get("messages") or []) or await _pasted(run)
         if not text and (file_id := state.get("file_id")):
-            text = await self._uploaded(_run(), file_id)
+            text = await self._uploaded(run, file_id)
         if not text:
             text = _asked(PASTE, number=0, of=0)
         return {
@@ -85,7 +86,7 @@ class Interview:
             documents=[entry.id],
             added=[entry.added],
         )
-        return {"reply": reply, "document": ""}
+        return {"reply": reply}
 
     async def _uploaded(self, run: Run, file_id: str) -> str:
         try:
@@ -136,6 +137,18 @@ def _asked(question: str, *, number: int, of: int, about: str = "") -> str:
     if isinstance(answer, dict):  # as other doors answer; one that expired says nothing
         answer = answer.get("text") or answer.get("answer") or answer.get("feedback")
     return answer if isinstance(answer, str) else ""
+
+
+async def _pasted(run: Run) -> str:
+    """What the round began with, where its input says something else."""
+    _, events = await run.transcript()
+    for event in reversed(events):
+        match event.body:
+            case UserMessage(content=str(text)) if event.round == run.thread.round:
+                return text.strip()
+            case _:
+                pass
+    return ""
 
 
 def _said(messages: list[Any]) -> str:

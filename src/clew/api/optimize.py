@@ -1,0 +1,406 @@
+"""/api/optimize: an interview about a document, and the cleaning up of threads. Names are as its callers know them."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Path, Query
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+from starlette.requests import Request as HttpRequest
+
+from clew.api.access import needs, public
+from clew.api.cron import CronGate
+from clew.api.errors import Internal, OutOfRange
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.openapi import errors
+from clew.api.workflows import scope_of
+from clew.domain import retention, views
+from clew.domain.errors import Invalid, NotAllowed, NotFound, Unauthenticated, Unavailable
+from clew.domain.events import AssistantMessage, Event, Opening, Resolution, Suspension
+from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.engine.cleanup import Cleanup, Outcome
+from clew.engine.commands import Commands, Request
+from clew.ports import Bus, Clock, Files, Graphs, Store
+
+logger = logging.getLogger(__name__)
+
+INTERVIEW = "interview"
+CLEANUP = "/api/optimize/cleanup"
+# For so long an answer waits for the next question, which usually comes at once.
+PATIENCE_SECONDS = 3.0
+LOOK_SECONDS = 0.5
+# Beyond its budget a cleanup may take as long as one portion does; cron services hang up after ten seconds.
+SLACK_SECONDS = 1.5
+
+DAYS_OLD = range(1, 366)
+STEPS = ("ingest", "discovery", "qa", "draft", "completed")
+TOLD = (Suspension.type, Resolution.type, AssistantMessage.type)
+
+ThreadId = Annotated[str, Path(max_length=256)]
+DaysOld = Annotated[
+    str | None,
+    Query(
+        max_length=20,
+        description="Delete what nobody looked at for so many days, 1 to 365; what has expired if left out.",
+    ),
+]
+
+
+class OptimizeIn(BaseModel):
+    """What to improve: a text, an uploaded file, or nothing yet, then the first question asks for it."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    text: Annotated[str, Field(validation_alias=AliasChoices("text", "document", "resume_text"))] = ""
+    goal: Annotated[str, Field(validation_alias=AliasChoices("goal", "job_text"))] = ""
+    """What the document is for: what it should answer, whom it should convince."""
+    file_id: Annotated[str | None, Field(max_length=256)] = None
+    name: Annotated[str, Field(max_length=200)] = ""
+    ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
+    """Days without access until it may be cleaned up; null keeps it, left out it is THREAD_TTL_DAYS."""
+
+
+class AnswerIn(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    text: Annotated[str, Field(validation_alias=AliasChoices("text", "answer"))]
+    """`skip` leaves the question out."""
+
+    @field_validator("text")
+    @classmethod
+    def _says_something(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("an answer must say something; say skip to leave the question out")
+        return text
+
+
+class MetadataOut(BaseModel):
+    """A row of thread_metadata."""
+
+    thread_id: str
+    created_at: datetime
+    last_accessed_at: datetime | None
+    expires_at: datetime | None
+    user_id: str | None
+    status: str
+    workflow_step: str
+    metadata: Json
+
+    @classmethod
+    def of(cls, thread: Thread, *, now: datetime) -> Self:
+        return cls(
+            thread_id=thread.id,
+            created_at=thread.created_at,
+            last_accessed_at=thread.last_accessed_at,
+            expires_at=thread.expires_at,
+            user_id=thread.owner.user_id or None,
+            status=views.retention_status(thread, now=now),
+            workflow_step=thread.stage,
+            metadata=dict(thread.settings),
+        )
+
+
+class QaOut(BaseModel):
+    question: str
+    answer: Json
+
+
+class OptimizeOut(BaseModel):
+    thread_id: str
+    status: Literal["running", "waiting_input", "completed", "error"]
+    current_step: str
+    workflow_step: str
+    pending_question: str | None
+    interrupt_payload: Json
+    """The question as the workflow asked it, with its number."""
+    qa_round: int
+    qa_history: list[QaOut]
+    progress: dict[str, str]
+    result: Json
+    """The improved document, once it is there."""
+    errors: list[str]
+    thread_metadata: MetadataOut
+
+    @classmethod
+    def of(cls, thread: Thread, told: Sequence[Event], *, now: datetime) -> Self:
+        asked = {event.body.call_id: event.body for event in told if isinstance(event.body, Suspension)}
+        history = [
+            QaOut(question=question_of(asked[event.body.call_id].prompt), answer=event.body.answer)
+            for event in told
+            if isinstance(event.body, Resolution) and event.body.call_id in asked
+        ]
+        payload = next((call.prompt for call in thread.pending.values()), None)
+        said = [event.body.content for event in told if isinstance(event.body, AssistantMessage)]
+        return cls(
+            thread_id=thread.id,
+            status=_STATUS.get(thread.status, "running"),
+            current_step=thread.stage,
+            workflow_step=thread.stage,
+            pending_question=question_of(payload) if thread.pending else None,
+            interrupt_payload=payload,
+            qa_round=len(history),
+            qa_history=history,
+            progress=_progress(thread),
+            result=said[-1] if said and thread.status is Status.COMPLETED else None,
+            errors=[thread.failure_reason] if thread.failure_reason else [],
+            thread_metadata=MetadataOut.of(thread, now=now),
+        )
+
+
+class DeletedOut(BaseModel):
+    success: bool = True
+    thread_id: str
+    message: str
+
+
+class CleanupOut(BaseModel):
+    status: Literal["completed", "more", "already_running", "dry_run"]
+    deleted: int
+    preserved: int
+    errors: int
+    due: int
+    """How many are left to be deleted."""
+    more: bool
+    """Whether the rest goes on by itself."""
+    continuation: str | None
+    """The cleanup that goes on."""
+    thread_ids: list[str]
+    """Up to a thousand of them; all are in the log."""
+    message: str
+
+    @classmethod
+    def of(cls, outcome: Outcome, what: str) -> Self:
+        job = outcome.job
+        return cls(
+            status=outcome.status,
+            deleted=job.deleted if job else 0,
+            preserved=outcome.preserved,
+            errors=job.failed if job else 0,
+            due=outcome.due,
+            more=outcome.more,
+            continuation=job.id if job and outcome.more else None,
+            thread_ids=list(outcome.thread_ids),
+            message=_MESSAGES[outcome.status].format(what),
+        )
+
+
+_STATUS: dict[Status, Literal["running", "waiting_input", "completed", "error"]] = {
+    Status.BLOCKED: "waiting_input",
+    Status.COMPLETED: "completed",
+    Status.FAILED: "error",
+    Status.STOPPED: "error",
+}
+_MESSAGES = {
+    "completed": "{}",
+    "more": "{}; there is more, which goes on by itself",
+    "already_running": "A cleanup is under way already",
+    "dry_run": "Nothing was deleted: a dry run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """How the cleanup endpoint runs one."""
+
+    cleanup: Cleanup
+    gate: CronGate
+    clock: Clock
+    is_memory: bool
+
+    async def __call__(
+        self,
+        days_old: int | None,
+        *,
+        owner: Owner | None,
+        dry_run: bool,
+        soft: bool,
+        force: bool,
+    ) -> CleanupOut:
+        wanted = retention.selection(now=self.clock(), days_old=days_old, owner=owner, soft=soft)
+        if self.is_memory:
+            what = "No database configured, memory-only cleanup"
+        elif days_old is None:
+            what = "Cleaned up expired threads"
+        else:
+            what = f"Cleaned up threads not accessed in {days_old} days"
+        if dry_run:
+            return CleanupOut.of(await self.cleanup.preview(wanted), what)
+        try:
+            async with asyncio.timeout(self.cleanup.budget_seconds + SLACK_SECONDS):
+                outcome = await self.cleanup.run(wanted, force=force)
+        except TimeoutError:
+            raise Unavailable("the database is slow; the cleanup goes on by itself") from None
+        return CleanupOut.of(outcome, what)
+
+
+def optimize_router(
+    commands: Commands,
+    store: Store,
+    files: Files,
+    graphs: Graphs,
+    bus: Bus,
+    *,
+    looks: Looks,
+    clock: Clock,
+    ttl: timedelta,
+    sweep: Sweep,
+) -> APIRouter:
+    router = APIRouter(prefix="/api/optimize", tags=["optimize"])
+
+    @router.post("/start", responses=errors(Invalid))
+    @needs("write")
+    async def start_optimization(caller: Caller, body: OptimizeIn | None = None) -> OptimizeOut:
+        """Begin an interview about a document."""
+        given = body or OptimizeIn()
+        if given.file_id is not None:
+            try:
+                await files.get_file(given.file_id, caller.owner)
+            except NotFound as exc:
+                raise Invalid(str(exc), field="file_id") from exc
+        opening = Opening(
+            owner=caller.owner,
+            graph=INTERVIEW,
+            name=given.name or given.text.strip().partition("\n")[0].lstrip("# ")[:80],
+            ttl=_ttl(given),
+        )
+        request = Request(
+            message=given.text if given.text.strip() else None,
+            graph_input={"goal": given.goal, "file_id": given.file_id or ""},
+            documents=() if given.file_id is None else (given.file_id,),
+        )
+        thread = await commands.start(opening, request, scope=scope_of(caller))
+        return await shown(await rested(thread))
+
+    @router.get("/status/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_optimization(caller: Caller, thread_id: ThreadId) -> OptimizeOut:
+        """Where it stands, the question it waits with, and the result."""
+        await looks.at(thread_id, caller.owner)
+        return await shown(await store.get(thread_id, caller.owner))
+
+    @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def answer_question(caller: Caller, thread_id: ThreadId, body: AnswerIn) -> OptimizeOut:
+        """Answer the question it waits with. 400 when it waits for nothing, 409 when it cannot go on here."""
+        thread = await looks.at(thread_id, caller.owner)
+        waiting = [call_id for call_id, call in thread.pending.items() if call.kind is Kind.ELICITATION]
+        if not thread.pending:
+            raise Invalid("Workflow is not waiting for input")
+        if len(waiting) != 1:
+            raise NotAllowed("this workflow waits for something else: see its tool calls")
+        if thread.graph not in graphs.graphs:
+            raise NotAllowed(
+                f"this workflow can be read but not go on: there is no graph {thread.graph!r} here"
+            )
+        thread = await commands.resolve(
+            thread_id, caller.owner, waiting[0], body.text, by=caller.user_id, scope=scope_of(caller)
+        )
+        return await shown(await rested(thread))
+
+    @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_optimization(
+        caller: Caller,
+        thread_id: ThreadId,
+        soft: Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")] = False,
+    ) -> DeletedOut:
+        """Delete it with everything that belongs to it; 404 if it was deleted before."""
+        try:
+            await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
+        except Unavailable as exc:
+            logger.error(  # noqa: TRY400 - where it broke is known
+                "a thread could not be deleted", extra={"thread_id": thread_id, "code": exc.code}
+            )
+            raise Internal(
+                f"thread {thread_id!r} could not be deleted, the database does not answer; try again later"
+            ) from exc
+        logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
+        message = "Workflow deleted; it can be brought back for seven days" if soft else "Workflow deleted"
+        return DeletedOut(thread_id=thread_id, message=message)
+
+    @router.api_route(
+        "/cleanup",
+        methods=["GET", "POST"],
+        responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable),
+    )
+    @public
+    async def clean_up(
+        request: HttpRequest,
+        days_old: DaysOld = None,
+        dry_run: Annotated[bool, Query(description="Only say what would be deleted.")] = False,
+        soft: Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")] = False,
+        force: Annotated[bool, Query(description="Even though the clock jumped lately.")] = False,
+        tenant: Annotated[str | None, Query(max_length=256, description="Only this tenant's.")] = None,
+        user_id: Annotated[
+            str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
+        ] = "",
+    ) -> CleanupOut:
+        """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
+        query = request.url.query
+        target = f"{CLEANUP}?{query}" if query else CLEANUP
+        try:
+            await sweep.gate.admit(request.headers, request.method, target)
+            owner = _owner(tenant, user_id)
+            return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
+        except Unavailable as exc:
+            logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
+            raise
+
+    async def rested(thread: Thread) -> Thread:
+        """The thread when it has come to its next question or its end, or as it is if that takes long."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        with bus.subscribe(thread.id) as bell:
+            while True:
+                thread = await store.get(thread.id)
+                left = deadline - loop.time()
+                if thread.status is not Status.RUNNING or left <= 0:
+                    return thread
+                await bell.wait(min(left, LOOK_SECONDS))
+
+    async def shown(thread: Thread) -> OptimizeOut:
+        told = await store.read(thread.id, before=thread.last_seq + 1, types=TOLD)
+        return OptimizeOut.of(thread, told, now=clock())
+
+    def _ttl(given: OptimizeIn) -> timedelta | None:
+        if "ttl_days" not in given.model_fields_set:
+            return ttl
+        return None if given.ttl_days is None else timedelta(days=given.ttl_days)
+
+    return router
+
+
+def question_of(prompt: Json) -> str:
+    if isinstance(prompt, dict):
+        for key in ("message", "question", "text"):
+            if isinstance(prompt.get(key), str):
+                return str(prompt[key])
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _progress(thread: Thread) -> dict[str, str]:
+    if thread.status is Status.COMPLETED:
+        return dict.fromkeys(STEPS, "completed")
+    at = STEPS.index(thread.stage) if thread.stage in STEPS else -1
+    return {
+        step: "completed" if number < at else "in_progress" if number == at else "pending"
+        for number, step in enumerate(STEPS)
+    }
+
+
+def _days(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) not in DAYS_OLD:
+        raise OutOfRange("expected a whole number from 1 to 365", field="days_old")
+    return int(text)
+
+
+def _owner(tenant: str | None, user_id: str) -> Owner | None:
+    if tenant is None:
+        return Owner(user_id=user_id) if user_id else None
+    return Owner(tenant=tenant, user_id=user_id)

@@ -1,0 +1,212 @@
+"""/api/threads, how long they are kept: what there is, taking a copy, deleting, bringing back, cleaning up."""
+
+import logging
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response, StreamingResponse
+
+from clew.api.access import needs
+from clew.api.guard import Caller
+from clew.api.looks import Looks
+from clew.api.openapi import errors
+from clew.api.schemas import ThreadOut, Wire
+from clew.domain import retention
+from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.retention import Binned, Job, Usage
+from clew.engine.cleanup import Cleanup, Outcome
+from clew.engine.commands import Commands
+from clew.engine.export import Export
+from clew.ports import Clock, Trash
+
+logger = logging.getLogger(__name__)
+
+ThreadId = Annotated[str, Path(max_length=256)]
+Soft = Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")]
+
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class CleanupRunOut(Wire):
+    id: str
+    started_at: datetime
+    finished_at: datetime | None
+    deleted: int
+    errors: int
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        return cls(
+            id=job.id,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            deleted=job.deleted,
+            errors=job.failed,
+        )
+
+
+class UsageOut(Wire):
+    threads: int
+    by_status: Mapping[str, int]
+    by_graph: Mapping[str, int]
+    events: int
+    oldest: datetime | None
+    due: int
+    """How many a cleanup would delete now."""
+    deleted: int
+    """How many were deleted softly and can still be brought back."""
+    tables: Mapping[str, int] | None
+    """Bytes by table, of all tenants together; only for keys with the scope `admin`."""
+    bytes: int | None
+    last_cleanup: CleanupRunOut | None
+
+    @classmethod
+    def of(cls, usage: Usage, tables: Mapping[str, int] | None, last: Job | None) -> Self:
+        return cls(
+            threads=usage.threads,
+            by_status=usage.by_status,
+            by_graph=usage.by_graph,
+            events=usage.events,
+            oldest=usage.oldest,
+            due=usage.due,
+            deleted=usage.deleted,
+            tables=tables,
+            bytes=None if tables is None else sum(tables.values()),
+            last_cleanup=None if last is None else CleanupRunOut.of(last),
+        )
+
+
+class BinnedOut(Wire):
+    id: str
+    graph: str
+    name: str
+    user_id: str
+    deleted_at: datetime
+    gone_at: datetime
+    """From when on it cannot be brought back."""
+
+    @classmethod
+    def of(cls, thread: Binned) -> Self:
+        return cls(
+            id=thread.id,
+            graph=thread.graph,
+            name=thread.name,
+            user_id=thread.owner.user_id,
+            deleted_at=thread.deleted_at,
+            gone_at=thread.gone_at,
+        )
+
+
+class BinnedListOut(Wire):
+    threads: list[BinnedOut]
+
+
+class ThreadDeletedOut(Wire):
+    id: str
+    status: Literal["deleted"] = "deleted"
+
+
+class ThreadCleanupOut(Wire):
+    status: Literal["completed", "more", "already_running", "dry_run"]
+    deleted: int
+    preserved: int
+    errors: int
+    due: int
+    more: bool
+    thread_ids: list[str]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        job = outcome.job
+        return cls(
+            status=outcome.status,
+            deleted=job.deleted if job else 0,
+            preserved=outcome.preserved,
+            errors=job.failed if job else 0,
+            due=outcome.due,
+            more=outcome.more,
+            thread_ids=list(outcome.thread_ids),
+        )
+
+
+def retention_router(
+    commands: Commands,
+    trash: Trash,
+    cleanup: Cleanup,
+    export: Export,
+    *,
+    looks: Looks,
+    clock: Clock,
+) -> APIRouter:
+    """Its fixed paths must be there before `/api/threads/{thread_id}`, which would take them for ids."""
+    router = APIRouter(prefix="/api/threads", tags=["threads"])
+
+    @router.get("/usage")
+    @needs("read")
+    async def thread_usage(caller: Caller) -> UsageOut:
+        """What the caller's threads amount to, and what a cleanup would delete."""
+        wanted = retention.selection(now=clock(), days_old=None, owner=caller.owner)
+        is_admin = "admin" in caller.scopes
+        return UsageOut.of(
+            await cleanup.space.usage(wanted),
+            await cleanup.space.sizes() if is_admin else None,
+            await cleanup.rows.last() if is_admin else None,
+        )
+
+    @router.get("/deleted", responses=errors(Invalid))
+    @needs("read")
+    async def deleted_threads(
+        caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> BinnedListOut:
+        """Threads that were deleted softly, the last ones first."""
+        found = await trash.find(caller.owner, limit=limit)
+        return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
+
+    @router.post("/cleanup", responses=errors(Invalid, NotAllowed))
+    @needs("admin")
+    async def clean_up_threads(
+        caller: Caller,
+        days_old: Annotated[int | None, Query(ge=1, le=365)] = None,
+        dry_run: Annotated[bool, Query(description="Only say what would be deleted.")] = False,
+        soft: Soft = False,
+        force: Annotated[bool, Query(description="Even though the clock jumped lately.")] = False,
+    ) -> ThreadCleanupOut:
+        """Delete the caller's threads that are due, as /api/optimize/cleanup does for everybody's."""
+        wanted = retention.selection(now=clock(), days_old=days_old, owner=caller.owner, soft=soft)
+        outcome = await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
+        return ThreadCleanupOut.of(outcome)
+
+    @router.get(
+        "/{thread_id}/export",
+        response_class=Response,
+        responses={**errors(Invalid, NotFound), 200: {"content": {"application/zip": {}}}},
+    )
+    @needs("read")
+    async def export_thread(caller: Caller, thread_id: ThreadId) -> Response:
+        """The whole thread as a zip: log, messages, documents, and the newest state of its graph."""
+        thread = await looks.at(thread_id, caller.owner)
+        name = f"thread-{_PLAIN.sub('_', thread_id)}.zip"
+        return StreamingResponse(
+            export.zip_of(thread),
+            media_type="application/zip",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
+    @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_thread(caller: Caller, thread_id: ThreadId, soft: Soft = False) -> ThreadDeletedOut:
+        """Delete a thread with everything that belongs to it."""
+        await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
+        logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
+        return ThreadDeletedOut(id=thread_id)
+
+    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def undelete_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
+        """Bring a softly deleted thread back. What was running runs on."""
+        return ThreadOut.of(await commands.bring_back(thread_id, caller.owner))
+
+    return router
