@@ -92,7 +92,7 @@ async def test_the_description_keeps_to_what_we_answer(tmp_path: Path) -> None:
     assert "HTTPValidationError" not in document["components"]["schemas"]
     possible = {str(status) for status in STATUS.values()} | {"200", "304"}
     for name, operation in operations(document).items():
-        assert ("422" in operation["responses"]) == name.endswith("/cleanup"), name
+        assert ("422" in operation["responses"]) == name.endswith("/api/optimize/cleanup"), name
         assert set(operation["responses"]) <= possible, name
         assert operation.get("security", []) == (
             [{"bearer": []}, {"header": []}] if "x-scope" in operation else []

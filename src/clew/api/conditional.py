@@ -1,6 +1,7 @@
 """Polling that costs little: an answer that the client has already is not made again."""
 
 from collections.abc import Callable
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -8,6 +9,11 @@ from starlette.responses import Response
 
 # To be asked for again each time, but not to be sent again; and for nobody else's cache.
 CACHING = {"Cache-Control": "private, no-cache"}
+
+# For the description of a route that answers like this.
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Nothing has happened since the answer whose ETag was sent as If-None-Match."}
+}
 
 
 def is_known(request: Request, last_seq: int) -> bool:

@@ -71,7 +71,7 @@ def events_router(
         types: Annotated[
             list[str] | None, Query(max_length=50, description="Only events of these types.")
         ] = None,
-        last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=64)] = None,
     ) -> Response:
         """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
         after = _sequence(last_event_id) if last_event_id else since or 0

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clew.api.access import needs
-from clew.api.conditional import answer, is_known, not_modified
+from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
@@ -31,7 +31,7 @@ def messages_router(store: Store, files: Files, *, looks: Looks) -> APIRouter:
     @router.get(
         "/{workflow_id}/messages",
         response_model=MessagesOut,
-        responses=errors(Invalid, NotFound) | {304: {"description": "Nothing is new."}},
+        responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
     async def list_messages(
@@ -52,7 +52,7 @@ def messages_router(store: Store, files: Files, *, looks: Looks) -> APIRouter:
     @router.get(
         "/{workflow_id}/logs",
         response_model=LogsOut,
-        responses=errors(Invalid, NotFound) | {304: {"description": "Nothing is new."}},
+        responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
     async def list_logs(

@@ -9,7 +9,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from clew.api.access import needs
-from clew.api.conditional import answer_unless_known
+from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.looks import Looks
@@ -154,7 +154,7 @@ def workflows_router(
         "/{workflow_id}/status",
         response_model=StatusOut,
         response_model_exclude_none=True,
-        responses=errors(Invalid, NotFound),
+        responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
     async def get_status(
