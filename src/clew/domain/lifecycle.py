@@ -268,8 +268,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 thread,
                 status=Status.RUNNING,
                 round=number,
-                # What a held round was given lies before the word to begin, and belongs to it.
-                round_seq=thread.round_seq if thread.status is Status.PENDING else event.seq,
+                # A round that was held, or failed and is taken up, began when it was given what it works on.
+                round_seq=thread.round_seq if number == thread.round else event.seq,
                 round_started_at=event.at,
                 failure_reason=None,
             )
