@@ -54,6 +54,11 @@ def try_exit(_: str, __: Reading) -> None:
     os._exit(0)
 
 
+def try_hang_up(_: str, __: Reading) -> None:
+    os.close(_connection())
+    time.sleep(600)
+
+
 def try_output(_: str, reading: Reading) -> None:
     while True:
         reading.text("x" * 2**20)

@@ -89,6 +89,7 @@ async def test_a_port_is_kept() -> None:
         ("memory", "more memory"),
         ("segfault", "stops its reader"),
         ("exit", "stops its reader"),
+        ("hang_up", "stops its reader"),
         ("output", "more than may be kept"),
         ("endless", "no longer makes sense|more than may be kept"),
         ("nonsense", "more than may be kept|no longer makes sense"),
@@ -217,6 +218,16 @@ async def test_a_nursery_that_was_killed_is_replaced() -> None:
         await until(lambda: not lives(child))
 
 
+async def test_a_signal_to_all_processes_leaves_the_reading_to_the_server() -> None:
+    async with hostile() as extractor:
+        await attempt(extractor, "nothing")
+        job = asyncio.create_task(attempt(extractor, "progress"))
+        await until(lambda: len(family()) == 2)
+        for process in family():
+            process.terminate()
+        assert (await job).contents[1].data == "done"
+
+
 async def test_bytes_that_do_not_come_are_not_the_files_fault() -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"some"
@@ -257,8 +268,8 @@ async def test_children_die_with_the_server(tmp_path: Path) -> None:
 
 
 def swollen_pdf() -> bytes:
-    """A page whose content is packed twice, to 300 MB."""
-    packed_once = zlib.compress(b" " * 300_000_000, 9)
+    """A page whose content is packed twice: 100 MB in a few hundred bytes."""
+    packed_once = zlib.compress(b" " * 100_000_000, 9)
     stream = zlib.compress(packed_once, 9)
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -271,8 +282,8 @@ def swollen_pdf() -> bytes:
 
 
 def lying_xlsx() -> bytes:
-    """Its directory says 100 bytes where 200 MB come out."""
-    strings = b"<sst>" + b"<si><t>aaaaaaaaaaaaaaaaaaaa</t></si>" * 6_000_000
+    """Its directory says 100 bytes where 72 MB come out."""
+    strings = b"<sst>" + b"<si><t>aaaaaaaaaaaaaaaaaaaa</t></si>" * 2_000_000
     data = packed(
         {
             "[Content_Types].xml": b"<Types/>",

@@ -13,7 +13,7 @@ from clew.domain.errors import Transient
 from clew.domain.records import ContentItem
 from clew.extraction.frames import LENGTHS, MAX_HEAD, NAME_LENGTH, End, Progress, Warned, unpack
 from clew.extraction.limits import Limits
-from clew.extraction.process import NurseryProcess
+from clew.extraction.process import Job, NurseryProcess
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ READER = "clew.extraction.formats:read"
 _CHUNK = 256 * 1024
 _DECODER = codecs.getincrementaldecoder("utf-8")
 _MAX_WARNINGS = 100
+_DYING_SECONDS = 1.0
 # What frames may add to the data in them.
 _OVERHEAD = 16 * 2**20
 
@@ -56,31 +57,27 @@ class GuardedExtractor:
     ) -> Extraction:
         async with self._places:
             nursery = await self._ready()
-            ours, theirs = socket.socketpair()
-            with theirs:
-                try:
-                    job = nursery.begin(theirs)
-                except Transient:
-                    ours.close()
-                    raise
-            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_CHUNK)
+            reader, writer, job = await _begin(nursery)
             answer = Answer(self._limits, progress)
             deadline = asyncio.timeout(self._limits.wall_seconds)
+            died = False
             try:
                 async with deadline:
                     await _send(writer, name, parts)
                     await answer.receive(reader)
+                died = not answer.is_complete
             except TimeoutError:
                 if not deadline.expired():
                     raise  # the bytes did not come in time, which says nothing about them
                 answer.stop(f"reading stopped after {self._limits.wall_seconds:g} seconds")
             finally:
                 writer.transport.abort()
-                nursery.stop(job)
-            # Its place is free when the process is gone, not when we stopped listening.
-            status = await nursery.ended(job)
-            if not answer.is_complete:
-                answer.stop(await self._why(status, nursery))
+                if not died:
+                    nursery.stop(job)
+            if died:
+                answer.stop(await self._why(nursery, job))
+            # Its place is free when the process is gone, not when it has said everything.
+            await nursery.ended(job)
             return answer.extraction()
 
     async def close(self) -> None:
@@ -95,11 +92,15 @@ class GuardedExtractor:
                 self._nursery = await NurseryProcess.start(self._reader, self._limits)
             return self._nursery
 
-    async def _why(self, status: int | None, nursery: NurseryProcess) -> str:
-        """What to say about a child that did not come to its end. Raises Transient if that was not the file's doing."""
-        if status is None:
-            await nursery.close()
-            raise Transient("the process that reads documents is gone")
+    async def _why(self, nursery: NurseryProcess, job: Job) -> str:
+        """What to say about a child that hung up in the middle. Raises Transient if that was not the file's doing."""
+        status = await nursery.ended(job, seconds=_DYING_SECONDS)
+        if status is None:  # it closed its mouth and lives on, unless the nursery itself is gone
+            nursery.stop(job)
+            if await nursery.ended(job) is None:
+                await nursery.close()
+                raise Transient("the process that reads documents is gone")
+            status = 0
         logger.warning("a file stopped its reader", extra={"signal": -status})
         match -status:
             case signal.SIGXCPU:
@@ -155,6 +156,17 @@ class Answer:
                     self._progress(done, total)
             case End():
                 self.is_complete = True
+
+
+async def _begin(nursery: NurseryProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Job]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_CHUNK)
+        try:
+            return reader, writer, nursery.begin(theirs)
+        except Transient:
+            writer.transport.abort()
+            raise
 
 
 async def _send(writer: asyncio.StreamWriter, name: str, parts: AsyncIterable[bytes]) -> None:

@@ -69,6 +69,9 @@ class Nursery:
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ringer, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Whoever stops the server stops all of its processes at once; it may still want what it asked for.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self._ringer, warn_on_full_buffer=False)
         self._report(READY, 0)
         try:

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Self, cast
@@ -23,14 +23,23 @@ _START_SECONDS = 60.0
 _END_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One child at work. `end` says how it ended as `subprocess` counts it; None if that will never be known."""
+
+    number: int
+    end: asyncio.Future[int | None]
+
+
 class NurseryProcess:
     """Starts and stops children, one a job. When it dies, its children die with it."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._process = process
         self._control = control
-        self._numbers: Iterator[int] = count(READY + 1)
-        self._ends: dict[int, asyncio.Future[int | None]] = {READY: asyncio.Future()}
+        self._numbers: Iterator[int] = count(READY)
+        self._jobs: dict[int, Job] = {}
+        self._loaded = self._new_job()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -56,7 +65,7 @@ class NurseryProcess:
             )
         nursery = cls(process, ours)
         try:
-            is_ready = await nursery.ended(READY, seconds=_START_SECONDS) is not None
+            is_ready = await nursery.ended(nursery._loaded, seconds=_START_SECONDS) is not None
         except asyncio.CancelledError:
             ours.close()  # it leaves by itself
             raise
@@ -71,29 +80,25 @@ class NurseryProcess:
     def is_alive(self) -> bool:
         return not self._listening.done()
 
-    def begin(self, connection: socket.socket) -> int:
-        """Start a child that talks through `connection`; returns its job. Raises Transient if there is no nursery."""
-        job = next(self._numbers)
-        self._ends[job] = asyncio.Future()
+    def begin(self, connection: socket.socket) -> Job:
+        """Start a child that talks through `connection`. Raises Transient if there is no nursery any more."""
+        job = self._new_job()
         try:
-            socket.send_fds(self._control, [ORDER.pack(START, job)], [connection.fileno()])
+            socket.send_fds(self._control, [ORDER.pack(START, job.number)], [connection.fileno()])
         except OSError as exc:
             raise Transient("the process that reads documents is gone") from exc
         return job
 
-    def stop(self, job: int) -> None:
+    def stop(self, job: Job) -> None:
         """Kill the child if it still lives."""
-        if job in self._ends:
+        if not job.end.done():
             with suppress(OSError):
-                self._control.send(ORDER.pack(STOP, job))
+                self._control.send(ORDER.pack(STOP, job.number))
 
-    async def ended(self, job: int, *, seconds: float = _END_SECONDS) -> int | None:
-        """How the child ended, as `subprocess` counts it; None if the nursery died or does not answer."""
-        end = self._ends.get(job)
-        if end is None:
-            return None
-        await asyncio.wait([end], timeout=seconds)
-        return end.result() if end.done() else None
+    async def ended(self, job: Job, *, seconds: float = _END_SECONDS) -> int | None:
+        """How the child ended; None if it has not by then, or the nursery died."""
+        await asyncio.wait([job.end], timeout=seconds)
+        return job.end.result() if job.end.done() else None
 
     async def close(self) -> None:
         self._control.close()  # it leaves when it sees this, and takes its children along
@@ -112,15 +117,15 @@ class NurseryProcess:
         with suppress(asyncio.IncompleteReadError):
             while True:
                 report = await reports.readexactly(REPORT.size)
-                job, status = REPORT.unpack(report)
-                self._end(job, status)
-        for job in list(self._ends):
-            self._end(job, None)
+                number, status = REPORT.unpack(report)
+                self._jobs.pop(number).end.set_result(status)
+        for job in self._jobs.values():
+            job.end.set_result(None)
 
-    def _end(self, job: int, status: int | None) -> None:
-        end = self._ends.pop(job, None)
-        if end is not None and not end.done():
-            end.set_result(status)
+    def _new_job(self) -> Job:
+        job = Job(next(self._numbers), asyncio.get_running_loop().create_future())
+        self._jobs[job.number] = job
+        return job
 
 
 def _import_paths() -> list[str]:
