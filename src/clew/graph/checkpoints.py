@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -105,7 +105,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    ) -> AsyncGenerator[CheckpointTuple, None]:
         configurable = config["configurable"] if config else {}
         thread_id, ns = configurable.get("thread_id"), configurable.get("checkpoint_ns")
         await self._inputs.settle(None if thread_id is None else str(thread_id))
@@ -212,8 +212,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         found = self.alist(config, filter=filter, before=before, limit=limit)
-        while (item := self._wait(_next(found))) is not None:
-            yield item
+        try:
+            while (item := self._wait(anext(found, None))) is not None:
+                yield item
+        finally:
+            self._wait(found.aclose())
 
     def put(
         self,
@@ -242,18 +245,19 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> Mapping[str, DeltaChannelHistory]:
         return self._wait(self.aget_delta_channel_history(config=config, channels=channels))
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, work: Awaitable[T]) -> T:
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             here = None
         if here is self._loop:
-            work.close()
+            if isinstance(work, Coroutine):
+                work.close()
             raise asyncio.InvalidStateError(
                 "the checkpointer's sync methods would block its own event loop: use the async ones here"
                 " (await graph.ainvoke(...), aget_state(...)), or call them from another thread"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(_awaited(work), self._loop).result()
 
     async def _put(
         self,
@@ -374,5 +378,5 @@ def _matches(row: StoredCheckpoint, filter: dict[str, Any] | None) -> bool:
     return all(metadata.get(key) == value for key, value in filter.items())
 
 
-async def _next(items: AsyncIterator[T]) -> T | None:
-    return await anext(items, None)
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work

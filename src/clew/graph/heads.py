@@ -1,10 +1,14 @@
 """The states a process has at hand: what it last read or wrote, by checkpoint, bounded by their stored size."""
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from clew.graph.values import Held, HeldBytes, HeldList, Stored
+
+# Thread, namespace, checkpoint.
+Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Head:
         }
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> Key:
         return self.thread_id, self.ns, self.checkpoint_id
 
 
@@ -40,8 +44,9 @@ class Heads:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._heads: OrderedDict[tuple[str, str, str], Head] = OrderedDict()
+        self._heads: OrderedDict[Key, Head] = OrderedDict()
         self._latest: dict[tuple[str, str], str] = {}
+        self._of_thread: defaultdict[str, set[Key]] = defaultdict(set)
 
     @property
     def size(self) -> int:
@@ -65,26 +70,25 @@ class Heads:
             return
         self._heads[head.key] = head
         self._latest[head.thread_id, head.ns] = head.checkpoint_id
+        self._of_thread[head.thread_id].add(head.key)
         self._size += head.size
         while self._size > self._limit:
             self._drop(next(iter(self._heads)))
 
     def forget(self, thread_id: str) -> None:
-        for key in [key for key in self._heads if key[0] == thread_id]:
+        for key in list(self._of_thread.get(thread_id, ())):
             self._drop(key)
 
-    def clear(self) -> None:
-        self._heads.clear()
-        self._latest.clear()
-        self._size = 0
-
-    def _drop(self, key: tuple[str, str, str]) -> None:
+    def _drop(self, key: Key) -> None:
         head = self._heads.pop(key, None)
         if head is None:
             return
         self._size -= head.size
         if self._latest.get(key[:2]) == key[2]:
             del self._latest[key[:2]]
+        self._of_thread[key[0]].discard(key)
+        if not self._of_thread[key[0]]:
+            del self._of_thread[key[0]]
 
 
 class Touched:
@@ -94,7 +98,7 @@ class Touched:
     LIMIT = 1024
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[tuple[str, str, str], dict[str, set[int]] | None] = OrderedDict()
+        self._steps: OrderedDict[Key, dict[str, set[int]] | None] = OrderedDict()
 
     def add(self, thread_id: str, ns: str, checkpoint_id: str, channel: str, ids: set[int]) -> None:
         step = self._steps.setdefault((thread_id, ns, checkpoint_id), {})

@@ -32,16 +32,17 @@ FOR_SHARE = "/*+ FOR SHARE */"
 
 COLUMNS = "thread_id, ns, id, parent_id, body, metadata, apart, run_id"
 VALUE_COLUMNS = "channel, version, kind, data, base, root, splice"
+# Asked with the insert and not before it: the database sees a burial that `guard` had to wait for.
+_ALIVE = "NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
 # A checkpoint that is stored again keeps its place in the order.
-_INSERT = (
-    f"INSERT INTO checkpoints ({COLUMNS}) SELECT {placeholders(1, 8)} WHERE {{}}"
+INSERT_CHECKPOINT = (
+    f"INSERT INTO checkpoints ({COLUMNS}) SELECT {placeholders(1, 8)} WHERE {_ALIVE}"
     " ON CONFLICT (thread_id, id, ns) DO UPDATE SET parent_id = excluded.parent_id, body = excluded.body,"
     " metadata = excluded.metadata, apart = excluded.apart, run_id = excluded.run_id RETURNING 1"
 )
-INSERT_CHECKPOINT = _INSERT.format("TRUE")
 # While the parent is there, so is everything its values are made of.
-INSERT_ON_PARENT = _INSERT.format(
-    "EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND id = $4 AND ns = $2)"
+INSERT_ON_PARENT = INSERT_CHECKPOINT.replace(
+    _ALIVE, f"{_ALIVE} AND EXISTS (SELECT 1 FROM checkpoints WHERE thread_id = $1 AND id = $4 AND ns = $2)"
 )
 INSERT_VALUE = (
     f"INSERT INTO checkpoint_blobs (thread_id, ns, {VALUE_COLUMNS}) VALUES ({placeholders(1, 9)})"
@@ -49,7 +50,8 @@ INSERT_VALUE = (
 )
 INSERT_WRITES = (
     "INSERT INTO checkpoint_writes (thread_id, ns, checkpoint_id, task_id, path, entries, data)"
-    f" VALUES ({placeholders(1, 7)}) ON CONFLICT (thread_id, checkpoint_id, ns, task_id) DO NOTHING RETURNING 1"
+    f" SELECT {placeholders(1, 7)} WHERE {_ALIVE}"
+    " ON CONFLICT (thread_id, checkpoint_id, ns, task_id) DO NOTHING RETURNING 1"
 )
 # How many ids one statement names; both databases take far more.
 CHUNK = 200
@@ -78,6 +80,7 @@ class CheckpointRows(Tables):
             (thread_id, ns, writes.checkpoint_id, writes.task_id, path, *_pack_writes(writes.writes, path)),
         )
         if not rows:
+            yield from refuse_if_buried(thread_id)
             yield from _merge_writes(thread_id, ns, writes)
 
     @glances
@@ -161,6 +164,7 @@ class CheckpointRows(Tables):
     @writes
     def copy(self, source: str, target: str) -> Work[None]:
         yield from guard(target, None)
+        yield from refuse_if_buried(target)
         for table, columns, order in (
             ("checkpoint_blobs", f"ns, {VALUE_COLUMNS}", "ns"),
             ("checkpoint_writes", "ns, checkpoint_id, task_id, path, entries, data", "ns"),
@@ -206,15 +210,17 @@ class CheckpointRows(Tables):
 
 
 def guard(thread_id: str, fence: int | None) -> Work[None]:
-    """Refuse to write for a runner that lost the thread, and under a thread that was deleted."""
+    """Refuse to write for a runner that lost the thread, and let nobody take it or bury it until we are done."""
     rows = yield Statement(f"SELECT fence FROM threads WHERE id = $1 {FOR_SHARE}", (thread_id,))
-    if rows:
-        if fence is not None and rows[0][0] != fence:
-            raise LostLease(f"thread {thread_id!r} is run by someone else now")
+    if fence is None or (rows and rows[0][0] == fence):
         return
-    # A statement of its own: it sees a burial that the one above had to wait for.
-    buried = yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))
-    if buried or fence is not None:
+    if rows:
+        raise LostLease(f"thread {thread_id!r} is run by someone else now")
+    raise NotFound(f"no thread {thread_id!r}")
+
+
+def refuse_if_buried(thread_id: str) -> Work[None]:
+    if (yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))):
         raise NotFound(f"no thread {thread_id!r}")
 
 
@@ -251,6 +257,7 @@ def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> 
         ),
     )
     if not rows:
+        yield from refuse_if_buried(checkpoint.thread_id)
         raise ParentGone(f"thread {checkpoint.thread_id!r}: checkpoint {checkpoint.parent_id!r}")
 
 
