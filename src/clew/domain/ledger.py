@@ -10,6 +10,9 @@ from clew.domain.calls import Call, CallStatus
 from clew.domain.events import Suspension, ToolCall
 from clew.domain.thread import Executor, Json, Kind
 
+# How the id of a question begins that a graph's own gate asks: may it go on?
+GATE = "gate_"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -62,6 +65,11 @@ def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) ->
             return Ask(_suspension(call, Kind.ELICITATION, terms, now))
         case Executor.SERVER | Executor.PROVIDER:
             return Go()
+
+
+def is_yes(answer: Json) -> bool:
+    """A gate opens to a plain yes; whatever else was said leaves it shut."""
+    return answer is True or (isinstance(answer, dict) and answer.get("approved") is True)
 
 
 def args_hash(name: str, args: Json) -> str:

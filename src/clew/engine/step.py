@@ -22,6 +22,7 @@ from clew.domain.events import (
     StageCompleted,
     Suspension,
 )
+from clew.domain.ledger import GATE, is_yes
 from clew.domain.records import SYSTEM, Lease, Scope
 from clew.domain.recovery import Nothing, Wait, owed
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
@@ -212,12 +213,12 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
     }
     for event in reversed(log):
         match event.body:
-            case RoundStarted():
-                break
-            case Resolution(call_id=call_id, answer={"approved": bool(approved), **said}) if call_id in human:
-                if approved:
-                    break
-                return _finished(Status.FAILED, str(said.get("feedback") or "rejected"))
+            case Resolution(call_id=call_id, answer=answer) if call_id in human:
+                said = answer if isinstance(answer, dict) else {}
+                if call_id.startswith(GATE) or isinstance(said.get("approved"), bool):
+                    if is_yes(answer):
+                        break
+                    return _finished(Status.FAILED, str(said.get("feedback") or "rejected"))
             case _:
                 pass
     return _finished(Status.COMPLETED)

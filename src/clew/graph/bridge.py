@@ -2,21 +2,19 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphDrained
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot, StreamMode
 from pydantic_core import to_jsonable_python
 
 from clew.domain.errors import Corrupt, Drained, NotFound
 from clew.domain.events import (
-    AssistantMessage,
     Body,
     Event,
     Resolution,
@@ -26,6 +24,7 @@ from clew.domain.events import (
     Suspension,
     UserMessage,
 )
+from clew.domain.ledger import GATE, is_yes
 from clew.domain.thread import Executor, Json, Kind, Thread
 from clew.domain.views import GraphState
 from clew.graph.agent_node import TENANT
@@ -34,6 +33,7 @@ from clew.graph.checkpoints import Checkpointer
 from clew.graph.latest import latest_state
 from clew.graph.run import running
 from clew.graph.speech import Speech
+from clew.graph.standing import Gate, Graph, Question, Standing, find_standing, some_gate
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said
 from clew.graph.tools import CALL
@@ -45,20 +45,8 @@ MAX_STEPS = 500
 
 # The channel an approval is written to, where a graph has one: the gate's node reads it.
 APPROVED = "human_approved"
-RESUME = "__resume__"
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
-
-Graph = CompiledStateGraph[Any, Any, Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An open interrupt, and how many of its node's questions were answered before it."""
-
-    id: str
-    value: Any
-    index: int
 
 
 class LangGraphBridge:
@@ -94,7 +82,8 @@ class LangGraphBridge:
             clock=self._clock,
             speech=self._speech(thread),
         )
-        control = self._controls[thread.id] = RunControl()
+        control = RunControl()
+        self._controls[thread.id] = control
         try:
             with running(run):
                 async with aclosing(driven.bodies(control)) as bodies:
@@ -103,7 +92,8 @@ class LangGraphBridge:
         except GraphDrained as exc:
             raise Drained from exc
         finally:
-            self._controls.pop(thread.id, None)
+            if self._controls.get(thread.id) is control:
+                del self._controls[thread.id]
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):
@@ -170,9 +160,7 @@ class GraphRun:
         self._thread = thread = run.thread
         self._log = log
         self._asked = {event.body.call_id: event.body for event in log if isinstance(event.body, Suspension)}
-        self._answers = {
-            event.body.call_id: event.body for event in log if isinstance(event.body, Resolution)
-        }
+        self._answers = _answers(log)
         self._config: RunnableConfig = {
             "configurable": {"thread_id": thread.id, FENCE: fence, TENANT: thread.owner.tenant},
             "metadata": {ROUND: thread.round},
@@ -180,42 +168,53 @@ class GraphRun:
         }
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
-        saved = await self._saver.aget_tuple(self._config)
-        if saved is None or saved.metadata.get(ROUND) != self._thread.round:
-            value: Any = self._first_input()
-        else:
-            state = await self._graph.aget_state(self._config, subgraphs=True)
-            for body in self._missed(state):
+        standing = await self._stands()
+        if standing is not None:
+            for body in await self._missed(standing.state):
                 yield body
-            if not state.next and not state.tasks:
-                return  # the graph had ended; only the log did not know yet
-            value = self._next_input(state, await self._questions(state))
-        for _ in range(MAX_PASSES):
-            interrupted = False
-            async with aclosing(self._stream(value, control)) as parts:
-                async for part in parts:
-                    if part is None:
-                        interrupted = True
-                    else:
-                        yield part
-            if not interrupted:
-                return
-            state = await self._graph.aget_state(self._config, subgraphs=True)
-            questions = await self._questions(state)
-            if not self._all_answered(state, questions):
-                for suspension in self._suspensions(state, questions):
+        for passes in range(MAX_PASSES):
+            if standing is None:
+                value = self._first_input()
+            elif self._must_wait(standing, revived=passes == 0):
+                for suspension in self._suspensions(standing):
                     yield suspension
                 return
-            value = self._next_input(state, questions)
+            elif standing.has_ended or self._is_refused(standing):
+                return
+            else:
+                value = self._next_input(standing)
+            stopped = False
+            async with aclosing(self._stream(value, control, standing)) as parts:
+                async for part in parts:
+                    if part is None:
+                        stopped = True
+                    else:
+                        yield part
+            if not stopped:
+                return
+            standing = await find_standing(self._graph, self._saver, self._config)
+            if standing.gate is None and not standing.questions:
+                standing = replace(standing, gate=some_gate(standing.state))
         raise Corrupt(f"graph {self._thread.graph!r} keeps asking what was answered")
 
-    async def _stream(self, value: Any, control: RunControl) -> AsyncGenerator[Body | None, None]:
+    async def _stands(self) -> Standing | None:
+        """Where the graph stands in this round; None if it has not taken the round's input yet."""
+        saved = await self._saver.aget_tuple(self._config)
+        if saved is None or saved.metadata.get(ROUND) != self._thread.round:
+            return None
+        return await find_standing(self._graph, self._saver, self._config)
+
+    async def _stream(
+        self, value: Any, control: RunControl, standing: Standing | None
+    ) -> AsyncGenerator[Body | None, None]:
         """Bodies as their checkpoints become durable; None says that the graph stopped to ask.
 
         What a node returned is handed on when the next step begins: until then its checkpoint may be lost, and a
         log that knows more than the checkpoint would make a revived graph ask its model again.
         """
+        given: dict[str, Any] = {}
         returned: list[Body] = []
+        done = standing.done if standing is not None else frozenset()
         modes: list[StreamMode] = ["tasks", "updates"]
         if self._speech is not None:
             modes.append("messages")  # not for everybody: it makes LangGraph follow every call inside a node
@@ -226,20 +225,28 @@ class GraphRun:
             durability="sync",
             control=control,
         )
-        async for mode, part in parts:
-            if mode == "messages":
-                if self._speech is not None:
-                    self._speech.hear(part)
-            elif mode == "updates":
-                if "__interrupt__" in part:
-                    yield None
-            elif "input" in part:
-                for body in returned:
-                    yield body
-                returned = []
-                yield StageChanged(stage=part["name"])
-            elif not part["error"] and not part["interrupts"]:
-                returned += completed(part["name"], part["result"])
+        try:
+            async for mode, part in parts:
+                if mode == "messages":
+                    if self._speech is not None:
+                        self._speech.hear(part)
+                elif mode == "updates":
+                    if "__interrupt__" in part:
+                        yield None
+                elif "input" in part:
+                    for body in returned:
+                        yield body
+                    returned = []
+                    given[part["id"]] = part["input"]
+                    if part["id"] not in done:
+                        yield StageChanged(stage=part["name"])
+                elif not part["error"] and not part["interrupts"]:
+                    returned += completed(part["name"], part["result"], given.pop(part["id"], None))
+        except Exception:
+            # One node failed; what ran beside it and ended is stored, and will not run again.
+            for body in returned:
+                yield body
+            raise
         for body in returned:
             yield body
 
@@ -253,25 +260,38 @@ class GraphRun:
             given = {APPROVED: None} | given
         return given
 
-    def _next_input(self, state: StateSnapshot, questions: Sequence[Question]) -> Any:
+    def _next_input(self, standing: Standing) -> Any:
         resume = {
             question.id: self._answer(question)
-            for question in questions
+            for question in standing.questions
             if self._is_answered(question) and not self._is_consumed(question)
         }
         if resume:
             return Command(resume=resume)
-        if (answer := self._answers.get(_gate(state))) is not None and APPROVED in self._graph.channels:
-            return Command(update={APPROVED: _approved(answer.answer)})
+        gate = standing.gate
+        # What was written and is not yet in a checkpoint is stored beside it, and is taken in by itself.
+        if gate is not None and self._can_tell(gate) and APPROVED not in standing.commanded:
+            return Command(update={APPROVED: is_yes(self._answers[gate.id].answer)})
         return None
 
-    def _all_answered(self, state: StateSnapshot, questions: Sequence[Question]) -> bool:
-        if questions:
-            return all(self._is_answered(question) for question in questions)
-        return _gate(state) in self._answers
+    def _must_wait(self, standing: Standing, *, revived: bool) -> bool:
+        if standing.gate is not None and standing.gate.id not in self._answers:
+            return True
+        if revived and (standing.is_cut_short or any(_is_of_tool(each) for each in standing.questions)):
+            # Some of the step is yet to run; and what a tool asks is known only when the tool is begun.
+            return False
+        return any(not self._is_answered(question) for question in standing.questions)
+
+    def _is_refused(self, standing: Standing) -> bool:
+        """Whether somebody said no, to a graph that has no way to be told: then it goes no further."""
+        gate = standing.gate
+        return gate is not None and not self._can_tell(gate) and not is_yes(self._answers[gate.id].answer)
+
+    def _can_tell(self, gate: Gate) -> bool:
+        return APPROVED in self._graph.channels and not gate.is_nested
 
     def _is_answered(self, question: Question) -> bool:
-        if CALL in _mapping(question.value):
+        if _is_of_tool(question):
             # A tool may ask more than once under one id: approval first, then the client's result.
             return not self._run.is_asking(_call_id(question))
         return question.id in self._answers
@@ -279,45 +299,36 @@ class GraphRun:
     def _is_consumed(self, question: Question) -> bool:
         """The graph took the answer and was killed before it came further; giving it twice would answer the next question."""
         asked = self._asked.get(_call_id(question))
-        return asked is not None and CALL not in _mapping(question.value) and question.index > asked.index
+        return asked is not None and not _is_of_tool(question) and question.index > asked.index
 
     def _answer(self, question: Question) -> Json:
         answered = self._answers.get(_call_id(question))
         # LangGraph takes None for no answer at all.
         return {} if answered is None or answered.answer is None else answered.answer
 
-    def _suspensions(self, state: StateSnapshot, questions: Sequence[Question]) -> list[Suspension]:
-        if not questions:
-            prompt = {"before": list(state.next)}
-            return [
-                Suspension(call_id=_gate(state), executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
-            ]
+    def _suspensions(self, standing: Standing) -> list[Suspension]:
         # Tools that wait are known to the ledger; here is what the graph itself asks.
-        return [
+        found = [
             _suspension(question, self._clock())
-            for question in questions
-            if CALL not in _mapping(question.value) and not self._is_answered(question)
+            for question in standing.questions
+            if not _is_of_tool(question) and not self._is_answered(question)
         ]
-
-    async def _questions(self, state: StateSnapshot) -> list[Question]:
-        found: list[Question] = []
-        for task in state.tasks:
-            if isinstance(task.state, StateSnapshot) and task.state.interrupts:
-                found += await self._questions(task.state)
-            elif task.interrupts:
-                saved = await self._saver.aget_tuple(state.config)
-                writes = saved.pending_writes or [] if saved else []
-                answered = [
-                    value for task_id, channel, value in writes if task_id == task.id and channel == RESUME
-                ]
-                index = len(answered[0]) if answered and isinstance(answered[0], list) else len(answered)
-                found += [Question(interrupt.id, interrupt.value, index) for interrupt in task.interrupts]
+        if (gate := standing.gate) is not None and gate.id not in self._answers:
+            prompt = {"before": list(gate.before)}
+            found.append(
+                Suspension(call_id=gate.id, executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
+            )
         return found
 
-    def _missed(self, state: StateSnapshot) -> list[Body]:
+    async def _missed(self, state: StateSnapshot) -> list[Body]:
         """What the checkpoint knows and the log does not: a kill came between the two."""
-        known = {event.body.ref for event in self._log if isinstance(event.body, AssistantMessage)}
-        found: list[Body] = [*said(self._thread.stage, missed(known, messages_in(state.values)))]
+        said_so_far = messages_in(state.values)
+        found = missed(self._log, said_so_far)
+        if found:
+            # A state may hold what was said in rounds before this one.
+            _, earlier = await self._run.transcript()
+            found = missed(earlier, said_so_far)
+        bodies: list[Body] = [*said(self._thread.stage, found)]
         open_stages: dict[str, None] = {}
         for event in self._log:
             match event.body:
@@ -327,8 +338,26 @@ class GraphRun:
                     open_stages.pop(stage, None)
                 case _:
                     pass
-        found += [StageCompleted(stage=stage) for stage in open_stages if stage not in state.next]
-        return found
+        unfinished = {task.name for task in state.tasks if task.result is None}
+        return bodies + [StageCompleted(stage=stage) for stage in open_stages if stage not in unfinished]
+
+
+def _answers(log: Sequence[Event]) -> dict[str, Resolution]:
+    """What was answered in this round. A failed round that is taken up again asks again at the gate that was refused."""
+    answers: dict[str, Resolution] = {}
+    for event in log:
+        match event.body:
+            case Resolution() as body:
+                answers[body.call_id] = body
+            case RoundStarted():
+                answers = {
+                    key: body
+                    for key, body in answers.items()
+                    if not key.startswith(GATE) or is_yes(body.answer)
+                }
+            case _:
+                pass
+    return answers
 
 
 def _suspension(question: Question, now: datetime) -> Suspension:
@@ -345,11 +374,6 @@ def _suspension(question: Question, now: datetime) -> Suspension:
     )
 
 
-def _gate(state: StateSnapshot) -> str:
-    """A stop before a node has no id of its own; the checkpoint it stopped at has."""
-    return f"gate_{state.config['configurable'].get('checkpoint_id', '')}"
-
-
 def _call_id(question: Question) -> str:
     return str(_mapping(question.value).get(CALL, question.id))
 
@@ -358,5 +382,5 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _approved(answer: Json) -> bool:
-    return bool(answer.get("approved")) if isinstance(answer, dict) else bool(answer)
+def _is_of_tool(question: Question) -> bool:
+    return CALL in _mapping(question.value)

@@ -1,15 +1,19 @@
 """LangGraph's stream, in the words of our log. Pure: one part in, the bodies it means out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from pydantic_core import from_json, to_json, to_jsonable_python
+from langgraph.types import Overwrite
+from pydantic_core import from_json, to_json
 
 from clew.domain.events import (
     AssistantMessage,
     Body,
+    Content,
     DocumentAdded,
+    Event,
     Marker,
     StageCompleted,
     ToolCall,
@@ -20,11 +24,18 @@ CLEW = "clew"
 
 # A larger output of a node is named in the log, not kept there: it is in the checkpoint.
 MAX_OUTPUT = 16_384
+# Deeper than anybody reads, and well within what can be read back.
+MAX_DEPTH = 50
 
 
-def completed(stage: str, result: Any) -> Iterator[Body]:
-    """What a node's return means: its messages, its tool calls, and that it is done."""
-    yield from said(stage, messages_in(result))
+def completed(stage: str, result: Any, given: Any = None) -> Iterator[Body]:
+    """What a node's return means: the messages it did not have before, its tool calls, and that it is done."""
+    messages = messages_in(result)
+    if len(messages) > 1:
+        # Some nodes return the whole conversation and what they add to it.
+        old = {message.id for message in messages_in(given) if message.id}
+        messages = [message for message in messages if message.id not in old]
+    yield from said(stage, messages)
     yield StageCompleted(stage=stage, output=outline(result))
 
 
@@ -35,7 +46,7 @@ def said(agent: str, messages: Iterable[BaseMessage]) -> Iterator[Body]:
                 yield from _assistant(agent, message)
             case ToolMessage(tool_call_id=call_id):
                 ok = message.status != "error"
-                content = to_jsonable_python(message.content)
+                content = storable(message.content)
                 yield ToolResult(
                     call_id=call_id, ok=ok, result=content if ok else None, error="" if ok else str(content)
                 )
@@ -44,13 +55,25 @@ def said(agent: str, messages: Iterable[BaseMessage]) -> Iterator[Body]:
 
 
 def messages_in(result: Any) -> list[BaseMessage]:
-    """The messages a node returned, whatever its state calls them."""
-    values = result.values() if isinstance(result, Mapping) else [result]
-    found: list[BaseMessage] = []
-    for value in values:
-        items = value if isinstance(value, list | tuple) else [value]
-        found += [item for item in items if isinstance(item, BaseMessage)]
-    return found
+    """The messages in a state or in what a node returned, each once, whatever it calls them."""
+    found: dict[int | str, BaseMessage] = {}
+    for value in result.values() if isinstance(result, Mapping) else [result]:
+        for message in _messages(value):
+            found.setdefault(message.id or id(message), message)
+    return list(found.values())
+
+
+def _messages(value: Any) -> Iterator[BaseMessage]:
+    if isinstance(value, BaseMessage):
+        yield value
+    elif isinstance(value, list | tuple):
+        yield from (item for item in value if isinstance(item, BaseMessage))
+    elif isinstance(value, Overwrite):
+        yield from _messages(value.value)
+    elif isinstance(value, Mapping):
+        # More than one write to the same channel, as LangGraph shows them.
+        for written in value.get("$writes", ()):
+            yield from _messages(written)
 
 
 def outline(result: Any) -> Any:
@@ -61,13 +84,43 @@ def outline(result: Any) -> Any:
         return {"message": result.id or ""}
     if isinstance(result, list | tuple):
         return [outline(item) for item in result]
-    value = to_jsonable_python(result, fallback=_named)
+    value = storable(result)
     return value if len(str(value)) <= MAX_OUTPUT else {"truncated": True, "type": type(result).__name__}
 
 
 def as_json(values: Any) -> Any:
     """Any state as JSON: bytes as base64, and what JSON has no word for as the name of its type."""
     return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=_named))
+
+
+def storable(value: Any) -> Any:
+    """The value as JSON that any database keeps. What cannot be kept is replaced, for a log must not end a round."""
+    if isinstance(value, str):
+        return _whole(value)
+    try:
+        return as_json(value)
+    except ValueError:
+        return _mended(value, MAX_DEPTH)
+
+
+def _mended(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return _whole(value)
+    if depth and isinstance(value, Mapping):
+        return {_whole(str(key)): _mended(item, depth - 1) for key, item in value.items()}
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [_mended(item, depth - 1) for item in value]
+    try:
+        return as_json(value)
+    except ValueError:
+        return _named(value)
+
+
+def _whole(text: str) -> str:
+    """Without halves of surrogate pairs, which models and documents are known to leave behind."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _named(odd: Any) -> str:
@@ -101,7 +154,7 @@ def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
     for document in ours.get("added", ()):
         yield DocumentAdded(document_id=document["id"], name=document["name"], ext=document["ext"])
     yield AssistantMessage(
-        content=message.content if isinstance(message.content, str) else to_jsonable_python(message.content),
+        content=_content(message),
         agent=message.name or agent,
         documents=tuple(ours.get("documents", ())),
         marker=ours.get("marker", "step"),
@@ -111,17 +164,42 @@ def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
     )
     for call in message.tool_calls:
         if call["id"]:
-            yield ToolCall(
-                call_id=call["id"], name=call["name"], args=to_jsonable_python(call["args"]), agent=agent
-            )
+            yield ToolCall(call_id=call["id"], name=call["name"], args=storable(call["args"]), agent=agent)
 
 
-def missed(known: set[str], messages: Iterable[BaseMessage]) -> list[BaseMessage]:
-    """Messages of the graph that never reached the log: what came after the last thing a person said."""
+def missed(log: Sequence[Event], messages: Iterable[BaseMessage]) -> list[BaseMessage]:
+    """Messages of the graph that never reached this log: what came after the last thing a person said.
+
+    Some messages get their ids later than we see them, or never: those are known by what they say.
+    """
+    logged = [event.body for event in log if isinstance(event.body, AssistantMessage)]
+    answered = {event.body.call_id for event in log if isinstance(event.body, ToolResult)}
+    named = {(body.ref, _key(body.content)) for body in logged if body.ref}
+    unnamed = Counter(_key(body.content) for body in logged if not body.ref)
     tail: list[BaseMessage] = []
     for message in messages:
         if message.type == "human":
             tail.clear()
         else:
             tail.append(message)
-    return [message for message in tail if message.id and message.id not in known]
+    found: list[BaseMessage] = []
+    for message in tail:
+        if isinstance(message, AIMessage):
+            key = _key(_content(message))
+            if (message.id, key) in named:
+                continue
+            if unnamed[key]:
+                unnamed[key] -= 1
+                continue
+        elif isinstance(message, ToolMessage) and message.tool_call_id in answered:
+            continue
+        found.append(message)
+    return found
+
+
+def _content(message: AIMessage) -> Content:
+    return storable(message.content)  # type: ignore[no-any-return]
+
+
+def _key(content: Content) -> bytes:
+    return content.encode() if isinstance(content, str) else to_json(content)

@@ -1,0 +1,202 @@
+"""Graphs as other people build them: gates inside of gates, branches that fail beside others, messages without ids."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.domain.events import AssistantMessage, StageChanged, StageCompleted, Suspension
+from clew.domain.records import Lease
+from clew.domain.thread import Status, Thread
+from clew.engine.commands import Request
+from tests.databases import SHARED, locate, query
+from tests.house import House
+from tests.odd_graphs import open_odd_house
+
+pytestmark = pytest.mark.anyio
+
+SHORT = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
+    async with open_odd_house(where, tmp_path) as house:
+        yield house
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    return tmp_path / "marks"
+
+
+async def yes(house: House, thread: Thread) -> Thread:
+    (call_id,) = thread.pending
+    await house.app.execution.commands.resolve(thread.id, None, call_id, {"approved": True})
+    return await house.rest(thread)
+
+
+def left(marks: Path) -> list[str]:
+    return marks.read_text().split() if marks.exists() else []
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def steal(house: House, thread: Thread) -> Lease:
+    """Take the thread away from whoever runs it, as another process does when a lease runs out."""
+    stores = house.app.stores
+    async with asyncio.timeout(10):
+        while True:
+            await query(stores.db, "UPDATE threads SET lease_until = 0 WHERE id = $1", thread.id)
+            for lease in await stores.threads.claim("thief", lease=timedelta(minutes=5), limit=1):
+                return lease
+
+
+async def said(house: House, thread: Thread) -> list[Any]:
+    return [message.content for message in await house.bodies(thread, AssistantMessage)]
+
+
+class TestGates:
+    @pytest.mark.accept("001-7")
+    @pytest.mark.parametrize("graph", ["plain_gate", "gate_after", "nested_gates"])
+    async def test_a_no_is_a_no_for_a_graph_that_has_no_word_for_it(
+        self, house: House, marks: Path, graph: str
+    ) -> None:
+        thread = await house.run(graph, marks=str(marks))
+        assert thread.status is Status.BLOCKED
+        await house.app.execution.commands.approve(thread.id, None, approved=False, feedback="too risky")
+        thread = await house.rest(thread)
+        assert (thread.status, thread.failure_reason) == (Status.FAILED, "too risky")
+        assert left(marks) == ["plan"]
+        # The next round asks anew.
+        again = await house.app.execution.commands.next_round(thread.id, None, _input(marks=str(marks)))
+        thread = await house.rest(again)
+        assert thread.status is Status.BLOCKED
+        thread = await yes(house, thread)
+        assert "danger" in left(marks)
+
+    @pytest.mark.parametrize("graph", ["plain_gate", "nested_gates"])
+    async def test_a_round_that_was_refused_and_is_taken_up_asks_again(
+        self, house: House, marks: Path, graph: str
+    ) -> None:
+        thread = await house.run(graph, marks=str(marks))
+        await house.app.execution.commands.approve(thread.id, None, approved=False)
+        thread = await house.rest(thread)
+        thread = await house.rest(await house.app.execution.commands.resume(thread.id, None))
+        assert (thread.status, left(marks)) == (Status.BLOCKED, ["plan"])
+        thread = await yes(house, thread)
+        assert left(marks) == ["plan", "danger"]
+
+    async def test_only_a_yes_opens_a_gate(self, house: House, marks: Path) -> None:
+        for answer in ("no", "yes", {}, {"approved": "yes"}, None, 1, {"approved": False}):
+            thread = await house.run("plain_gate", marks=str(marks))
+            (call_id,) = thread.pending
+            await house.app.execution.commands.resolve(thread.id, None, call_id, answer)
+            assert (await house.rest(thread)).status is Status.FAILED
+        assert "danger" not in left(marks)
+
+    async def test_every_gate_of_a_graph_in_a_graph_asks(self, house: House, marks: Path) -> None:
+        thread = await house.run("nested_gates", marks=str(marks))
+        assert (thread.status, left(marks)) == (Status.BLOCKED, ["plan"])
+        ((_, first),) = thread.pending.items()
+        thread = await yes(house, thread)
+        assert (thread.status, left(marks)) == (Status.BLOCKED, ["plan", "danger"])
+        ((_, second),) = thread.pending.items()
+        assert (first.prompt, second.prompt) == ({"before": ["danger"]}, {"before": ["more_danger"]})
+        thread = await yes(house, thread)
+        assert (thread.status, left(marks)) == (
+            Status.COMPLETED,
+            ["plan", "danger", "more_danger"],
+        )
+
+    async def test_what_fails_behind_the_gate_is_tried_again_without_asking(
+        self, house: House, marks: Path
+    ) -> None:
+        thread = await yes(house, await house.run("flaky_gate", marks=str(marks)))
+        assert (thread.status, thread.failure_reason) == (Status.COMPLETED, None)
+        assert (await house.state(thread))["log"] == ["plan", "approved=True"]
+        assert len(await house.bodies(thread, Suspension)) == 1
+
+
+class TestBranches:
+    async def test_one_asks_and_one_fails(self, house: House, marks: Path) -> None:
+        thread = await house.run("ask_and_fail", marks=str(marks))
+        assert thread.status is Status.BLOCKED
+        thread = await yes(house, thread)
+        assert thread.status is Status.COMPLETED
+        assert sorted((await house.state(thread))["log"]) == ["answer={'approved': True}", "worked"]
+        assert len(await house.bodies(thread, Suspension)) == 1
+
+    @pytest.mark.parametrize("graph", ["say_and_fail", "say_and_ask"])
+    @pytest.mark.accept("001-14")
+    async def test_what_one_branch_said_is_logged_once_whatever_befalls_the_other(
+        self, house: House, marks: Path, graph: str
+    ) -> None:
+        thread = await house.run(graph, marks=str(marks))
+        if graph == "say_and_ask":
+            thread = await yes(house, thread)
+        assert thread.status is Status.COMPLETED
+        assert await said(house, thread) == ["said beside it"]
+        assert [m.content for m in (await house.state(thread))["messages"]] == ["said beside it"]
+        stages = [body.stage for body in await house.bodies(thread, StageChanged)]
+        assert stages.count("says") == left(marks).count("says") == 1
+        assert [body.stage for body in await house.bodies(thread, StageCompleted)].count("says") == 1
+
+
+class TestMessages:
+    async def test_more_than_one_thing_said_at_once(self, house: House, marks: Path) -> None:
+        thread = await house.run("commanding", marks=str(marks))
+        assert thread.status is Status.COMPLETED
+        assert await said(house, thread) == ["one", "two", "three"]
+
+    @pytest.mark.accept("001-25")
+    async def test_a_node_that_returns_the_whole_conversation_adds_what_is_new(self, house: House) -> None:
+        thread = await house.run("repeating", "hello")
+        assert await said(house, thread) == ["number 1", "number 2"]
+        again = await house.app.execution.commands.next_round(thread.id, None, Request(message="more"))
+        thread = await house.rest(again)
+        assert await said(house, thread) == ["number 1", "number 2", "number 4", "number 5"]
+
+    async def test_messages_without_ids_are_known_again(
+        self, where: str, tmp_path: Path, marks: Path
+    ) -> None:
+        async with open_odd_house(where, tmp_path, **SHORT) as house:
+            thread = await house.start("anonymous", marks=str(marks))
+            await until(lambda: "waits" in left(marks))
+            # Somebody else takes it over in the middle of the second node, and gives it back.
+            await house.app.stores.threads.release("thief", await steal(house, thread))
+            thread = await house.rest(thread)
+            assert thread.status is Status.COMPLETED
+            assert sorted(await said(house, thread)) == ["given a name later", "without a name"]
+            assert left(marks) == ["speaks", "waits", "waits"]
+
+    async def test_what_no_database_can_keep_is_kept_as_well_as_it_can_be(
+        self, house: House, marks: Path
+    ) -> None:
+        thread = await house.run("unspeakable", marks=str(marks))
+        assert thread.status is Status.COMPLETED
+        (completed,) = await house.bodies(thread, StageCompleted)
+        assert completed.output == {"log": ["\ufffd"]}
+
+
+class TestCancelled:
+    @pytest.mark.parametrize("graph", ["cancelled", "cancelled_branch"])
+    async def test_a_node_that_cancels_itself_has_failed(self, house: House, marks: Path, graph: str) -> None:
+        thread = await house.run(graph, marks=str(marks))
+        assert thread.status is Status.FAILED
+        assert "danger" not in left(marks)
+
+
+def _input(**state: object) -> Request:
+    return Request(graph_input=state)

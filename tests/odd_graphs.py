@@ -1,0 +1,327 @@
+"""Graphs that are built in unusual ways or behave badly, as those of other people do."""
+
+import asyncio
+import operator
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
+
+from clew.app import open_app
+from clew.config import load_settings
+from clew.domain.errors import Permanent, Transient
+from clew.domain.events import Log
+from clew.graph.run import current_run
+from clew.graph.tools import tool
+from tests.house import House
+
+GRAPHS = (
+    *("plain_gate", "gate_after", "nested_gates", "nested_question", "flaky_gate", "question_first"),
+    *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
+    *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
+)
+
+
+@asynccontextmanager
+async def open_odd_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
+    config = folder / "odd.yaml"
+    config.write_text("graphs:\n" + "".join(f"  {name}: tests.odd_graphs:{name}\n" for name in GRAPHS))
+    url = (
+        where if where.startswith("postgres") else "memory://" if where == "memory" else f"sqlite:///{where}"
+    )
+    settings = load_settings({"CLEW_DATABASE_URL": url, **environ}, cwd=folder, config=config)
+    async with open_app(settings) as app:
+        assert not app.execution.registry.broken, app.execution.registry.broken
+        yield House(app)
+
+
+class Notes(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+    marks: str
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Decided(Notes, total=False):
+    human_approved: bool | None
+
+
+def mark(state: Notes, text: str) -> int:
+    """Leave a mark, and say how often it was left before."""
+    path = Path(state["marks"])
+    before = path.read_text().split().count(text) if path.exists() else 0
+    with path.open("a") as file:
+        file.write(f"{text}\n")
+    return before
+
+
+def plan(state: Notes) -> Notes:
+    mark(state, "plan")
+    return {"log": ["plan"]}
+
+
+def danger(state: Notes) -> Notes:
+    mark(state, "danger")
+    return {"log": ["danger"]}
+
+
+def _line(*nodes: Any, state: Any = Notes) -> StateGraph[Any]:
+    graph = StateGraph(state)
+    names = [node.__name__ for node in nodes]
+    for node, name in zip(nodes, names, strict=True):
+        graph.add_node(name, node)
+    graph.add_edge(START, names[0])
+    for one, two in zip(names, [*names[1:], END], strict=True):
+        graph.add_edge(one, two)
+    return graph
+
+
+def plain_gate() -> Any:
+    """A stop before a node, in a graph that has no word for a decision."""
+    return _line(plan, danger).compile(interrupt_before=["danger"])
+
+
+def gate_after() -> Any:
+    return _line(plan, danger).compile(interrupt_after=["plan"])
+
+
+def more_danger(state: Notes) -> Notes:
+    mark(state, "more_danger")
+    return {"log": ["more"]}
+
+
+def nested_gates() -> Any:
+    """Two stops, both inside of a graph in a graph."""
+    inner = _line(plan, danger, more_danger).compile(interrupt_before=["danger", "more_danger"])
+    graph = StateGraph(Notes)
+    graph.add_node("inner", inner)
+    graph.add_edge(START, "inner")
+    graph.add_edge("inner", END)
+    return graph
+
+
+def asks(state: Notes) -> Notes:
+    mark(state, "asks")
+    return {"log": [f"answer={interrupt({'kind': 'elicitation', 'question': 'who?'})}"]}
+
+
+def nested_question() -> Any:
+    graph = StateGraph(Notes)
+    graph.add_node("plan", plan)
+    graph.add_node("inner", _line(asks, danger).compile())
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "inner")
+    graph.add_edge("inner", END)
+    return graph
+
+
+def question_first() -> Any:
+    return _line(asks, danger)
+
+
+def flaky_danger(state: Decided) -> Notes:
+    if mark(state, "tried") == 0:
+        raise Transient("overloaded", "llm_overload", retry_after=0)
+    return {"log": [f"approved={state.get('human_approved')}"]}
+
+
+def flaky_gate() -> Any:
+    """What comes after the gate fails once."""
+    return _line(plan, flaky_danger, state=Decided).compile(interrupt_before=["flaky_danger"])
+
+
+def fails_once(state: Notes) -> Notes:
+    # Late, so that what runs beside it has ended.
+    time.sleep(0.1)
+    if mark(state, "failed") == 0:
+        raise Transient("overloaded", "llm_overload", retry_after=0)
+    return {"log": ["worked"]}
+
+
+def _side_by_side(*nodes: Any) -> StateGraph[Any]:
+    graph = StateGraph(Notes)
+    for node in nodes:
+        graph.add_node(node.__name__, node)
+        graph.add_edge(START, node.__name__)
+        graph.add_edge(node.__name__, END)
+    return graph
+
+
+def ask_and_fail() -> Any:
+    return _side_by_side(asks, fails_once)
+
+
+def says(state: Notes) -> Notes:
+    mark(state, "says")
+    return {"messages": [AIMessage("said beside it")]}
+
+
+def say_and_fail() -> Any:
+    return _side_by_side(says, fails_once)
+
+
+def say_and_ask() -> Any:
+    return _side_by_side(says, asks)
+
+
+def commands(state: Notes) -> list[Any]:
+    return [
+        Command(update={"messages": [AIMessage("one")]}),
+        Command(update={"messages": [AIMessage("two")]}, goto="last"),
+    ]
+
+
+def last(state: Notes) -> Command[Any]:
+    return Command(update={"messages": [AIMessage("three")]}, goto=END)
+
+
+def commanding() -> Any:
+    """Nodes that say where to go next, and more than one thing at once."""
+    graph = StateGraph(Notes)
+    graph.add_node("commands", commands, destinations=("last",))
+    graph.add_node("last", last, destinations=(END,))
+    graph.add_edge(START, "commands")
+    return graph
+
+
+class Bare(TypedDict, total=False):
+    marks: str
+    said: Annotated[list[AnyMessage], operator.add]
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def speaks(state: Bare) -> Bare:
+    mark(state, "speaks")  # type: ignore[arg-type]
+    return {"said": [AIMessage("without a name")], "messages": [AIMessage("given a name later")]}
+
+
+async def waits(state: Bare) -> Bare:
+    if mark(state, "waits") == 0:  # type: ignore[arg-type]
+        await asyncio.sleep(30)
+    return {}
+
+
+def anonymous() -> Any:
+    """Messages without ids, then a node to be killed in."""
+    graph = StateGraph(Bare)
+    graph.add_node("speaks", speaks)
+    graph.add_node("waits", waits)
+    graph.add_edge(START, "speaks")
+    graph.add_edge("speaks", "waits")
+    graph.add_edge("waits", END)
+    return graph
+
+
+def says_all(state: Notes) -> Notes:
+    return {"messages": [*state["messages"], AIMessage(f"number {len(state['messages'])}")]}
+
+
+def repeating() -> Any:
+    """A node that returns the whole conversation with what it adds."""
+
+    def twice(state: Notes) -> Notes:
+        return says_all(state)
+
+    return _line(says_all, twice)
+
+
+async def cancels_itself(state: Notes) -> Notes:
+    mark(state, "cancels_itself")
+    raise asyncio.CancelledError
+
+
+def cancelled() -> Any:
+    return _line(cancels_itself, danger)
+
+
+def cancelled_branch() -> Any:
+    graph = _side_by_side(cancels_itself, says)
+    graph.add_node("danger", danger)
+    graph.add_edge(["cancels_itself", "says"], "danger")
+    graph.add_edge("danger", END)
+    return graph
+
+
+async def will_not_stop(state: Notes) -> Notes:
+    mark(state, "stubborn")
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            continue
+    return {"log": ["stubborn"]}
+
+
+def stubborn() -> Any:
+    """Ignores being cancelled, for a while, if it is told to; else ends at once."""
+
+    async def maybe(state: Notes) -> Notes:
+        if "be stubborn" in state["log"]:
+            return await will_not_stop(state)
+        return {"log": ["meek"]}
+
+    graph = StateGraph(Notes)
+    graph.add_node("maybe", maybe)
+    graph.add_edge(START, "maybe")
+    graph.add_edge("maybe", END)
+    return graph
+
+
+def says_half_a_character(state: Notes) -> Notes:
+    mark(state, "unspeakable")
+    return {"log": ["\ud800"]}
+
+
+def unspeakable() -> Any:
+    """Says what no database can keep."""
+    return _line(says_half_a_character)
+
+
+async def blocks_the_loop(state: Notes) -> Notes:
+    mark(state, "blocks")
+    time.sleep(2)  # noqa: ASYNC251 - the fault being staged
+    return {"log": ["blocked the loop"]}
+
+
+def blocking() -> Any:
+    return _line(blocks_the_loop)
+
+
+async def talks(state: Notes) -> Notes:
+    run = current_run()
+    assert run is not None
+    mark(state, "talks")
+    for n in range(100_000):
+        run.note(Log(message=f"line {n}"))
+        await asyncio.sleep(0)
+    return {}
+
+
+def talkative() -> Any:
+    return _line(talks)
+
+
+@tool(idempotent=False)
+async def once(marks: str) -> str:
+    """Do what must not be done twice."""
+    mark({"marks": marks}, "once")
+    return "done"
+
+
+async def acts(state: Notes) -> Notes:
+    call = {"type": "tool_call", "id": "the_call", "name": "once", "args": {"marks": state["marks"]}}
+    said = await once.ainvoke(call)
+    if mark(state, "acts") == 0:
+        raise Permanent("no such issue", "not_found")
+    return {"messages": [HumanMessage("do it"), said]}
+
+
+def once_then_fail() -> Any:
+    """A tool that must not be repeated, then a failure in the same node."""
+    return _line(acts)
