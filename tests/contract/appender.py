@@ -30,7 +30,9 @@ async def append(
 ) -> list[tuple[str, int, str]]:
     acked: list[tuple[str, int, str]] = []
     while len(acked) < 2 * count:
-        change = recorded(await store.get(thread_id), said(), asks(f"c{time.monotonic_ns()}"))
+        # With and without tool calls: a database may have a shorter way for the plain ones.
+        second = said() if len(acked) % 4 else asks(f"c{time.monotonic_ns()}")
+        change = recorded(await store.get(thread_id), said(), second)
         before = time.monotonic()
         try:
             await store.commit(change)

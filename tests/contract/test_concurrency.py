@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from clew.domain.errors import Conflict, Unavailable
@@ -187,3 +188,30 @@ async def test_a_failure_nobody_expected_reaches_its_caller_and_nobody_else(data
         await database.write(broken)
     async with asyncio.timeout(10):
         await store.commit(recorded((await store.get("t1")), said()))
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_batch_that_ends_in_a_deadlock_is_saved_one_by_one(where: str, store: Store) -> None:
+    changes = [opened(f"t{n}") for n in range(8)]
+    for change in changes:
+        await store.commit(change)
+    locking = "SELECT 1 FROM threads WHERE id = %s FOR UPDATE"
+    async with await psycopg.AsyncConnection.connect(where) as other, asyncio.timeout(30):
+        await other.execute(
+            "SET deadlock_timeout = '20s'"
+        )  # so that the batch is the one to notice, and to give way
+        await other.execute(locking, ["t7"])
+        saving = [asyncio.create_task(store.commit(recorded(change.thread, said()))) for change in changes]
+        await _waits_for_a_lock(where)
+        for n in range(7):
+            await other.execute(locking, [f"t{n}"])
+        await other.rollback()
+        await asyncio.gather(*saving)
+    assert [(await store.get(f"t{n}")).last_seq for n in range(8)] == [3] * 8
+
+
+async def _waits_for_a_lock(where: str) -> None:
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with await psycopg.AsyncConnection.connect(where, autocommit=True) as watcher:
+        while await (await watcher.execute(waiting)).fetchone() is None:
+            await asyncio.sleep(0.01)
