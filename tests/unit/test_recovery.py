@@ -54,6 +54,10 @@ def test_a_call_without_a_result_is_dispatched_again_under_its_own_id() -> None:
     assert after(ANSWER, asks("c7")) == Redispatch((asks("c7"),))
 
 
+def test_an_id_used_twice_is_a_call_without_a_result_again() -> None:
+    assert after(asks("call_0"), done("call_0"), asks("call_0")) == Redispatch((asks("call_0"),))
+
+
 def test_calls_of_one_turn_are_each_taken_up_unless_they_have_a_result() -> None:
     assert after(asks("a"), asks("b"), asks("c"), done("b")) == Redispatch((asks("a"), asks("c")))
 

@@ -69,9 +69,11 @@ def owed(thread: Thread, this_round: Sequence[Event]) -> Owed:
 
 
 def _dangling(events: Sequence[Event]) -> tuple[ToolCall, ...]:
-    calls = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolCall)}
+    calls: dict[str, ToolCall] = {}
     for event in events:
         match event.body:
+            case ToolCall(call_id=call_id) as call:
+                calls[call_id] = call
             case ToolResult(call_id=call_id) | Resolution(call_id=call_id, settles=True):
                 calls.pop(call_id, None)
             case _:
