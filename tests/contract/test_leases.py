@@ -38,6 +38,20 @@ async def test_a_running_thread_is_claimed_once(store: Store) -> None:
     assert await store.claim("r1", lease=LONG, limit=10) == []
 
 
+async def test_there_is_work_exactly_while_something_could_be_claimed(store: Store) -> None:
+    assert not await store.has_work()
+    thread = await saved(store, opened())
+    assert await store.has_work()
+    lease = await claim(store)
+    assert not await store.has_work()
+    await store.release("r1", lease)
+    assert await store.has_work()
+    await claim(store, "r2", OVER)
+    assert await store.has_work()
+    await saved(store, finish(thread, Status.COMPLETED, stamp=stamp()))
+    assert not await store.has_work()
+
+
 async def test_only_running_threads_are_claimed(store: Store) -> None:
     await saved(store, opened("held", held=True))
     await saved(store, suspend(await saved(store, opened("blocked")), [waits()], stamp=stamp()))
