@@ -15,8 +15,8 @@ from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Thread
-from clew.drivers.api import Access, open_chat_model
-from clew.drivers.profiles import Drivers
+from clew.drivers.api import Access, ApiDriver
+from clew.drivers.profiles import DEFAULT, Drivers
 from clew.engine.bus import LocalBus
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
@@ -190,27 +190,25 @@ async def _builtin(settings: Settings, parts: Parts, stack: AsyncExitStack) -> B
         anthropic_model=models.anthropic_model,
         seconds=models.call_seconds,
     )
-    drivers = Drivers(settings.profiles, access)
+    drivers = await stack.enter_async_context(aclosing(Drivers(settings.profiles, access)))
     return builtin_graphs(
         documents=Documents(files=parts.files, extractor=extractor, clock=parts.clock),
         agents=agents,
         driver=drivers.of,
         policy=lambda thread: _policy(settings, thread),
         max_bytes=settings.limits.upload_bytes,
-        model=_default_model(settings, access),
+        model=_default_model(drivers),
     )
 
 
-def _default_model(settings: Settings, access: Access) -> BaseChatModel | None:
+def _default_model(drivers: Drivers) -> BaseChatModel | None:
     """What the `agent` graph speaks with: the model of the default profile, if it has one."""
-    profile = settings.profiles["default"]
-    if not profile.driver.startswith("api:"):
-        return None
     try:
-        return open_chat_model(profile.driver, access, model=profile.model, base_url=profile.base_url)
+        driver = drivers.named(DEFAULT)
     except ConfigError as exc:
         logger.warning("no graph `agent`: %s", exc)
         return None
+    return driver.chat if isinstance(driver, ApiDriver) else None
 
 
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from langchain_core.exceptions import (
@@ -41,6 +41,8 @@ _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
     # What came is not what the protocol allows: the server's trouble, and perhaps a passing one.
     (ValueError, ErrorClass.LLM_OVERLOAD),
 )
+Close = Callable[[], Awaitable[None]]
+
 _PASSING = (ErrorClass.RATE_LIMIT, ErrorClass.NETWORK_TIMEOUT, ErrorClass.LLM_OVERLOAD)
 
 
@@ -59,52 +61,76 @@ class Access:
         return self.openai_model if driver == "api:openai" else self.anthropic_model
 
 
-def open_chat_model(driver: str, access: Access, *, model: str = "", base_url: str = "") -> BaseChatModel:
-    """The model a driver's name means. Raises ConfigError when something it takes is missing."""
-    # Never a retry in here: ours are counted, logged and bounded by the profile.
+def open_model(driver: str, access: Access, *, model: str = "", base_url: str = "") -> "ApiDriver":
+    """The driver of that name, with its model. Raises ConfigError when something it takes is missing."""
+    name = model or access.model_of(driver)
     try:
         match driver:
             case "api:openai":
-                from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an extra, and slow to import
-
-                url = base_url or access.openai_base_url
-                if access.openai_key is None and url is None:
-                    raise ConfigError("api:openai needs OPENAI_API_KEY, or a base URL")
-                return ChatOpenAI(
-                    model=model or access.model_of(driver),
-                    api_key=access.openai_key or SecretStr("none"),
-                    base_url=url,
-                    timeout=access.seconds,
-                    max_retries=0,
-                    stream_usage=True,
-                )
+                chat, close = _openai(access, name, base_url or access.openai_base_url)
             case "api:anthropic":
-                from langchain_anthropic import ChatAnthropic  # noqa: PLC0415 - an extra, and slow to import
-
-                if access.anthropic_key is None:
-                    raise ConfigError("api:anthropic needs ANTHROPIC_API_KEY")
-                return ChatAnthropic(
-                    model_name=model or access.model_of(driver),
-                    api_key=access.anthropic_key,
-                    base_url=base_url or None,
-                    timeout=access.seconds,
-                    max_retries=0,
-                    stop=None,
-                )
+                chat, close = _anthropic(access, name, base_url)
             case _:
                 raise ConfigError(f"the driver {driver} asks no model over HTTP")
     except ModuleNotFoundError as exc:
         extra = driver.partition(":")[2]
         raise ConfigError(f"{driver} needs another package: pip install 'clew[{extra}]'") from exc
+    return ApiDriver(driver, chat, model=name, seconds=access.seconds, close=close)
+
+
+# Never a retry inside of a client: ours are counted, logged and bounded by the profile.
+
+
+def _openai(access: Access, model: str, base_url: str | None) -> tuple[BaseChatModel, Close]:
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an extra, and slow to import
+    from openai import DefaultAsyncHttpxClient  # noqa: PLC0415 - the same
+
+    if access.openai_key is None and base_url is None:
+        raise ConfigError("api:openai needs OPENAI_API_KEY, or a base URL")
+    # Ours, so that it can be closed: the one LangChain makes is shared and never is.
+    client = DefaultAsyncHttpxClient(timeout=access.seconds)
+    chat = ChatOpenAI(
+        model=model,
+        api_key=access.openai_key or SecretStr("none"),
+        base_url=base_url,
+        timeout=access.seconds,
+        max_retries=0,
+        stream_usage=True,
+        http_async_client=client,
+    )
+    return chat, client.aclose
+
+
+def _anthropic(access: Access, model: str, base_url: str) -> tuple[BaseChatModel, Close]:
+    from langchain_anthropic import ChatAnthropic  # noqa: PLC0415 - an extra, and slow to import
+
+    if access.anthropic_key is None:
+        raise ConfigError("api:anthropic needs ANTHROPIC_API_KEY")
+    chat = ChatAnthropic(
+        model_name=model,
+        api_key=access.anthropic_key,
+        base_url=base_url or None,
+        timeout=access.seconds,
+        max_retries=0,
+        stop=None,
+    )
+    return chat, _nothing_to_close
+
+
+async def _nothing_to_close() -> None:
+    """Its client is shared by the whole process and cannot be ours to close."""
 
 
 class ApiDriver:
     """One model. Answers are streamed: a stop ends them at once, and who listens hears them grow."""
 
-    def __init__(self, name: str, chat: BaseChatModel, *, model: str, seconds: float) -> None:
+    def __init__(
+        self, name: str, chat: BaseChatModel, *, model: str, seconds: float, close: Close = _nothing_to_close
+    ) -> None:
         self.name = name
         self.model = model
-        self._chat = chat
+        self.chat = chat
+        self.aclose = close
         self._seconds = seconds
 
     def can(self, purpose: Purpose) -> bool:  # noqa: ARG002 - a model can be asked anything
@@ -127,9 +153,9 @@ class ApiDriver:
             raise failure(exc) from exc
 
     async def _stream(self, messages: list[BaseMessage], *, wants_json: bool) -> Reply:
-        chat: Runnable[list[BaseMessage], BaseMessage] = self._chat
+        chat: Runnable[list[BaseMessage], BaseMessage] = self.chat
         if wants_json and self.name == "api:openai":
-            chat = self._chat.bind(response_format={"type": "json_object"})
+            chat = self.chat.bind(response_format={"type": "json_object"})
         whole: AIMessageChunk | None = None
         size = 0
         async for chunk in chat.astream(messages):

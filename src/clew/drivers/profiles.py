@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
 from clew.domain.thread import Thread
-from clew.drivers.api import Access, ApiDriver, open_chat_model
+from clew.drivers.api import Access, ApiDriver, open_model
 from clew.drivers.offline import OfflineDriver
 from clew.ports import Driver
 
@@ -22,10 +22,17 @@ class Drivers:
 
     def of(self, thread: Thread) -> Driver:
         """Raises ConfigError when the thread's profile is gone, or its driver cannot be used here."""
-        name = str(thread.settings.get("profile", DEFAULT))
+        return self.named(str(thread.settings.get("profile", DEFAULT)))
+
+    def named(self, name: str) -> Driver:
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]
+
+    async def aclose(self) -> None:
+        for driver in self._opened.values():
+            if isinstance(driver, ApiDriver):
+                await driver.aclose()
 
     def _open(self, name: str) -> Driver:
         if name not in self._profiles:
@@ -33,6 +40,4 @@ class Drivers:
         profile = self._profiles[name]
         if profile.driver == "offline":
             return OfflineDriver()
-        chat = open_chat_model(profile.driver, self._access, model=profile.model, base_url=profile.base_url)
-        model = profile.model or self._access.model_of(profile.driver)
-        return ApiDriver(profile.driver, chat, model=model, seconds=self._access.seconds)
+        return open_model(profile.driver, self._access, model=profile.model, base_url=profile.base_url)

@@ -1,0 +1,172 @@
+"""A local server that speaks OpenAI's chat protocol, and everything that can go wrong with it."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Answer this, word by word, `seconds` apart."""
+
+    text: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    message: str = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Take the request and never answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """A stream of events that are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Begin to answer, then drop the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endless:
+    """Answer for ever."""
+
+
+Move = Say | Refuse | Hang | Garbage | Cut | Endless
+
+
+@dataclass(slots=True)
+class OpenAIServer:
+    url: str
+    answer: Callable[[dict[str, Any]], Move]
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    # How many answers were begun and are not finished.
+    open: int = 0
+
+    async def chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(body)
+        move = self.answer(body)
+        if isinstance(move, Refuse):
+            error = {"error": {"message": move.message, "type": "refused", "code": None}}
+            return JSONResponse(error, move.status, headers=dict(move.headers))
+        if isinstance(move, Hang):
+            await self._wait(request)
+        if isinstance(move, Say) and not body.get("stream"):
+            return JSONResponse(_whole(body, move.text))
+        return StreamingResponse(self._stream(request, body, move), media_type="text/event-stream")
+
+    async def _stream(self, request: Request, body: dict[str, Any], move: Move) -> AsyncIterator[str]:
+        self.open += 1
+        try:
+            match move:
+                case Say(text, seconds):
+                    for n, word in enumerate(text.split(" ")):
+                        yield _chunk(body, f" {word}" if n else word)
+                        await asyncio.sleep(seconds)
+                    yield _chunk(body, "", finish="stop")
+                    yield _usage(body)
+                    yield "data: [DONE]\n\n"
+                case Garbage():
+                    yield "data: {this is not json\n\n"
+                case Cut():
+                    yield _chunk(body, "half of")
+                    raise ConnectionResetError
+                case Endless():
+                    while True:
+                        yield _chunk(body, "word " * 2000)
+                        await asyncio.sleep(0)
+                case Hang() | Refuse():
+                    pass
+        finally:
+            self.open -= 1
+
+    async def _wait(self, request: Request) -> None:
+        self.open += 1
+        try:
+            while not await request.is_disconnected():
+                await asyncio.sleep(0.02)
+        finally:
+            self.open -= 1
+
+
+def in_turn(*moves: Move) -> Callable[[dict[str, Any]], Move]:
+    """These answers one after another, the last one for ever."""
+    left = list(moves)
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+@asynccontextmanager
+async def openai_server(answer: Callable[[dict[str, Any]], Move]) -> AsyncGenerator[OpenAIServer]:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    fake = OpenAIServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", answer)
+    app = Starlette(routes=[Route("/v1/chat/completions", fake.chat, methods=["POST"])])
+    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve([listener]))
+    try:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield fake
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """Everything a request says."""
+    return "\n".join(str(message["content"]) for message in body["messages"])
+
+
+def _chunk(body: dict[str, Any], text: str, finish: str | None = None) -> str:
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": finish}
+    return _event(body, [choice])
+
+
+def _usage(body: dict[str, Any]) -> str:
+    if not body.get("stream_options", {}).get("include_usage"):
+        return ""
+    return _event(body, [], usage={"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18})
+
+
+def _event(body: dict[str, Any], choices: Sequence[Any], **more: Any) -> str:
+    event = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": body["model"],
+        "choices": choices,
+    }
+    return f"data: {json.dumps(event | more)}\n\n"
+
+
+def _whole(body: dict[str, Any], text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+    }
