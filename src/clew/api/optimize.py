@@ -49,6 +49,14 @@ DaysOld = Annotated[
     ),
 ]
 
+DryRun = Annotated[bool, Query(description="Only say what would be deleted.")]
+Soft = Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")]
+Force = Annotated[bool, Query(description="Even though the clock jumped lately.")]
+Tenant = Annotated[str | None, Query(max_length=256, description="Only this tenant's.")]
+UserId = Annotated[
+    str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
+]
+
 
 class OptimizeIn(BaseModel):
     """What to improve: a text, an uploaded file, or nothing yet, then the first question asks for it."""
@@ -306,7 +314,7 @@ def optimize_router(
     async def delete_optimization(
         caller: Caller,
         thread_id: ThreadId,
-        soft: Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")] = False,
+        soft: Soft = False,
     ) -> DeletedOut:
         """Delete it with everything that belongs to it; 404 if it was deleted before."""
         try:
@@ -322,29 +330,46 @@ def optimize_router(
         message = "Workflow deleted; it can be brought back for seven days" if soft else "Workflow deleted"
         return DeletedOut(thread_id=thread_id, message=message)
 
-    @router.api_route(
-        "/cleanup",
-        methods=["GET", "POST"],
-        responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable),
-    )
+    @router.post("/cleanup", responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable))
     @public
     async def clean_up(
         request: HttpRequest,
         days_old: DaysOld = None,
-        dry_run: Annotated[bool, Query(description="Only say what would be deleted.")] = False,
-        soft: Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")] = False,
-        force: Annotated[bool, Query(description="Even though the clock jumped lately.")] = False,
-        tenant: Annotated[str | None, Query(max_length=256, description="Only this tenant's.")] = None,
-        user_id: Annotated[
-            str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
-        ] = "",
+        dry_run: DryRun = False,
+        soft: Soft = False,
+        force: Force = False,
+        tenant: Tenant = None,
+        user_id: UserId = "",
     ) -> CleanupOut:
         """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
+        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+
+    @router.get("/cleanup", responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable))
+    @public
+    async def clean_up_by_cron(
+        request: HttpRequest,
+        days_old: DaysOld = None,
+        dry_run: DryRun = False,
+        soft: Soft = False,
+        force: Force = False,
+        tenant: Tenant = None,
+        user_id: UserId = "",
+    ) -> CleanupOut:
+        """The same as POST: cron services know no other method."""
+        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+
+    async def cleaned_up(
+        request: HttpRequest,
+        days_old: str | None,
+        dry_run: bool,
+        soft: bool,
+        force: bool,
+        owner: Owner | None,
+    ) -> CleanupOut:
         query = request.url.query
         target = f"{CLEANUP}?{query}" if query else CLEANUP
         try:
             await sweep.gate.admit(request.headers, request.method, target)
-            owner = _owner(tenant, user_id)
             return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
         except Unavailable as exc:
             logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough

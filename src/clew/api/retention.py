@@ -13,6 +13,7 @@ from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.optimize import DryRun, Force, Soft
 from clew.api.schemas import ThreadOut, Wire
 from clew.domain import retention
 from clew.domain.errors import Invalid, NotAllowed, NotFound
@@ -25,8 +26,6 @@ from clew.ports import Clock, Trash
 logger = logging.getLogger(__name__)
 
 ThreadId = Annotated[str, Path(max_length=256)]
-Soft = Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")]
-
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -170,9 +169,9 @@ def retention_router(
     async def clean_up_threads(
         caller: Caller,
         days_old: Annotated[int | None, Query(ge=1, le=365)] = None,
-        dry_run: Annotated[bool, Query(description="Only say what would be deleted.")] = False,
+        dry_run: DryRun = False,
         soft: Soft = False,
-        force: Annotated[bool, Query(description="Even though the clock jumped lately.")] = False,
+        force: Force = False,
     ) -> ThreadCleanupOut:
         """Delete the caller's threads that are due, as /api/optimize/cleanup does for everybody's."""
         wanted = retention.selection(now=clock(), days_old=days_old, owner=caller.owner, soft=soft)
