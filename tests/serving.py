@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from clew.cli.protocol import BoundedHttp
+from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.cli.server import Server
 from clew.cli.serving import bind
 
@@ -25,13 +25,20 @@ class QuietServer(Server):
 
 
 @asynccontextmanager
-async def served(app: FastAPI, stopping: asyncio.Event) -> AsyncGenerator[str]:
+async def served(
+    app: FastAPI,
+    stopping: asyncio.Event,
+    *,
+    http: type[BoundedHttp] = BoundedHttp,
+    ws: type[BoundedWebSocket] = BoundedWebSocket,
+) -> AsyncGenerator[str]:
     """Its address. Leaving ends the server as SIGTERM would."""
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
             app,
-            http=BoundedHttp,
+            http=http,
+            ws=ws,
             ws_max_size=1_048_576,
             lifespan="off",
             log_config=None,

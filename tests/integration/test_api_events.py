@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from clew.api.auth import LOCAL, Authenticator
@@ -18,6 +19,7 @@ from clew.api.http import create_http
 from clew.api.looks import Looks
 from clew.api.streams import Streams
 from clew.app import new_id, utc_now
+from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import redact
@@ -356,6 +358,48 @@ async def test_a_client_that_does_not_read_is_let_go_and_the_others_are_not_dela
                     assert (await anext(events)).data["data"]["message"].startswith(f"{n} ")
             await open_streams(1)
     await open_streams(0)
+
+
+class HastyHttp(BoundedHttp):
+    unread_seconds = 0.3
+
+
+class HastyWebSocket(BoundedWebSocket):
+    unread_seconds = 0.3
+
+
+@pytest.mark.parametrize("path", ["/api/workflows/w1/events", "/ws/events?since=w1:0"])
+async def test_a_connection_nobody_reads_from_is_cut(tmp_path: Path, path: str) -> None:
+    """Closing it would wait for the client to take what was sent."""
+    async with open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
+        change = opened("w1", owner=Owner(), held=True)
+        await house.app.stores.threads.commit(change)
+        lines = [Log(message="x" * 200_000) for _ in range(40)]
+        await house.app.stores.threads.commit(recorded(change.thread, *lines))
+        async with served(house.app.http, house.app.stopping, http=HastyHttp, ws=HastyWebSocket) as address:
+            host, port = address.split(":")
+            with socket.create_connection((host, int(port))) as deaf:
+                deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                upgrade = (
+                    "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                )
+                more = upgrade if path.startswith("/ws") else ""
+                deaf.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}\r\n".encode())
+                connection = psutil.Process()
+                local = deaf.getsockname()
+
+                def is_open() -> bool:
+                    return any(
+                        found.raddr == local and found.status == psutil.CONN_ESTABLISHED
+                        for found in connection.net_connections("tcp")
+                    )
+
+                async with asyncio.timeout(SECONDS):
+                    while not is_open():
+                        await asyncio.sleep(0.02)
+                    while is_open():
+                        await asyncio.sleep(0.02)
 
 
 async def test_there_are_not_more_streams_than_allowed() -> None:

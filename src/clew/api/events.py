@@ -36,8 +36,9 @@ PAGE = 50
 # Without a bell the log is looked at this often, for a bell can be lost or rung in another process.
 LOOK_SECONDS = 3.0
 PING_SECONDS = 15.0
-# A client that takes nothing for this long is let go; it comes back with the last id it saw.
-SEND_SECONDS = 30.0
+# A client that takes nothing for this long is let go; it comes back with the last id it saw. Our own server has cut its
+# connection by then, so this is for others.
+SEND_SECONDS = 35.0
 RETRY_MILLISECONDS = 2000
 
 Tell = Callable[[bytes], Awaitable[None]]
@@ -125,7 +126,7 @@ class Reader:
                     if time() - told_at >= PING_SECONDS:
                         await tell(b": ping\n\n")
                         told_at = time()
-                    await bell.wait(LOOK_SECONDS)
+                    await bell.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
 
     async def _page(self, thread: Thread) -> list[Event]:
         """Not beyond what we know of the thread: what it has hidden since would be shown."""

@@ -34,7 +34,7 @@ from clew.api.workflow_schemas import (
     WorkflowsOut,
 )
 from clew.domain.errors import ClewError, Duplicate, Invalid, NotAllowed, NotFound
-from clew.domain.events import MESSAGES, AssistantMessage, Body, Log
+from clew.domain.events import MESSAGES, Body, Log
 from clew.domain.records import Scope
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
@@ -231,6 +231,5 @@ def _as_json(thread: Thread) -> Json:
 
 
 def _farewell(thread: Thread) -> tuple[Body, ...]:
-    """What a stop leaves behind: a line for everybody, and the last message that a chat's client waits for."""
-    line = Log(message=STOPPED, progress=100)
-    return (line, AssistantMessage(content=STOPPED, marker="last")) if thread.graph == CHAT else (line,)
+    """The line a stop leaves in the logs. A chat says goodbye by itself."""
+    return () if thread.graph == CHAT else (Log(message=STOPPED, progress=100),)

@@ -1,9 +1,10 @@
-"""HTTP as uvicorn speaks it, with bounds on the head of a request: uvicorn itself would wait for ever, and keep it all."""
+"""HTTP and WebSockets as uvicorn speaks them, with bounds: uvicorn itself would wait for ever, and keep it all."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
@@ -15,11 +16,55 @@ _TOO_LARGE = (
 _BODY = b'{"error":{"code":"TOO_LARGE","message":"the head of a request may have at most 65536 bytes"}}'
 
 
-class BoundedHttp(HttpToolsProtocol):
-    """Closes a connection whose next request does not begin, or does not get to its body, within `HEAD_SECONDS`."""
+class Unread:
+    """How long we wait for a client that does not read. Closing would wait for it too: the connection is cut."""
+
+    def __init__(self) -> None:
+        self._cut: asyncio.TimerHandle | None = None
+
+    def begins(self, transport: asyncio.Transport, seconds: float) -> None:
+        self.ends()
+        self._cut = asyncio.get_running_loop().call_later(seconds, transport.abort)
+
+    def ends(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Cuts the connection of a client that does not take what was sent within `unread_seconds`."""
+
+    unread_seconds: ClassVar[float] = 15.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._unread = Unread()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unread.ends()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread.begins(self.transport, self.unread_seconds)
+
+    def resume_writing(self) -> None:
+        self._unread.ends()
+        super().resume_writing()
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """Closes a connection whose next request does not begin, or does not get to its body, within `HEAD_SECONDS`.
+
+    One whose client does not take the answer within `unread_seconds` is cut.
+    """
+
+    unread_seconds: ClassVar[float] = 30.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unread = Unread()
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
 
@@ -29,7 +74,16 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_complete()
+        self._unread.ends()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread.begins(self.transport, self.unread_seconds)
+
+    def resume_writing(self) -> None:
+        self._unread.ends()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         cycle: RequestResponseCycle | None = self.cycle

@@ -14,7 +14,7 @@ from clew import __version__
 from clew.app import open_app
 from clew.cli.opening import read_settings
 from clew.cli.output import say
-from clew.cli.protocol import BoundedHttp
+from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.cli.server import Server
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
@@ -60,6 +60,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         config = uvicorn.Config(
             app.http,
             http=BoundedHttp,
+            ws=BoundedWebSocket,
             ws_max_size=settings.limits.body_bytes,
             root_path=settings.server.root_path,
             lifespan="off",  # open_app is the life of this app
