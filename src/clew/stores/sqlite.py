@@ -215,7 +215,7 @@ class SQLiteDatabase:
         return outcomes
 
     def _run_apart(self, job: Job) -> Outcome:
-        """Run one unit so that its failure undoes only itself. A savepoint costs as much as the unit's statements."""
+        """Run one unit so that its failure undoes only itself."""
         self._writer.execute("SAVEPOINT unit")
         try:
             outcome = Outcome(job, result=drive(self._writer, job.work()))
