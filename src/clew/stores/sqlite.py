@@ -63,6 +63,7 @@ class SQLiteDatabase:
         self._local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
         self._closed = False
+        self._closing = threading.Lock()
         self._thread.start()
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
@@ -111,8 +112,9 @@ class SQLiteDatabase:
 
     def close(self) -> None:
         """Finish what was submitted, then close every connection. Blocks: call it from a thread."""
-        self._closed = True
-        self._queue.put(None)
+        with self._closing:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join()
         if self._readers is not None:
             self._readers.shutdown()
@@ -121,9 +123,10 @@ class SQLiteDatabase:
         self._writer.close()
 
     def _submit(self, job: Job) -> None:
-        if self._closed:
-            raise Unavailable("the database is closed")
-        self._queue.put(job)
+        with self._closing:  # nothing may come after the end: it would wait for ever
+            if self._closed:
+                raise Unavailable("the database is closed")
+            self._queue.put(job)
 
     def _read(self, work: Callable[[], Work[T]]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "reading", None)
