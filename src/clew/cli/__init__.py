@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from clew import __version__
+from clew.cli import retention
 from clew.cli.output import complain, complain_of_bug
 from clew.domain.errors import ClewError, ConfigError
 
@@ -173,3 +174,6 @@ def show_thread(
     from clew.cli.threads import show_one  # noqa: PLC0415 - heavy
 
     show_one(thread_id, events=events, config=config, as_json=as_json)
+
+
+retention.add_to(app, threads)

@@ -1,0 +1,176 @@
+"""What `clew cleanup`, `clew export` and `clew threads usage|delete|undelete` do, on the database itself."""
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from clew.api.retention import ThreadCleanupOut, UsageOut
+from clew.app import Stores, new_id, open_stores, utc_now
+from clew.cli.opening import read_settings, run
+from clew.cli.output import say, say_json, say_table
+from clew.config import Settings
+from clew.domain import retention
+from clew.domain.errors import ConfigError, Invalid
+from clew.domain.retention import Usage
+from clew.domain.thread import Owner
+from clew.engine.cleanup import Cleanup, Outcome
+from clew.engine.export import Export
+from clew.opening import open_space
+from clew.ports import Space
+from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.trash import TrashRows
+
+# Nobody waits for an answer here as a cron service does.
+BUDGET_SECONDS = 3600.0
+
+
+def clean_up(
+    *,
+    days_old: int | None,
+    dry_run: bool,
+    soft: bool,
+    tenant: str | None,
+    user: str,
+    force: bool,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    wanted = retention.selection(now=utc_now(), days_old=days_old, owner=_owner(tenant, user), soft=soft)
+
+    async def work() -> Outcome:
+        async with _opened(config) as (settings, stores, space):
+            cleanup = Cleanup(
+                rows=CleanupRows(stores.db),
+                duties=DutyRows(stores.db),
+                store=stores.threads,
+                space=space,
+                clock=utc_now,
+                new_id=new_id,
+                let_go=lambda _: None,
+                lease=timedelta(seconds=settings.runner.lease_seconds),
+                budget_seconds=BUDGET_SECONDS,
+                ttl=timedelta(days=settings.threads.ttl_days),
+            )
+            return await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
+
+    outcome = run(work())
+    if as_json:
+        say_json(ThreadCleanupOut.of(outcome).model_dump(mode="json", by_alias=True))
+    elif outcome.is_preview:
+        say(f"{outcome.due} would be deleted, {outcome.preserved} stay.")
+    elif outcome.job is None:
+        say("A cleanup is under way already.")
+    else:
+        failed = f", {outcome.job.failed} could not be deleted" if outcome.job.failed else ""
+        say(f"{outcome.job.deleted} deleted, {outcome.preserved} stay{failed}.")
+
+
+def export(thread_id: str, *, output: Path | None, config: Path | None, as_json: bool) -> None:
+    path = output or Path(f"thread-{re.sub('[^A-Za-z0-9._-]', '_', thread_id)}.zip")
+
+    async def work() -> int:
+        # LangGraph takes seconds to import, and nobody else here needs it.
+        from clew.graph.checkpoints import Checkpointer  # noqa: PLC0415 - see above
+        from clew.graph.latest import latest_state  # noqa: PLC0415 - see above
+        from clew.stores.sql.checkpoints import CheckpointRows  # noqa: PLC0415 - see above
+
+        async with _opened(config) as (_, stores, _):
+            thread = await stores.threads.get(thread_id)
+            saver = Checkpointer(CheckpointRows(stores.db))
+            export = Export(
+                store=stores.threads, files=stores.files, latest=lambda one: latest_state(saver, one)
+            )
+            try:
+                with path.open("xb") as file:
+                    return sum([file.write(piece) async for piece in export.zip_of(thread)])
+            except FileExistsError as exc:
+                raise Invalid(f"{path} is there already") from exc
+            except OSError as exc:
+                raise Invalid(f"cannot write {path}: {exc.strerror}") from exc
+
+    size = run(work())
+    if as_json:
+        say_json({"id": thread_id, "path": str(path), "bytes": size})
+    else:
+        say(f"{path}: {size} bytes")
+
+
+def usage(*, tenant: str | None, user: str, config: Path | None, as_json: bool) -> None:
+    wanted = retention.selection(now=utc_now(), days_old=None, owner=_owner(tenant, user))
+
+    async def work() -> tuple[Usage, Mapping[str, int], UsageOut]:
+        async with _opened(config) as (_, stores, space):
+            found, tables = await space.usage(wanted), await space.sizes()
+            return found, tables, UsageOut.of(found, tables, await CleanupRows(stores.db).last())
+
+    found, tables, shown = run(work())
+    if as_json:
+        say_json(shown.model_dump(mode="json", by_alias=True))
+        return
+    oldest = f"{found.oldest:%Y-%m-%d %H:%M}" if found.oldest else "(none)"
+    for name, value in (
+        ("threads", found.threads),
+        ("events", found.events),
+        ("oldest", oldest),
+        ("due", found.due),
+        ("deleted", found.deleted),
+    ):
+        say(f"{name:<12} {value}")
+    for title, counts in (("status", found.by_status), ("graph", found.by_graph), ("table", tables)):
+        if counts:
+            say()
+            say_table([title, "bytes" if title == "table" else "threads"], _rows(counts))
+
+
+def delete(thread_id: str, *, soft: bool, config: Path | None, as_json: bool) -> None:
+    async def work() -> None:
+        async with _opened(config) as (_, stores, _):
+            if soft:
+                await TrashRows(stores.db).put(thread_id, now=utc_now())
+                return
+            await stores.threads.bury(thread_id, now=utc_now())
+            while await stores.threads.purge(only=thread_id):
+                pass
+
+    run(work())
+    if as_json:
+        say_json({"id": thread_id, "status": "deleted"})
+    else:
+        say(f"{thread_id} is deleted." + (" It can be brought back for seven days." if soft else ""))
+
+
+def undelete(thread_id: str, *, config: Path | None, as_json: bool) -> None:
+    async def work() -> None:
+        async with _opened(config) as (_, stores, _):
+            await TrashRows(stores.db).restore(thread_id, now=utc_now())
+
+    run(work())
+    if as_json:
+        say_json({"id": thread_id, "status": "restored"})
+    else:
+        say(f"{thread_id} is back.")
+
+
+@asynccontextmanager
+async def _opened(config: Path | None) -> AsyncGenerator[tuple[Settings, Stores, Space]]:
+    settings = read_settings(config, level="warning")
+    url = settings.database.url
+    if url.kind == "memory":
+        raise ConfigError("the database is memory://, which only the running process sees")
+    if url.path is not None and not url.path.exists():
+        raise ConfigError(f"there is no database at {url.path}; is this the right folder?")
+    async with open_stores(settings) as stores:
+        yield settings, stores, open_space(stores.db, url.path)
+
+
+def _owner(tenant: str | None, user: str) -> Owner | None:
+    if user and tenant is None:
+        raise Invalid("--user: needs --tenant, a user belongs to one")
+    return None if tenant is None else Owner(tenant=tenant, user_id=user)
+
+
+def _rows(counts: Mapping[str, int]) -> list[list[str]]:
+    return [[name, str(count)] for name, count in sorted(counts.items(), key=lambda one: -one[1])]

@@ -1,0 +1,89 @@
+"""Declares `clew cleanup`, `clew export` and what `clew threads` does about keeping; the doing is in keeping.py."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+ThreadId = Annotated[str, typer.Argument(help="The thread's id.")]
+Soft = Annotated[bool, typer.Option("--soft", help="Keep it for seven days, for the case of regret.")]
+
+
+def add_to(app: typer.Typer, threads: typer.Typer) -> None:
+    app.command("cleanup")(cleanup)
+    app.command("export")(export)
+    threads.command("usage")(usage)
+    threads.command("delete")(delete)
+    threads.command("undelete")(undelete)
+
+
+def cleanup(
+    days_old: Annotated[
+        int | None,
+        typer.Option(
+            help="What nobody looked at for so many days; what has expired if left out.", min=1, max=365
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    soft: Soft = False,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    user: Annotated[str, typer.Option(help="Only this user's; needs --tenant.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Even though the clock jumped lately.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete threads that are due, until none is left. Works with and without a server."""
+    from clew.cli.keeping import clean_up  # noqa: PLC0415 - heavy
+
+    clean_up(
+        days_old=days_old,
+        dry_run=dry_run,
+        soft=soft,
+        tenant=tenant,
+        user=user,
+        force=force,
+        config=config,
+        as_json=as_json,
+    )
+
+
+def export(
+    thread_id: ThreadId,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; thread-ID.zip if left out.", metavar="PATH")
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a thread into a zip: its log, messages, documents and newest state."""
+    from clew.cli.keeping import export  # noqa: PLC0415 - heavy
+
+    export(thread_id, output=output, config=config, as_json=as_json)
+
+
+def usage(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    user: Annotated[str, typer.Option(help="Only this user's; needs --tenant.")] = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what there is: threads by status and graph, events, and the room they take."""
+    from clew.cli.keeping import usage  # noqa: PLC0415 - heavy
+
+    usage(tenant=tenant, user=user, config=config, as_json=as_json)
+
+
+def delete(thread_id: ThreadId, soft: Soft = False, config: Config = None, as_json: AsJson = False) -> None:
+    """Delete a thread with everything that belongs to it."""
+    from clew.cli.keeping import delete  # noqa: PLC0415 - heavy
+
+    delete(thread_id, soft=soft, config=config, as_json=as_json)
+
+
+def undelete(thread_id: ThreadId, config: Config = None, as_json: AsJson = False) -> None:
+    """Bring a softly deleted thread back."""
+    from clew.cli.keeping import undelete  # noqa: PLC0415 - heavy
+
+    undelete(thread_id, config=config, as_json=as_json)
