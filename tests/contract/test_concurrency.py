@@ -166,6 +166,8 @@ async def test_closing_finishes_what_was_asked_for_and_leaves_nobody_waiting(whe
         await store.commit(opened("late"))
     with pytest.raises(Unavailable):
         await store.get("t1")
+    with pytest.raises(Unavailable):
+        await store.read("t1")
     if where != "memory":
         async with open_database(where) as db:
             stored = {thread.id for thread in await open_store(db).find(limit=99)}

@@ -75,6 +75,8 @@ class SQLiteDatabase:
     async def read(self, work: Callable[[], Work[T]]) -> T:
         if self._readers is None:
             return await self.write(work)
+        if self._closed:
+            raise Unavailable("the database is closed")
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._readers, self._read, work)
