@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Any
 
-from clew.domain.language import SUPPORTED, by_script, choose, spoken
+from clew.domain.language import by_script, choose, spoken
 
 _SAMPLE = 400
 _GUESSES = 12
@@ -21,7 +21,7 @@ class LanguageDetector:
         if self._detector is None or not sample:
             return {}
         guesses = self._detector.detect(sample, k=_GUESSES)
-        return {guess["lang"]: guess["score"] for guess in guesses if guess["lang"] in SUPPORTED}
+        return {guess["lang"]: guess["score"] for guess in guesses}
 
     @cached_property
     def _detector(self) -> Any:

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 SUPPORTED = ("en", "de", "fr", "es", "it", "pt", "zh")
 DEFAULT = "en"
 
+# Close relatives: a detector takes short texts for one of them, and who speaks them reads their neighbour.
+_RELATIVES = {
+    "gl": "pt", "ast": "es", "an": "es", "ca": "es", "oc": "fr", "wa": "fr", "lmo": "it", "vec": "it", "scn": "it",
+    "sc": "it", "als": "de", "bar": "de", "nds": "de", "lb": "de", "wuu": "zh", "yue": "zh", "sco": "en",
+}  # fmt: skip
+
 # Below these a guess is worth less than what was spoken before, or than English.
 SURE = 0.45
 LIKELY = 0.3
@@ -37,7 +43,11 @@ def choose(text: str, scores: Mapping[str, float], *, previous: str | None = Non
     """One of the supported languages. A weak guess changes nothing."""
     if (script := by_script(text)) is not None:
         return script
-    best = max(SUPPORTED, key=lambda code: scores.get(code, 0.0))
-    if scores.get(best, 0.0) >= (SURE if previous else LIKELY):
+    folded = dict.fromkeys(SUPPORTED, 0.0)
+    for code, score in scores.items():
+        if (ours := _RELATIVES.get(code, code)) in folded:
+            folded[ours] += score
+    best = max(SUPPORTED, key=lambda code: folded[code])
+    if folded[best] >= (SURE if previous else LIKELY):
         return best
     return previous or DEFAULT

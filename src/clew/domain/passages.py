@@ -22,6 +22,7 @@ _MARKUP = re.compile(r"^\s{0,3}(#{1,6}\s+|[-*+•]\s+|\d{1,3}[.)]\s+|>\s?)")
 _ABBREVIATION = re.compile(
     r"(?:^|\s)(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|bzw|ca|inkl|usw|Abs|Art|Fig|Abb|p|pp|S|vol|al|Inc|Ltd|Co|Sr|Sra|av|env|núm|ecc|e\.g|i\.e|z\.B|d\.h|u\.a|p\.ex|p\.es)\.$"
 )
+_STOPS = ".!?…。！？"  # noqa: RUF001
 _SHORTEST, _LONGEST = 12, 600
 # The share of a sentence's words that others have used, above which it adds nothing.
 _SAID = 0.8
@@ -70,6 +71,9 @@ def words(text: str) -> list[str]:
 def digest(text: str, *, count: int = 7) -> list[str]:
     """The sentences that say most of what the text says, in its order; none says what another one has said."""
     pieces = sentences(text)
+    whole = [piece for piece in pieces if piece[-1] in _STOPS]
+    # Headings only where there is nothing else.
+    pieces = whole if len(whole) * 2 >= len(pieces) else pieces
     if len(pieces) <= count:
         return pieces
     bags = [frozenset(word for word in words(piece) if len(word) > 3 or _CJK.match(word)) for piece in pieces]
@@ -178,8 +182,7 @@ def _stem(word: str) -> str:
 
 def _tells(sentence: str) -> float:
     """Whole sentences tell more than headings and fragments."""
-    is_whole = sentence[-1] in ".!?…。！？" and len(words(sentence)) > _FEW_WORDS  # noqa: RUF001
-    return 1.0 if is_whole else 0.5
+    return 1.0 if sentence[-1] in _STOPS and len(words(sentence)) > _FEW_WORDS else 0.5
 
 
 def _overlap(bag: frozenset[str], said: set[str]) -> float:
