@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from starlette.datastructures import Headers
 
 from clew.api.credentials import SCOPES, Principal, fingerprint, is_key
-from clew.domain.errors import Forbidden, Unauthenticated
+from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
 from clew.domain.records import ApiKey
 from clew.ports import Clock, Keys
 
@@ -17,6 +17,9 @@ LOCAL = Principal(tenant="default", user_id="", scopes=frozenset(SCOPES), key_id
 
 # For so long a key is believed without asking the database again: the delay of a revocation.
 FRESH_SECONDS = 2.0
+# For so long it is believed while the database does not answer: nothing of anybody can be read then, and a caller
+# is better told what became of its request than that nobody knows who it is.
+OUTAGE_SECONDS = 60.0
 _REMEMBERED = 4096
 
 # A proxy on this machine would make the whole world look local.
@@ -60,8 +63,13 @@ class Authenticator:
     async def _open(self) -> bool:
         """Open until the first key. It stays closed when keys expire or are revoked: time must not open a door."""
         if self._is_open and self._monotonic() - self._looked_at >= FRESH_SECONDS:
-            self._is_open = not await self._keys.find()
-            self._looked_at = self._monotonic()
+            try:
+                self._is_open = not await self._keys.find()
+            except Unavailable:
+                if self._monotonic() - self._looked_at >= OUTAGE_SECONDS:
+                    raise
+            else:
+                self._looked_at = self._monotonic()
         return self._is_open
 
     async def _valid_key(self, token: str) -> ApiKey:
@@ -70,8 +78,13 @@ class Authenticator:
         digest = fingerprint(token)
         key, since = self._believed.get(digest, (None, 0.0))
         if key is None or self._monotonic() - since >= FRESH_SECONDS:
-            key = await self._keys.by_hash(digest)
-            self._believe(digest, key)
+            try:
+                key = await self._keys.by_hash(digest)
+            except Unavailable:
+                if key is None or self._monotonic() - since >= OUTAGE_SECONDS:
+                    raise
+            else:
+                self._believe(digest, key)
         if key is None or not hmac.compare_digest(key.hash, digest) or not key.is_valid(now=self._clock()):
             raise Unauthenticated("this is not a valid API key")
         return key
