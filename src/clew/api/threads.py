@@ -2,34 +2,30 @@
 
 import base64
 import binascii
-import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
 from clew.api.access import needs
 from clew.api.guard import Caller
+from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut
-from clew.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
 from clew.domain.thread import Status, Thread
 from clew.ports import Clock, Store
 
-logger = logging.getLogger(__name__)
-
 # JSON numbers are exact up to here in every client.
 MAX_SEQ = 2**53 - 1
-
-# A thread that is polled is told so once in a while, not with every look.
-_ACCESS_GRAIN = timedelta(minutes=1)
 
 ThreadId = Annotated[str, Path(max_length=256)]
 
 
 def threads_router(store: Store, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/api/threads", tags=["threads"])
+    looks = Looks(store, clock)
 
     @router.get("", responses=errors(Invalid))
     @needs("read")
@@ -56,9 +52,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
     @needs("read")
     async def get_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """One thread. Another owner's is not found."""
-        thread = await store.get(thread_id, caller.owner)
-        await notice(thread)
-        return ThreadOut.of(thread)
+        return ThreadOut.of(await looks.at(thread_id, caller.owner))
 
     @router.get("/{thread_id}/events", responses=errors(Invalid, NotFound))
     @needs("read")
@@ -69,21 +63,9 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> EventsOut:
         """The events of a thread in order; go on with `after` set to the last seq."""
-        thread = await store.get(thread_id, caller.owner)
+        thread = await looks.at(thread_id, caller.owner)
         events = await store.read(thread_id, after=after, limit=limit)
-        await notice(thread)
         return EventsOut(events=[EventOut.of(thread, event) for event in events], last_seq=thread.last_seq)
-
-    async def notice(thread: Thread) -> None:
-        """Whoever looks at a thread keeps it from expiring."""
-        now = clock()
-        if thread.last_accessed_at is not None and now - thread.last_accessed_at < _ACCESS_GRAIN:
-            return
-        try:
-            await store.touch(thread.id, now=now)
-        except (Unavailable, Conflict) as exc:
-            # Reading goes on when the disk is full.
-            logger.warning("an access was not recorded", extra={"thread_id": thread.id, "code": exc.code})
 
     return router
 

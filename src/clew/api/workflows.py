@@ -120,7 +120,7 @@ def workflows_router(
         status: Annotated[list[Status] | None, Query()] = None,
         graph: Annotated[str | None, Query(max_length=256)] = None,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+        cursor: Annotated[str | None, Query(max_length=1024, pattern="^[A-Za-z0-9_-]+$")] = None,
     ) -> WorkflowsOut:
         """The caller's workflows, newest first."""
         before = None if cursor is None else read_cursor(cursor)
