@@ -3,6 +3,7 @@
 import binascii
 import re
 from base64 import b64decode
+from io import StringIO
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -46,8 +47,7 @@ _BLOCKS = _CELLS | {
         "ul",
     ),
 }
-# Stand for the end of a line and of a cell until white space, which means nothing in HTML, is gone.
-_LINE, _CELL = "\x00", "\x01"
+_CELL = "\0"  # ends a cell until its line is written
 
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _DATA_IMAGE = "data:image/"
@@ -73,23 +73,50 @@ def text_of_html(data: bytes | str) -> str:
 def visible_text(page: LexborHTMLParser) -> str:
     """Blocks on lines of their own, cells apart, nothing of what a browser hides."""
     page.strip_tags(_UNSEEN, recursive=True)
-    pieces: list[str] = []
+    lines = Lines()
     before, row_before = 0, 0
     for node in page.body.traverse(include_text=True) if page.body else ():
         if node.tag == "br":
-            pieces.append(_LINE)
+            lines.end()
         elif node.tag == "-text":
             block = _block_of(node)
             row = block.parent.mem_id if block.tag in _CELLS and block.parent else 0
             # A line ends where one block is left for another, whether that begins or the outer one goes on.
             if block.mem_id != before:
-                pieces.append(_CELL if row and row == row_before else _LINE)
+                if row and row == row_before:
+                    lines.add(_CELL)
+                else:
+                    lines.end()
             before, row_before = block.mem_id, row
-            text = node.text_content or ""
-            pieces.append(text.replace("\n", _LINE) if block.tag == "pre" else text)
-    text = re.sub(r"\s+", " ", "".join(pieces)).replace(_CELL, "\t")
-    lines = (re.sub(r" *\t *", "\t", line).strip() for line in text.split(_LINE))
-    return "\n".join(line for line in lines if line)
+            lines.add(node.text_content or "", keep_breaks=block.tag == "pre")
+    return lines.text()
+
+
+class Lines:
+    """Text as it grows, one line at a time: all pieces of a page together would take many times its size."""
+
+    def __init__(self) -> None:
+        self._out = StringIO()
+        self._line: list[str] = []
+
+    def add(self, text: str, *, keep_breaks: bool = False) -> None:
+        if keep_breaks:
+            *whole, text = text.split("\n")
+            for piece in whole:
+                self._line.append(piece)
+                self.end()
+        self._line.append(text)
+
+    def end(self) -> None:
+        # White space means nothing in HTML; a tab between cells does.
+        cells = (" ".join(cell.split()) for cell in "".join(self._line).split(_CELL))
+        if text := "\t".join(cells).strip():
+            self._out.write(f"{text}\n")
+        self._line.clear()
+
+    def text(self) -> str:
+        self.end()
+        return self._out.getvalue().rstrip("\n")
 
 
 def _block_of(node: LexborNode) -> LexborNode:
