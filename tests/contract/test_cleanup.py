@@ -1,0 +1,363 @@
+"""Threads deleted in bulk: the rule in SQL is the domain's, and is asked in the transaction that deletes."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from clew.domain.errors import LostLease, NotFound
+from clew.domain.events import RoundFinished
+from clew.domain.retention import Candidate, Job, Reason, Selection, is_due, selection, trash
+from clew.domain.thread import Owner, Status
+from clew.ports import Store
+from clew.stores.codec import micros
+from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.threads import AT_ONCE, PURGED
+from clew.stores.sql.trash import TrashRows
+from clew.stores.sql.work import Database
+from tests.databases import query
+from tests.samples import ANN, NOW, new_id, opened, recorded, said, stamp, waits
+
+pytestmark = pytest.mark.anyio
+
+DAY = timedelta(days=1)
+LEASE = timedelta(seconds=30)
+WEEK = selection(now=NOW, days_old=7)
+BOB = Owner(tenant="acme", user_id="bob")
+
+
+@pytest.fixture
+def rows(database: Database) -> CleanupRows:
+    return CleanupRows(database)
+
+
+@pytest.fixture
+def duties(database: Database) -> DutyRows:
+    return DutyRows(database)
+
+
+@pytest.fixture
+def trash_can(database: Database) -> TrashRows:
+    return TrashRows(database)
+
+
+async def age(database: Database, thread_id: str, days: float) -> None:
+    seen = micros(NOW - days * DAY)
+    await query(
+        database,
+        "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl WHERE id = $1",
+        thread_id,
+        seen,
+    )
+
+
+async def old(
+    store: Store, database: Database, thread_id: str, days: float = 10, ttl: timedelta | None = 5 * DAY
+) -> None:
+    """A thread that has ended and was last looked at so long ago."""
+    change = opened(thread_id, ttl=ttl)
+    await store.commit(change)
+    await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
+    await age(database, thread_id, days)
+
+
+async def begun(rows: CleanupRows, wanted: Selection = WEEK, runner: str = "r1") -> Job:
+    job = Job(id=new_id(), selection=wanted, started_at=NOW)
+    assert await rows.begin(job, runner=runner, lease=LEASE)
+    return job
+
+
+async def delete(
+    rows: CleanupRows, job: Job, some: Sequence[Candidate], runner: str = "r1", now: datetime = NOW
+) -> list[str]:
+    gone = await rows.delete(job, some, runner=runner, lease=LEASE, now=now)
+    return [one.thread_id for one in gone]
+
+
+async def due(rows: CleanupRows, wanted: Selection = WEEK) -> list[Candidate]:
+    return list(await rows.due(wanted, after=None, limit=1000))
+
+
+async def test_sql_and_domain_agree_on_what_is_due(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    ids = (f"t{n:03}" for n in itertools.count())
+    for owner, ttl, days in itertools.product((ANN, BOB), (None, 5 * DAY, 90 * DAY), (1, 10, 100)):
+        made = [opened(next(ids), owner=owner, ttl=ttl) for _ in range(6)]
+        for change in made:
+            await store.commit(change)
+        done, blocked, with_deadline, held, _, failed = (change.thread for change in made)
+        await store.commit(recorded(done, RoundFinished(status=Status.COMPLETED)))
+        await store.commit(recorded(failed, RoundFinished(status=Status.FAILED, reason="no")))
+        await store.commit(recorded(blocked, waits()))
+        await store.commit(recorded(with_deadline, waits(deadline=NOW + DAY)))
+        await query(database, "UPDATE threads SET status = 'pending' WHERE id = $1", held.id)
+        for change in made:
+            await age(database, change.thread.id, days)
+    waiting = {row[0] for row in await query(database, "SELECT thread_id FROM tool_calls WHERE deadline > 0")}
+    assert len(waiting) == 18
+    everything = await store.find(limit=1000)
+    owners: tuple[Owner | None, ...] = (None, ANN, Owner(tenant="acme"), Owner(tenant="rival"))
+    for whose, days_old in itertools.product(owners, (None, 7)):
+        wanted = selection(now=NOW, days_old=days_old, owner=whose)
+        expected = {one.id for one in everything if is_due(one, wanted, has_deadline=one.id in waiting)}
+        found = await due(rows, wanted)
+        assert {one.id for one in found} == expected
+        assert [one.age for one in found] == sorted(one.age for one in found)
+        mine = [one for one in everything if whose is None or one.owner.tenant == whose.tenant]
+        mine = [one for one in mine if whose is None or whose.user_id in ("", one.owner.user_id)]
+        assert await rows.count(wanted) == (len(expected), len(mine) - len(expected))
+
+
+@pytest.mark.accept("003-19")
+async def test_a_thread_touched_after_it_was_found_stays(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    for thread_id in ("touched", "ran", "due"):
+        await old(store, database, thread_id)
+    found = await due(rows)
+    await store.touch("touched", now=NOW)
+    thread = await store.get("ran")
+    await query(database, "UPDATE threads SET status = 'running' WHERE id = 'ran'")
+    job = await begun(rows)
+    assert await delete(rows, job, found) == ["due"]
+    assert (await store.get("touched")).last_accessed_at == NOW
+    assert len(await store.read("ran")) == thread.last_seq
+
+
+async def test_a_deleted_thread_is_gone_from_every_table_and_for_good(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    await old(store, database, "t1")
+    await old(store, database, "t2", days=1)
+    assert await delete(rows, await begun(rows), await due(rows)) == ["t1"]
+    for table in PURGED:
+        left = await query(database, f"SELECT count(*) FROM {table} WHERE thread_id = 't1'")
+        assert left[0][0] == 0, table
+    with pytest.raises(NotFound):
+        await store.commit(opened("t1"))
+    assert await store.purge() == [], "nothing is left to do"
+    assert (await store.get("t2")).id == "t2"
+
+
+async def test_a_long_log_is_purged_in_slices(store: Store, database: Database, rows: CleanupRows) -> None:
+    await old(store, database, "t1")
+    await query(
+        database,
+        "INSERT INTO events (thread_id, seq, id, round, type, version, content, at)"
+        " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)"
+        " SELECT 't1', 100 + i, 'x', 1, 'stage_changed', 1, '{}', 0 FROM n",
+        2 * AT_ONCE,
+    )
+    await query(database, "UPDATE threads SET last_seq = $1 WHERE id = 't1'", 2 * AT_ONCE)
+    (found,) = await due(rows)
+    assert found.rows == 2 * AT_ONCE
+    assert await delete(rows, await begun(rows), [found]) == ["t1"]
+    left = [2 * AT_ONCE]
+    while await store.purge(only="t1"):
+        left.append((await query(database, "SELECT count(*) FROM events WHERE thread_id = 't1'"))[0][0])
+    assert left[-1] == 0
+    assert max(a - b for a, b in itertools.pairwise(left)) <= AT_ONCE + 3
+    assert len(left) >= 3
+
+
+@pytest.mark.accept("003-27")
+async def test_one_at_a_time_and_the_rest_is_taken_up(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    for n in range(4):
+        await old(store, database, f"t{n}", days=20 - n)
+    job = await begun(rows)
+    another = Job(id=new_id(), selection=WEEK, started_at=NOW)
+    assert not await rows.begin(another, runner="r2", lease=LEASE)
+    assert await rows.take_up(runner="r2", lease=LEASE) is None
+    found = await due(rows)
+    assert await delete(rows, job, found[:1]) == ["t0"]
+    await rows.skip(job, found[1], runner="r1", lease=LEASE)
+    # As after a kill: its lease runs out.
+    await query(database, "UPDATE duties SET lease_until = 0")
+    assert await rows.has_unfinished()
+    taken = await rows.take_up(runner="r2", lease=LEASE)
+    assert taken == replace(job, deleted=1, failed=1, after=(found[1].age, "t1"))
+    with pytest.raises(LostLease):
+        await delete(rows, job, found[2:])
+    rest = await rows.due(WEEK, after=taken.after, limit=10)
+    assert await delete(rows, taken, rest, runner="r2") == ["t2", "t3"]
+    ended = await rows.rest(taken, runner="r2", finished_at=NOW)
+    assert (ended.deleted, ended.failed, ended.finished_at) == (3, 1, NOW)
+    assert not await rows.has_unfinished()
+    assert await rows.last() == ended
+    assert await rows.begin(another, runner="r2", lease=LEASE)
+
+
+async def test_two_at_once_never_count_the_same_thread(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    for n in range(40):
+        await old(store, database, f"t{n:02}")
+    found = await due(rows)
+    job = await begun(rows)
+    counted = await asyncio.gather(*(delete(rows, job, found[n : n + 30]) for n in (0, 5, 10)))
+    assert sorted(itertools.chain.from_iterable(counted)) == [one.id for one in found]
+
+
+@pytest.mark.accept("003-32")
+async def test_checkpoints_without_a_thread_are_found_and_deleted(
+    store: Store, database: Database, rows: CleanupRows
+) -> None:
+    await store.commit(opened("known"))
+    for n, thread_id in enumerate(("a", "known", "b", "b", "c"), 1):
+        await query(
+            database,
+            "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart)"
+            f" VALUES ($1, '', 'id{n}', 'body{n}', '{{}}', '{{}}')",
+            thread_id,
+        )
+    found, more = await rows.orphans(after="")
+    assert more is None
+    assert sorted((one.thread_id, one.body) for one in found) == [
+        ("a", "body1"),
+        ("b", "body4"),
+        ("c", "body5"),
+    ]
+    await query(
+        database,
+        "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart) VALUES ('c', '', 'new', '', '{}', '{}')",
+    )
+    job = await begun(rows)
+    gone = await rows.delete_orphans(job, found, runner="r1", lease=LEASE)
+    assert sorted(gone) == ["a", "b"], "somebody wrote to c"
+    left = await query(database, "SELECT DISTINCT thread_id FROM checkpoints ORDER BY 1")
+    assert [row[0] for row in left] == ["c", "known"]
+
+
+class TestTrash:
+    async def test_what_is_in_it_is_not_there_and_can_be_brought_back(
+        self, store: Store, database: Database, rows: CleanupRows, trash_can: TrashRows
+    ) -> None:
+        change = opened("t1", ttl=5 * DAY)
+        await store.commit(change)
+        lease = (await store.claim("r", lease=LEASE, limit=1))[0]
+        await trash_can.put("t1", ANN, now=NOW)
+        for refused in (
+            store.get("t1"),
+            store.commit(recorded(change.thread, said())),
+            store.commit(recorded(change.thread, said()), fence=lease.fence),
+            trash_can.put("t1", now=NOW),
+            store.commit(opened("t1")),
+        ):
+            with pytest.raises(NotFound):
+                await refused
+        assert await store.find() == []
+        assert await store.claim("r", lease=LEASE, limit=1) == []
+        (binned,) = await trash_can.find(ANN)
+        assert (binned.id, binned.deleted_at, binned.gone_at) == ("t1", NOW, NOW + 7 * DAY)
+        assert await trash_can.find(BOB) == []
+        with pytest.raises(NotFound):
+            await trash_can.restore("t1", BOB, now=NOW)
+
+        await trash_can.restore("t1", ANN, now=NOW + DAY)
+        thread = await store.get("t1")
+        assert thread == change.thread
+        assert (thread.last_accessed_at, thread.expires_at) == (NOW + DAY, NOW + 6 * DAY)
+        assert [one.thread_id for one in await store.claim("r", lease=LEASE, limit=1)] == ["t1"], "it runs on"
+        with pytest.raises(NotFound):
+            await trash_can.restore("t1", now=NOW)
+
+    async def test_it_is_emptied_after_a_week(
+        self, store: Store, database: Database, rows: CleanupRows, trash_can: TrashRows
+    ) -> None:
+        for n, days in enumerate((8, 6)):
+            await store.commit(opened(f"t{n}"))
+            await trash_can.put(f"t{n}", now=NOW - days * DAY)
+        wanted = trash(now=NOW)
+        assert wanted.reason is Reason.DELETED
+        assert await delete(rows, await begun(rows, wanted), await due(rows, wanted)) == ["t0"]
+        assert [one.id for one in await trash_can.find()] == ["t1"]
+
+    async def test_a_soft_cleanup_puts_there_what_is_due(
+        self, store: Store, database: Database, rows: CleanupRows, trash_can: TrashRows
+    ) -> None:
+        await old(store, database, "t1")
+        wanted = replace(WEEK, soft=True)
+        assert await delete(rows, await begun(rows, wanted), await due(rows, wanted)) == ["t1"]
+        assert await due(rows, wanted) == []
+        await trash_can.restore("t1", now=NOW)
+        assert len(await store.read("t1")) == 3
+
+
+@pytest.mark.accept("003-31", "003-36")
+async def test_thread_metadata_has_the_columns_and_words_of_its_readers(
+    store: Store, database: Database, trash_can: TrashRows
+) -> None:
+    now = stamp().now
+    for thread_id in ("t1", "t2", "t3"):
+        await store.commit(opened(thread_id, ttl=36500 * DAY))
+    thread = await store.get("t2")
+    await store.commit(recorded(thread, RoundFinished(status=Status.COMPLETED)))
+    await trash_can.put("t3", now=now)
+    found = await query(
+        database,
+        "SELECT thread_id, created_at, last_accessed_at, expires_at, user_id, status, workflow_step, metadata"
+        " FROM thread_metadata ORDER BY thread_id",
+    )
+    assert [(row[0], row[4], row[5], row[6]) for row in found] == [
+        ("t1", "ann", "active", "initializing"),
+        ("t2", "ann", "completed", "initializing"),
+        ("t3", "ann", "expired", "initializing"),
+    ]
+    created = found[0][1] if isinstance(found[0][1], datetime) else datetime.fromisoformat(found[0][1])
+    assert abs(created - now) < timedelta(milliseconds=1)
+    await query(database, "UPDATE threads SET expires_at = 1 WHERE id IN ('t1', 't2')")
+    await query(database, "UPDATE threads SET status = 'failed' WHERE id = 't1'")
+    await query(database, "UPDATE threads SET status = 'running' WHERE id = 't2'")
+    found = await query(
+        database, "SELECT status FROM thread_metadata WHERE thread_id < 't3' ORDER BY thread_id"
+    )
+    assert [row[0] for row in found] == ["expired", "active"]
+
+
+class TestDuties:
+    async def test_of_many_who_ask_for_a_turn_one_gets_it(self, duties: DutyRows) -> None:
+        hour = timedelta(hours=1)
+
+        async def asked(now: datetime) -> list[bool]:
+            return await asyncio.gather(
+                *(duties.take_turn("d", lambda last: last + hour <= now, now=now) for _ in range(5))
+            )
+
+        assert not any(await asked(NOW)), "counting begins"
+        assert not any(await asked(NOW + hour / 2))
+        assert sorted(await asked(NOW + hour)) == [False] * 4 + [True]
+        assert not any(await asked(NOW + hour * 1.5))
+        assert sorted(await asked(NOW + hour * 5)) == [False] * 4 + [True], (
+            "what was missed is made up for once"
+        )
+
+    async def test_a_turn_in_the_future_does_not_stop_all_others(self, duties: DutyRows) -> None:
+        def is_due(last: datetime) -> bool:
+            return True
+
+        await duties.take_turn("d", is_due, now=NOW + 30 * DAY)
+        assert not await duties.take_turn("d", is_due, now=NOW)
+        assert await duties.take_turn("d", is_due, now=NOW + DAY)
+
+    async def test_a_signature_is_used_once(self, duties: DutyRows) -> None:
+        believed = timedelta(minutes=10)
+        used = await asyncio.gather(*(duties.use_up("s", now=NOW, believed=believed) for _ in range(5)))
+        assert sorted(used) == [False] * 4 + [True]
+        assert await duties.use_up("other", now=NOW, believed=believed)
+        assert not await duties.use_up("s", now=NOW + believed, believed=believed)
+        assert await duties.use_up("s", now=NOW + 3 * believed, believed=believed), "and then forgotten"
+
+    async def test_a_jump_is_remembered(self, duties: DutyRows) -> None:
+        await duties.tick(now=NOW)
+        await duties.tick(now=NOW + DAY)
+        jumped = NOW + 31 * DAY
+        assert (await duties.tick(now=jumped)).jumped_at == jumped
+        ticks = await duties.tick(now=jumped + timedelta(minutes=2))
+        assert (ticks.last_at, ticks.jumped_at) == (jumped + timedelta(minutes=2), jumped)
