@@ -26,12 +26,17 @@ GRAPHS = (
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
 )
+PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
 
 @asynccontextmanager
 async def open_odd_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
     config = folder / "odd.yaml"
-    config.write_text("graphs:\n" + "".join(f"  {name}: tests.odd_graphs:{name}\n" for name in GRAPHS))
+    config.write_text(
+        "graphs:\n"
+        + "".join(f"  {name}: tests.odd_graphs:{name}\n" for name in GRAPHS)
+        + "".join(f"  {name}: tests.graphs:{name}\n" for name in PLAIN_GRAPHS)
+    )
     url = (
         where if where.startswith("postgres") else "memory://" if where == "memory" else f"sqlite:///{where}"
     )

@@ -35,7 +35,7 @@ from clew.graph.run import running
 from clew.graph.speech import Speech
 from clew.graph.standing import Gate, Graph, Question, Standing, find_standing, some_gate
 from clew.graph.store import GraphStore
-from clew.graph.stream import as_json, completed, messages_in, missed, said
+from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown
 from clew.graph.tools import CALL
 from clew.ports import Clock, Live, Run
 
@@ -322,12 +322,11 @@ class GraphRun:
 
     async def _missed(self, state: StateSnapshot) -> list[Body]:
         """What the checkpoint knows and the log does not: a kill came between the two."""
-        said_so_far = messages_in(state.values)
-        found = missed(self._log, said_so_far)
+        found = missed(self._log, messages_in(state.values))
         if found:
             # A state may hold what was said in rounds before this one.
             _, earlier = await self._run.transcript()
-            found = missed(earlier, said_so_far)
+            found = unknown(earlier, found)
         bodies: list[Body] = [*said(self._thread.stage, found)]
         open_stages: dict[str, None] = {}
         for event in self._log:

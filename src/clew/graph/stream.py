@@ -168,33 +168,45 @@ def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
 
 
 def missed(log: Sequence[Event], messages: Iterable[BaseMessage]) -> list[BaseMessage]:
-    """Messages of the graph that never reached this log: what came after the last thing a person said.
+    """Messages of the graph that never reached this round's log: what came after the last thing a person said.
 
-    Some messages get their ids later than we see them, or never: those are known by what they say.
+    Some messages get their ids later than we see them, at every reading anew, or never: those are known by what
+    they say.
     """
-    logged = [event.body for event in log if isinstance(event.body, AssistantMessage)]
-    answered = {event.body.call_id for event in log if isinstance(event.body, ToolResult)}
-    named = {(body.ref, _key(body.content)) for body in logged if body.ref}
-    unnamed = Counter(_key(body.content) for body in logged if not body.ref)
     tail: list[BaseMessage] = []
     for message in messages:
         if message.type == "human":
             tail.clear()
         else:
             tail.append(message)
-    found: list[BaseMessage] = []
-    for message in tail:
-        if isinstance(message, AIMessage):
-            key = _key(_content(message))
-            if (message.id, key) in named:
-                continue
-            if unnamed[key]:
-                unnamed[key] -= 1
-                continue
-        elif isinstance(message, ToolMessage) and message.tool_call_id in answered:
-            continue
-        found.append(message)
-    return found
+    logged = [event.body for event in log if isinstance(event.body, AssistantMessage)]
+    found = unknown(log, tail)
+    names = {(message.id, _key(_content(message))) for message in tail if isinstance(message, AIMessage)}
+    spare = Counter(_key(body.content) for body in logged if (body.ref, _key(body.content)) not in names)
+    return [message for message in found if not _takes(spare, message)]
+
+
+def unknown(log: Sequence[Event], messages: Iterable[BaseMessage]) -> list[BaseMessage]:
+    """Messages that this log does not have by their ids."""
+    named = {
+        (event.body.ref, _key(event.body.content))
+        for event in log
+        if isinstance(event.body, AssistantMessage) and event.body.ref
+    }
+    answered = {event.body.call_id for event in log if isinstance(event.body, ToolResult)}
+    return [
+        message
+        for message in messages
+        if not (isinstance(message, AIMessage) and (message.id, _key(_content(message))) in named)
+        and not (isinstance(message, ToolMessage) and message.tool_call_id in answered)
+    ]
+
+
+def _takes(spare: Counter[bytes], message: BaseMessage) -> bool:
+    if not isinstance(message, AIMessage) or not spare[_key(_content(message))]:
+        return False
+    spare[_key(_content(message))] -= 1
+    return True
 
 
 def _content(message: AIMessage) -> Content:
