@@ -5,22 +5,27 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
 from uuid_utils import uuid7
 
+from clew import __version__
 from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
 from clew.api.cron import CronGate
+from clew.api.documents import documents_router
 from clew.api.events import events_router
 from clew.api.files import files_router
+from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
 from clew.api.optimize import Sweep, optimize_router
+from clew.api.page import page_router
 from clew.api.retention import retention_router
 from clew.api.starts import Offer
 from clew.api.streams import Streams
@@ -48,6 +53,9 @@ from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
     from clew.execution import Execution
+
+# The page: files, and nothing that is imported.
+WEB = Path(__file__).parent / "web"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +137,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
         )
         http = create_http(
             [
+                page_router(WEB, authenticator=authenticator, version=__version__),
                 health_router(Readiness(stores.version, stopping), metrics),
                 *_retention_routers(settings, stores, store, execution),
                 threads_router(store, utc_now),
@@ -193,6 +202,8 @@ def _workflow_routers(
             metrics=metrics,
         ),
         messages_router(store, stores.files, looks=looks),
+        documents_router(stores.files, looks=looks),
+        graphs_router(execution.registry),
         tool_calls_router(commands, store, stores.calls, looks=looks),
         approvals_router(commands, store, "/api"),
         approvals_router(commands, store, ""),

@@ -25,7 +25,10 @@ WORKFLOW = "/api/workflows/{workflow_id}"
 
 # The scope each route asks for; None is for everybody. A route that is not here fails the tests below.
 ROUTES: dict[tuple[str, str], str | None] = {
+    # The page for a browser, and the files it is made of; a program that asks for the index needs a key.
     ("GET", "/"): "read",
+    ("GET", "/web/{name}"): None,
+    ("GET", "/web/vendor/{name}"): None,
     ("GET", "/openapi.json"): "read",
     ("GET", "/health"): None,
     ("GET", "/ready"): None,
@@ -47,6 +50,12 @@ ROUTES: dict[tuple[str, str], str | None] = {
     # They ask for a proof of their own, and are closed without one. See test_api_cleanup.py.
     ("GET", "/api/optimize/cleanup"): None,
     ("POST", "/api/optimize/cleanup"): None,
+    ("GET", "/api/files"): "read",
+    ("POST", "/api/files"): "write",
+    ("GET", "/api/files/{file_id}"): "read",
+    ("GET", "/api/files/{file_id}/content"): "read",
+    ("DELETE", "/api/files/{file_id}"): "write",
+    ("GET", "/api/graphs"): "read",
     ("GET", "/api/workflows"): "read",
     ("POST", "/api/workflows/start"): "write",
     ("POST", "/api/workflows/start-batch"): "write",
@@ -56,6 +65,8 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", f"{WORKFLOW}/state"): "read",
     ("GET", f"{WORKFLOW}/messages"): "read",
     ("GET", f"{WORKFLOW}/logs"): "read",
+    ("GET", f"{WORKFLOW}/documents"): "read",
+    ("GET", f"{WORKFLOW}/documents/{{document_id}}"): "read",
     ("GET", f"{WORKFLOW}/events"): "read",
     ("POST", f"{WORKFLOW}/begin"): "write",
     ("POST", f"{WORKFLOW}/stop"): "write",
@@ -80,11 +91,12 @@ BODIES: dict[str, Any] = {
     "answer": {"text": "yes"},
     "deadline": {"deadline": "2030-01-01T00:00:00Z"},
 }
-# What a key does not open: a secret that is not set, and a thread that waits for no answer.
+# What a key does not open: a secret that is not set, a thread that waits for no answer, an upload of nothing.
 CLOSED = {
     ("GET", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
+    ("POST", "/api/files"): {400},  # without a form
 }
 HTTP = [route for route in ROUTES if route[0] != "WEBSOCKET"]
 WITH_A_KEY = [route for route in HTTP if ROUTES[route] is not None]
@@ -138,7 +150,10 @@ async def ask(
 ) -> Answer:
     """The answer as far as it goes: a stream of events is left once it has begun."""
     method, path = route
-    path = path.format(thread_id=thread_id, workflow_id=thread_id, call_id="c1")
+    name = "preact.mjs" if "vendor" in path else "app.js"
+    path = path.format(
+        thread_id=thread_id, workflow_id=thread_id, call_id="c1", document_id="d1", file_id="f1", name=name
+    )
     body = json.dumps(BODIES.get(path.rpartition("/")[2])).encode() if method in ("POST", "PUT") else b""
     shown = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}
     answered = asyncio.Event()
@@ -178,13 +193,17 @@ async def test_every_route_has_an_entry_in_the_table(house: House) -> None:
 
 async def test_the_public_routes_are_exactly_these() -> None:
     public = {path for (_, path), scope in ROUTES.items() if scope is None}
-    assert public == {"/health", "/ready", "/ws/events", "/api/optimize/cleanup"}
+    assert public == {
+        *("/health", "/ready", "/ws/events", "/api/optimize/cleanup"),
+        *("/web/{name}", "/web/vendor/{name}"),
+    }
 
 
 @pytest.mark.parametrize("route", HTTP, ids=" ".join)
 async def test_a_good_key_opens_every_route(house: House, route: tuple[str, str]) -> None:
     """Opens the door, that is: what is behind it may be missing, or not in the state for it."""
-    opens = {200} if route[0] == "GET" and "{call_id}" not in route[1] else {200, 404, 409}
+    is_there = not any(missing in route[1] for missing in ("{call_id}", "{document_id}", "{file_id}"))
+    opens = {200} if route[0] == "GET" and is_there else {200, 404, 409}
     opens = CLOSED.get(route, opens)
     for name in ("good", "whole tenant"):
         assert (await ask(house, route, Authorization=f"Bearer {house.keys[name]}")).status in opens

@@ -15,7 +15,6 @@ from clew.api.errors import add_error_handlers
 from clew.api.guard import Guard
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
-from clew.api.schemas import IndexOut
 from clew.telemetry import Metrics
 
 
@@ -66,11 +65,6 @@ def _about(app: FastAPI) -> APIRouter:
     @cache
     def document() -> dict[str, Any]:
         return describe(app, rules_of(app.routes))
-
-    @router.get("/", include_in_schema=False)
-    @needs("read")
-    async def index() -> IndexOut:
-        return IndexOut(name="Clew", version=app.version, openapi="/openapi.json")
 
     @router.get("/openapi.json", include_in_schema=False)
     @needs("read")

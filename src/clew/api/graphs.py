@@ -1,0 +1,32 @@
+"""/api/graphs: what a workflow can be started with here."""
+
+from fastapi import APIRouter
+
+from clew.api.access import needs
+from clew.api.guard import Caller
+from clew.api.schemas import Wire
+from clew.api.workflow_schemas import CHAT
+from clew.ports import Graphs
+
+
+class GraphOut(Wire):
+    name: str
+    is_default: bool
+    """Whether a workflow has this graph when it names none."""
+
+
+class GraphsOut(Wire):
+    graphs: list[GraphOut]
+
+
+def graphs_router(graphs: Graphs) -> APIRouter:
+    router = APIRouter(prefix="/api/graphs", tags=["workflows"])
+
+    @router.get("")
+    @needs("read")
+    async def list_graphs(caller: Caller) -> GraphsOut:  # noqa: ARG001 - every caller sees the same
+        """The graphs that can run here, the default one first."""
+        names = sorted(graphs.graphs, key=lambda name: (name != CHAT, name))
+        return GraphsOut(graphs=[GraphOut(name=name, is_default=name == CHAT) for name in names])
+
+    return router

@@ -1,0 +1,103 @@
+// One thread: what was said in its rounds, what it waits for, how far it got.
+
+import { Activity, newest } from "./activity.js";
+import { Composer } from "./composer.js";
+import { DocumentLink, DocumentsOf } from "./documents.js";
+import { Component, createRef, html } from "./html.js";
+import { Markdown } from "./markdown.js";
+import { Status } from "./threads.js";
+import { Waiting } from "./waiting.js";
+import { moment, plural, timeOf } from "./words.js";
+
+// So near to its end somebody reads along, and is kept there.
+const NEAR = 120;
+
+export class Conversation extends Component {
+  #log = createRef();
+
+  getSnapshotBeforeUpdate() {
+    const log = this.#log.current;
+    return log && log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
+  }
+
+  componentDidUpdate(before, _, wasNear) {
+    const moved = before.current.id !== this.props.current.id;
+    if (wasNear || moved) this.#log.current.scrollTop = this.#log.current.scrollHeight;
+  }
+
+  render({ model, current }) {
+    const { id, thread, timeline, calls, problem } = current;
+    const isRead = timeline && timeline.last >= thread.lastSeq;
+    const path = model.path(id);
+    return html`
+      <${Head} model=${model} current=${current} path=${path} />
+      <div class="log" ref=${this.#log} role="log" aria-label="Conversation" aria-busy=${!isRead && !problem} tabindex="0">
+        ${problem && html`<p class="gone">${problem}</p>`}
+        ${isRead && timeline.after > 0 && html`<button class="quiet" onClick=${() => model.showEarlier()}>Show earlier events</button>`}
+        ${isRead && timeline.rounds.map((round) => html`<${Round} key=${round.number} round=${round} current=${current} path=${path} />`)}
+        ${isRead && [...timeline.drafts.values()].map((draft) => html`<${Said} key=${draft.id} role="assistant" agent=${draft.agent} text=${draft.text} isDraft />`)}
+        ${isRead && html`<${Waiting} model=${model} calls=${calls} />`}
+      </div>
+      ${timeline && html`<${Foot} model=${model} current=${current} />`}`;
+  }
+}
+
+function Head({ model, current: { thread, timeline, documents }, path }) {
+  return html`<header class="head">
+    <button class="quiet drawer" aria-controls="threads" aria-expanded=${model.state.isDrawerOpen} onClick=${() => model.change({ isDrawerOpen: true })}>Threads</button>
+    ${thread && html`
+      <h1 dir="auto">${thread.name || "Untitled"}</h1>
+      <${Status} status=${timeline.status} />
+      ${documents.length > 0 && html`<details class="menu">
+        <summary>${plural(documents.length, "document")}</summary>
+        <ul class="files">
+          ${documents.map((one) => html`<li key=${one.id}><${DocumentLink} path=${path} document=${one} /></li>`)}
+        </ul>
+      </details>`}
+      <button class="quiet" onClick=${() => model.confirmDeletion(thread)}>Delete</button>`}
+  </header>`;
+}
+
+function Round({ round, current, path }) {
+  const [asked, said] = [true, false].map((isUser) => round.messages.filter((one) => (one.role === "user") === isUser));
+  const show = (message) => html`<${Said} key=${message.id} ...${message}>
+    <${DocumentsOf} message=${message} documents=${current.documents} path=${path} />
+  <//>`;
+  return html`<section class="round" aria-label=${`Round ${round.number}`}>
+    ${asked.map(show)}
+    <${Activity} round=${round} />
+    ${said.map(show)}
+    ${round.status === "failed" && html`<p class="outcome failed">Failed${round.reason && `: ${round.reason}`}</p>`}
+    ${round.status === "stopped" && html`<p class="outcome">Stopped${round.reason && `: ${round.reason}`}</p>`}
+  </section>`;
+}
+
+function Said({ role, agent, marker, text, at, isDraft, children }) {
+  return html`<article class="said ${role} ${marker ?? ""} ${isDraft ? "draft" : ""}">
+    <header><span class="who">${role === "user" ? "You" : agent || "Assistant"}</span>
+      ${at && html`<time datetime=${at} title=${moment(at)}>${timeOf(at)}</time>`}
+    </header>
+    ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : html`<${Markdown} text=${text} />`}
+    ${children}
+  </article>`;
+}
+
+function Foot({ model, current: { timeline, connection } }) {
+  const { status, round } = timeline;
+  const isOver = status === "completed" || status === "failed" || status === "stopped";
+  return html`<footer class="foot">
+    ${connection === "lost" && html`<p class="lost" role="status">Connection lost. Trying again.</p>`}
+    ${!isOver && html`<div class="working">
+      <div class="now" role="status">
+        <${Status} status=${status} /> <span class="text">${newest(round)}</span>
+        ${round?.progress !== null && round?.progress !== undefined && html`<span class="percent">${round.progress} %</span>`}
+      </div>
+      ${status === "pending" && html`<button class="main" onClick=${() => model.begin()}>Begin</button>`}
+      <button onClick=${() => model.stop()}>Stop</button>
+      <progress max="100" value=${round?.progress ?? null} aria-label="Progress"></progress>
+    </div>`}
+    ${!isOver && model.draft.problem && html`<p class="problem" role="alert">${model.draft.problem}</p>`}
+    ${status === "failed" && html`<div class="again"><span>It can be taken up where it stood.</span> <button onClick=${() => model.resume()}>Try again</button></div>`}
+    ${isOver && html`<${Composer} model=${model} place=${model.id} label="Go on: what shall be done next?" />`}
+  </footer>`;
+}

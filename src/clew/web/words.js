@@ -1,0 +1,52 @@
+// Numbers, times and states in words.
+
+export const STATUS = {
+  pending: "Not begun",
+  running: "Working",
+  blocked: "Waiting for you",
+  completed: "Done",
+  failed: "Failed",
+  stopped: "Stopped",
+};
+
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+export function ago(text, now = Date.now()) {
+  const seconds = Math.round((Date.parse(text) - now) / 1000);
+  for (const [unit, length] of [["day", 86_400], ["hour", 3_600], ["minute", 60]]) {
+    if (Math.abs(seconds) >= length) return relative.format(Math.trunc(seconds / length), unit);
+  }
+  return seconds > 0 ? "in a moment" : "just now";
+}
+
+export function timeOf(text) {
+  return clock.format(new Date(text));
+}
+
+export function moment(text) {
+  return full.format(new Date(text));
+}
+
+export function size(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  const [value, unit] = bytes < 1_000_000 ? [bytes / 1000, "kB"] : [bytes / 1_000_000, "MB"];
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${unit}`;
+}
+
+export function lasted(began, ended) {
+  const seconds = Math.max(0, (Date.parse(ended) - Date.parse(began)) / 1000);
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  return seconds < 3600 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+export function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+// What somebody is asked to decide about is shown to the last character.
+export function exactly(value) {
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+}
