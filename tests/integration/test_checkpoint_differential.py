@@ -127,8 +127,12 @@ def perform(name: str, script: Sequence[Op], state: State) -> dict[str, Any]:
 
 
 def node(name: str, script: Sequence[Op], shape: Shape) -> Any:
+    # A subgraph that changes a message in place and then removes it has changed the outer graph's message, but
+    # does not return it there: such a change ends with the run.
+    hides = name == "within" and any(op[0] in ("clear", "drop") for op in script)
+
     async def run(state: State) -> dict[str, Any]:
-        return perform(name, script, state if shape.changes_in_place else deepcopy(state))
+        return perform(name, script, state if shape.changes_in_place and not hides else deepcopy(state))
 
     return run
 

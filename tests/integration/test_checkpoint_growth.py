@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -243,6 +244,53 @@ async def test_no_mutation_of_a_row_does_more_than_fail_its_thread() -> None:
             await query(db, change, data, channel, version)
         assert outcomes["corrupt"] > 20
         assert len(await texts(graph_of(Checkpointer(rows)))) == 12
+
+
+@dataclass
+class Ticket:
+    """A type of somebody's own state."""
+
+    title: str
+    done: bool = False
+
+
+class Desk(TypedDict):
+    tickets: Annotated[list[Ticket], lambda old, new: old + new]
+    current: Ticket
+
+
+class TestOwnTypes:
+    @staticmethod
+    async def file(state: Desk) -> dict[str, Any]:
+        ticket = Ticket(f"ticket {len(state['tickets'])}")
+        return {"tickets": [ticket], "current": ticket}
+
+    @pytest.mark.accept("001-32")
+    async def test_types_that_are_allowed_come_back(self, caplog: pytest.LogCaptureFixture) -> None:
+        async with open_database("memory") as db:
+            for number in range(1, 4):
+                saver = Checkpointer(CheckpointRows(db), serde=StrictSerializer([Ticket]))
+                graph = graph_of(saver, self.file, Desk)
+                await graph.ainvoke({"tickets": []}, THREAD, durability="sync")
+                for reader in (saver, Checkpointer(CheckpointRows(db), serde=StrictSerializer([Ticket]))):
+                    values = (await graph_of(reader, self.file, Desk).aget_state(THREAD)).values
+                    assert values["tickets"] == [Ticket(f"ticket {n}") for n in range(number)]
+                    assert values["current"] == values["tickets"][-1]
+        assert not caplog.records
+
+    async def test_langgraph_can_allow_the_types_of_a_graph(self) -> None:
+        async with open_database("memory") as db:
+            strict = Checkpointer(CheckpointRows(db))
+            await graph_of(strict, self.file, Desk).ainvoke({"tickets": []}, THREAD, durability="sync")
+            # As `compile` does it when LANGGRAPH_STRICT_MSGPACK is set.
+            widened = strict.with_allowlist({(Ticket.__module__, "Ticket")})
+            found = await widened.aget_tuple(THREAD)
+            assert found is not None
+            assert found.checkpoint["channel_values"]["current"] == Ticket("ticket 0")
+            # The same saver without the list, after the other one has read: still only data.
+            plain = await strict.aget_tuple(THREAD)
+            assert plain is not None
+            assert plain.checkpoint["channel_values"]["tickets"] == [{"title": "ticket 0", "done": False}]
 
 
 class Reverser:

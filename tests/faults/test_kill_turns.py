@@ -1,0 +1,76 @@
+"""A process that runs a graph is killed: every turn it acknowledged is in the next one's state, whole and once."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.databases import SHARED, locate
+from tests.faults.forkserver import ForkServer, fork_server
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with fork_server("tests.faults.turns") as server:
+        yield server
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+def check(forks: ForkServer, where: str, acknowledged: list[str]) -> None:
+    looked = forks.run("tests.faults.turns:look", where=where)
+    assert looked.code == 0, looked.reports
+    (said,) = looked.reports
+    turns = [said[start : start + 3] for start in range(0, len(said), 3)]
+    assert all(turn == [turn[0], f"to {turn[0]}", "signed"] for turn in turns)
+    asked = [turn[0] for turn in turns]
+    assert len(asked) == len(set(asked))
+    # A turn may be stored and not yet acknowledged when its process dies; never the other way round.
+    assert [text for text in asked if text in set(acknowledged)] == acknowledged
+
+
+def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
+    chance = random.Random(seed)
+    acknowledged: list[str] = []
+    for trial in range(kills):
+        ended = forks.run(
+            "tests.faults.turns:talk",
+            where=where,
+            name=f"{seed}-{trial}",
+            kill_after=0.05 + chance.uniform(0.001, 0.3),
+        )
+        assert ended.was_killed, ended.reports[-1:]
+        acknowledged += ended.reports
+        if trial % 5 == 4:
+            check(forks, where, acknowledged)
+    check(forks, where, acknowledged)
+    return len(acknowledged)
+
+
+@pytest.mark.timeout(300)
+def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int) -> None:
+    assert kill_many(forks, where, 15, seed) > 0
+
+
+@pytest.mark.long
+def test_no_acknowledged_turn_is_lost_by_many_kills(forks: ForkServer, where: str, seed: int) -> None:
+    assert kill_many(forks, where, 200, seed) > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", ["checkpoint_put", "commit_begun", "commit_written", "commit_done"])
+def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: str) -> None:
+    acknowledged: list[str] = []
+    for passage in range(1, 8):
+        ended = forks.run(
+            "tests.faults.turns:talk",
+            where=where,
+            name=str(passage),
+            failpoint=f"{point}:kill@{passage}",
+        )
+        assert ended.was_killed, ended.reports[-1:]
+        acknowledged += ended.reports
+        check(forks, where, acknowledged)
