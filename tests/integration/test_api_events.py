@@ -209,6 +209,14 @@ async def test_since_and_types_choose_what_is_told(place: Place) -> None:
     assert [event.type for event in seen] == ["stage_changed", "approval_required"]
 
 
+async def test_a_place_beyond_the_log_is_a_gap(small_place: Place) -> None:
+    thread = await small_place.house.run("gated", log=[])
+    async with small_place.stream(thread.id, last="99") as events:
+        seen = await until(events, "approval_required")
+    assert (seen[0].type, seen[0].data) == ("gap", {"since": 99, "lastSequence": thread.last_seq})
+    assert numbers(seen) == list(range(1, thread.last_seq + 1))
+
+
 @pytest.mark.parametrize(
     ("params", "headers", "field"),
     [

@@ -266,6 +266,17 @@ class TestWatching:
             assert (await socket.until("workflow_deleted"))[-1]["workflow_id"] == thread.id
             assert await socket.is_quiet()
 
+    async def test_a_workflow_that_is_brought_back_is_told_of_again(self, place: Place) -> None:
+        commands = place.house.app.execution.commands
+        thread = await place.house.run("gated", log=[])
+        await commands.put_away(thread.id, None)
+        async with place.socket() as socket:
+            assert await socket.is_quiet()
+            await commands.bring_back(thread.id, None)
+            assert (await socket.until("approval_required"))[-1]["sequence"] == thread.last_seq
+            await place.approve(thread)
+            await socket.until("workflow_completed")
+
     async def test_what_is_redacted_is_not_told(self, small_place: Place) -> None:
         store = small_place.house.app.stores.threads
         change = opened("w1", "a secret", owner=Owner(), held=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # So many events are read at a time: what a client that reads slowly costs at most.
 PAGE = 50
+CHUNK_BYTES = 65_536
 # Without a bell the log is looked at this often, for a bell can be lost or rung in another process.
 LOOK_SECONDS = 3.0
 PING_SECONDS = 15.0
@@ -118,9 +119,13 @@ class Reader:
                 except NotFound:
                     await tell(_frame(LiveEventOut.of_deleted(self._thread.id)))
                     return
+                if self._after > thread.last_seq:
+                    # The log ends before the client's place: an older copy of the database was put back.
+                    await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))
+                    self._after = 0
                 page = await self._page(thread)
-                for event in page:
-                    await self._tell(tell, thread, event, speech)
+                if page:
+                    await self._tell(tell, thread, page, speech)
                     told_at = time()
                 if len(page) < PAGE:
                     if time() - told_at >= PING_SECONDS:
@@ -128,22 +133,28 @@ class Reader:
                         told_at = time()
                     await bell.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
 
-    async def _page(self, thread: Thread) -> list[Event]:
+    async def _page(self, thread: Thread) -> Sequence[Event]:
         """Not beyond what we know of the thread: what it has hidden since would be shown."""
         if thread.last_seq <= self._after:
-            return []
-        return list(
-            await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
-        )
+            return ()
+        return await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
 
-    async def _tell(self, tell: Tell, thread: Thread, event: Event, speech: Listener) -> None:
-        if isinstance(event.body, AssistantMessage):
-            speech.forget(event.body.ref)
-        out = LiveEventOut.of(thread, event)
-        if self._wanted is None or out.event_type in self._wanted:
-            failpoint("event_published_before_sse")
-            await tell(_frame(out))
-        self._after = event.seq
+    async def _tell(self, tell: Tell, thread: Thread, page: Sequence[Event], speech: Listener) -> None:
+        """Several events at once, while they are small: a send costs more than what is sent."""
+        frames = bytearray()
+        for event in page:
+            if isinstance(event.body, AssistantMessage):
+                speech.forget(event.body.ref)
+            out = LiveEventOut.of(thread, event)
+            if self._wanted is None or out.event_type in self._wanted:
+                failpoint("event_published_before_sse")
+                frames += _frame(out)
+            self._after = event.seq
+            if len(frames) >= CHUNK_BYTES:
+                await tell(bytes(frames))
+                frames.clear()
+        if frames:
+            await tell(bytes(frames))
 
     def _wants(self, token: Token) -> bool:
         return token.thread_id == self._thread.id and (self._wanted is None or TOKEN in self._wanted)

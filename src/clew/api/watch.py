@@ -112,7 +112,7 @@ class Watch:
 
     async def _catch_up(self, thread_id: str, after: int | None) -> None:
         """Tell what is new in one thread; `after` is where it was before, for a thread we have no place in yet."""
-        if thread_id in self._foreign:
+        if thread_id in self._foreign and after is not None:
             return
         if not self.wants(thread_id):
             self._places.pop(thread_id, None)
@@ -135,7 +135,8 @@ class Watch:
         if self._places.pop(thread_id, None) is not None:
             await self._tell(LiveEventOut.of_deleted(thread_id))
         elif len(self._foreign) < PLACES:
-            self._foreign.add(thread_id)  # whose a thread is never changes
+            # Whose a thread is never changes. One that was only put away rings without a place when it comes back.
+            self._foreign.add(thread_id)
 
     async def _announce(self, thread: Thread) -> None:
         self._remember(thread, self._places.get(thread.id, thread.last_seq))
