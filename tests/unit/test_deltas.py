@@ -151,6 +151,14 @@ def test_what_a_reader_from_disk_would_see_differently_is_not_given_out(element:
     assert Remembered.of(["a", element]).delta_to(["a", element, "new"]) is not None
 
 
+def test_an_object_that_is_there_twice_is_not_given_out() -> None:
+    message = HumanMessage("a")
+    assert not Remembered.of([message, message]).intact()
+    assert not Remembered.of([message]).then(Delta([message])).intact()
+    assert not Remembered.of([message, "b"]).then(Delta([], [[0, 1], [0, 1]])).intact()
+    assert Remembered.of(["a", "a", None, None]).then(Delta(["a"])).intact()
+
+
 def test_two_branches_of_one_list_do_not_meet() -> None:
     trunk = Remembered.of(["a"])
     left = trunk.then(Delta(["left"]))

@@ -44,12 +44,13 @@ class Remembered:
     Never changed, but for one thing: lists that only grow share their storage, each knowing its own length.
     """
 
-    __slots__ = ("_elements", "_length", "_messages_only", "_next", "_stamps", "faithful")
+    __slots__ = ("_elements", "_ids", "_length", "_messages_only", "_next", "_stamps", "faithful")
 
     def __init__(
         self,
         elements: list[Any],
         stamps: list[Any],
+        ids: set[int],
         *,
         messages_only: bool,
         faithful: bool,
@@ -57,6 +58,7 @@ class Remembered:
     ) -> None:
         self._elements = elements
         self._stamps = stamps
+        self._ids = ids
         self._length = len(elements)
         self._messages_only = messages_only
         self._next = next_look
@@ -68,11 +70,13 @@ class Remembered:
         """Elements that were `loaded` came out of the serializer, so they are faithful whatever they are."""
         stamper = _Stamper()
         stamps = [stamper.stamp(element) for element in elements]
+        ids, alone = _ids_of(elements)
         return cls(
             list(elements),
             stamps,
+            ids,
             messages_only=stamper.messages_only,
-            faithful=loaded or stamper.plain,
+            faithful=loaded or (stamper.plain and alone),
         )
 
     def __len__(self) -> int:
@@ -111,22 +115,28 @@ class Remembered:
     def then(self, delta: Delta, *, loaded: bool = False) -> "Remembered":
         """The list that the delta makes of this one."""
         gained = Remembered.of(delta.gained, loaded=loaded)
+        # One object in two places comes back from disk as two: such a list is not given out.
+        alone = self._ids.isdisjoint(gained._ids)
         if delta.pieces is not None:
             elements = build(self.copy(), delta.pieces, gained._elements)
             stamps = build(self._stamps[: self._length], delta.pieces, gained._stamps)
+            ids, alone = _ids_of(elements)
         elif len(self._elements) == self._length:
             # Nobody has built on this one yet: grow in place. A second branch gets storage of its own.
-            elements, stamps = self._elements, self._stamps
+            elements, stamps, ids = self._elements, self._stamps, self._ids
             elements += gained._elements
             stamps += gained._stamps
+            ids |= gained._ids
         else:
             elements = self.copy() + gained._elements
             stamps = self._stamps[: self._length] + gained._stamps
+            ids = self._ids | gained._ids
         return Remembered(
             elements,
             stamps,
+            ids,
             messages_only=self._messages_only and gained._messages_only,
-            faithful=self.faithful and gained.faithful,
+            faithful=self.faithful and gained.faithful and alone,
             next_look=self._next,
         )
 
@@ -213,6 +223,13 @@ def _is_piece(piece: object) -> bool:
     if isinstance(piece, list):
         return len(piece) == 2 and all(type(index) is int and index >= 0 for index in piece)
     return type(piece) is int and piece >= 0
+
+
+def _ids_of(elements: Sequence[Any]) -> tuple[set[int], bool]:
+    """The ids of what can be changed in place, and whether each is there only once."""
+    ids = [id(element) for element in elements if type(element) not in _SCALARS]
+    unique = set(ids)
+    return unique, len(unique) == len(ids)
 
 
 def _comparable(element: Any) -> Any:
