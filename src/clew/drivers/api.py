@@ -155,7 +155,8 @@ class ApiDriver:
     async def _stream(self, messages: list[BaseMessage], *, wants_json: bool) -> Reply:
         chat: Runnable[list[BaseMessage], BaseMessage] = self.chat
         if wants_json and self.name == "api:openai":
-            chat = self.chat.bind(response_format={"type": "json_object"})
+            # Not as the argument LangChain knows: with that it takes another way, which loses the count of tokens.
+            chat = self.chat.bind(extra_body={"response_format": {"type": "json_object"}})
         whole: AIMessageChunk | None = None
         size = 0
         async for chunk in chat.astream(messages):
