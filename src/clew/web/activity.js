@@ -1,7 +1,7 @@
 // What a round did, line by line: stages, log lines, tools, answers.
 
 import { html } from "./html.js";
-import { exactly, lasted, plural, timeOf } from "./words.js";
+import { exactly, lasted, named, plural, timeOf } from "./words.js";
 
 const LONGEST = 20_000;
 
@@ -26,7 +26,7 @@ function Line({ kind, text, at, level, agent, args, ok, result, output, answer, 
     <time datetime=${at}>${timeOf(at)}</time>
     <div>
       <span class="text" dir="auto">${kind === "answer" ? told(text, answer, by) : text}</span>
-      ${agent && html`<span class="agent">${agent}</span>`}
+      ${agent && html`<span class="agent">${named(agent)}</span>`}
       ${kind === "call" && html`<${Value} name="arguments" value=${args} />`}
       ${ok !== undefined && html`<${Value} name=${ok ? "result" : "error"} value=${result} />`}
       ${isSomething(output) && html`<${Value} name="result" value=${output} />`}

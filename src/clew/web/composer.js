@@ -73,12 +73,12 @@ export class Composer extends Component {
         <label class="button">Add files
           <input class="hidden" type="file" multiple onChange=${(event) => this.#choose(event)} />
         </label>
+        <span class="hint">${isOver ? "Drop them here" : "or drop them anywhere"}</span>
         ${isNew && state.graphs.length > 1 && html`<label class="graph">Graph
           <select value=${state.graph} onChange=${(event) => model.change({ graph: event.target.value })}>
             ${state.graphs.map((name) => html`<option key=${name} value=${name} selected=${name === state.graph}>${name}</option>`)}
           </select>
         </label>`}
-        <span class="hint">${isOver ? "Drop them here" : "or drop them anywhere"}</span>
         <button class="main" disabled=${isSending || uploads.isBusy || !text.trim()}>${isSending ? "Sending" : "Send"}</button>
       </div>
     </form>`;

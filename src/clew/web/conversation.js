@@ -7,7 +7,7 @@ import { Component, createRef, html } from "./html.js";
 import { Markdown } from "./markdown.js";
 import { Status } from "./threads.js";
 import { Waiting } from "./waiting.js";
-import { moment, plural, timeOf } from "./words.js";
+import { moment, named, plural, timeOf } from "./words.js";
 
 // So near to its end somebody reads along, and is kept there.
 const NEAR = 120;
@@ -31,7 +31,7 @@ export class Conversation extends Component {
     const path = model.path(id);
     return html`
       <${Head} model=${model} current=${current} path=${path} />
-      <div class="log" ref=${this.#log} role="log" aria-label="Conversation" aria-busy=${!isRead && !problem} tabindex="0">
+      <div class="reading" ref=${this.#log} role="log" aria-label="Conversation" aria-busy=${!isRead && !problem} tabindex="0">
         ${problem && html`<p class="gone">${problem}</p>`}
         ${isRead && timeline.after > 0 && html`<button class="quiet" onClick=${() => model.showEarlier()}>Show earlier events</button>`}
         ${isRead && timeline.rounds.map((round) => html`<${Round} key=${round.number} round=${round} current=${current} path=${path} />`)}
@@ -74,7 +74,7 @@ function Round({ round, current, path }) {
 
 function Said({ role, agent, marker, text, at, isDraft, children }) {
   return html`<article class="said ${role} ${marker ?? ""} ${isDraft ? "draft" : ""}">
-    <header><span class="who">${role === "user" ? "You" : agent || "Assistant"}</span>
+    <header><span class="who">${role === "user" ? "You" : named(agent) || "Assistant"}</span>
       ${at && html`<time datetime=${at} title=${moment(at)}>${timeOf(at)}</time>`}
     </header>
     ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : html`<${Markdown} text=${text} />`}
@@ -85,17 +85,19 @@ function Said({ role, agent, marker, text, at, isDraft, children }) {
 function Foot({ model, current: { timeline, connection } }) {
   const { status, round } = timeline;
   const isOver = status === "completed" || status === "failed" || status === "stopped";
+  const isMeasured = typeof round?.progress === "number";
   return html`<footer class="foot">
     ${connection === "lost" && html`<p class="lost" role="status">Connection lost. Trying again.</p>`}
     ${!isOver && html`<div class="working">
       <div class="now" role="status">
-        <${Status} status=${status} /> <span class="text">${newest(round)}</span>
-        ${round?.progress !== null && round?.progress !== undefined && html`<span class="percent">${round.progress} %</span>`}
+        <${Status} status=${status} />
+        ${status === "running" && html`<span class="text">${newest(round)}</span>`}
+        ${isMeasured && html`<span class="percent">${round.progress} %</span>`}
       </div>
       ${status === "pending" && html`<button class="main" onClick=${() => model.begin()}>Begin</button>`}
       <button onClick=${() => model.stop()}>Stop</button>
-      <progress max="100" value=${round?.progress ?? null} aria-label="Progress"></progress>
     </div>`}
+    ${status === "running" && html`<progress max="100" value=${isMeasured ? round.progress : null} aria-label="Progress"></progress>`}
     ${!isOver && model.draft.problem && html`<p class="problem" role="alert">${model.draft.problem}</p>`}
     ${status === "failed" && html`<div class="again"><span>It can be taken up where it stood.</span> <button onClick=${() => model.resume()}>Try again</button></div>`}
     ${isOver && html`<${Composer} model=${model} place=${model.id} label="Go on: what shall be done next?" />`}

@@ -8,6 +8,7 @@ export class Timeline {
     this.status = "running";
     this.waiting = new Set();
     this.drafts = new Map();
+    this.said = new Set(); // messages that are whole: a piece of one that comes late is nothing new
     this.isDeleted = false;
   }
 
@@ -41,12 +42,14 @@ export class Timeline {
   }
 
   on_assistant_msg(data, at) {
+    this.said.add(data.ref);
     this.drafts.delete(data.ref);
     this.#say(data, at, "assistant");
   }
 
   // Live only: the whole message follows, and takes the place of its draft.
   on_llm_token({ message_id, token, offset, agent }) {
+    if (this.said.has(message_id)) return;
     const said = [...token].length;
     const draft = this.drafts.get(message_id) ?? { id: message_id, agent, text: offset ? "… " : "", next: offset };
     if (offset !== draft.next) draft.text += " … ";

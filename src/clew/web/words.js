@@ -46,6 +46,12 @@ export function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
+// `projectManager` and `project_manager` as one would write them.
+export function named(agent) {
+  const words = agent.replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 // What somebody is asked to decide about is shown to the last character.
 export function exactly(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
