@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.datastructures import Headers
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from clew.api.access import needs
@@ -42,6 +42,13 @@ PING_SECONDS = 15.0
 SEND_SECONDS = 35.0
 RETRY_MILLISECONDS = 2000
 
+_STREAM: Mapping[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The events, for as long as the client stays.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
 Tell = Callable[[bytes], Awaitable[None]]
 
 
@@ -59,9 +66,8 @@ def events_router(
 
     @router.get(
         "/{workflow_id}/events",
-        response_class=EventStream,
-        status_code=200,
-        responses=errors(Invalid, NotFound, Unavailable),
+        response_class=StreamingResponse,  # for the description: it lets errors be JSON
+        responses={**_STREAM, **errors(Invalid, NotFound, Unavailable)},
     )
     @needs("read")
     async def stream_events(
