@@ -145,7 +145,9 @@ class PostgresDatabase:
         finally:
             if connection is not None:
                 if not healthy:
-                    connection.terminate()
+                    # One that the server has closed went back to the pool by itself.
+                    with contextlib.suppress(asyncpg.InterfaceError):
+                        connection.terminate()
                 await asyncio.shield(self._pool.release(connection))
 
 

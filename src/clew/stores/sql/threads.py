@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
+from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
 from clew.domain.records import Incoming, Lease, Once
@@ -226,18 +226,47 @@ class Threads(Tables):
             (thread_id, rows[0][0], micros(now)),
         )
 
-    @writes
-    def purge(self, *, limit: int = 100, only: str | None = None) -> Work[list[str]]:
-        one, args = ("", ()) if only is None else (" AND thread_id = $2", (only,))
-        rows = yield Statement(
-            f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one}"
-            f" ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
-            (limit, *args),
-        )
-        buried = [row[0] for row in rows]
-        if buried and not (yield from _slice(buried)):
-            yield from erase(buried)
-        return buried
+    async def purge(self, *, limit: int = 100, only: str | None = None) -> list[str]:
+        try:
+            return await self._db.write(lambda: _purge(limit, only))
+        except ClewError:
+            raise
+        except Exception:
+            # A table is missing or broken. It must not keep what is in the others.
+            logger.exception("buried threads cannot be purged at once")
+            await self._purge_apart(limit, only)
+            return []
+
+    async def _purge_apart(self, limit: int, only: str | None) -> None:
+        """Table by table, each in a transaction of its own. Those of a thread stay to be purged until all could be."""
+        buried = await self._db.write(lambda: _unpurged(limit, only))
+        ids = placeholders(1, len(buried))
+        for table in PURGED if buried else ():
+            statement = Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
+            try:
+                await self._db.write(lambda statement=statement: _one(statement))  # type: ignore[misc]
+            except Exception:
+                logger.exception("a table of buried threads cannot be purged: %s", table)
+
+
+def _unpurged(limit: int, only: str | None) -> Work[list[str]]:
+    one, args = ("", ()) if only is None else (" AND thread_id = $2", (only,))
+    rows = yield Statement(
+        f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one} ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
+        (limit, *args),
+    )
+    return [thread_id for (thread_id,) in rows]
+
+
+def _purge(limit: int, only: str | None) -> Work[list[str]]:
+    buried = yield from _unpurged(limit, only)
+    if buried and not (yield from _slice(buried)):
+        yield from erase(buried)
+    return buried
+
+
+def _one(statement: Statement) -> Work[None]:
+    yield statement
 
 
 def erase(buried: Sequence[str]) -> Work[None]:

@@ -1,0 +1,649 @@
+"""Threads that expire, are deleted and cleaned up, through HTTP: each line of the thread cleanup spec."""
+
+import asyncio
+import io
+import json
+import logging
+import zipfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import anyio
+import httpx
+import pytest
+
+from clew.app import App, open_app
+from clew.config import load_settings
+from clew.domain.events import Opening
+from clew.domain.thread import Owner
+from clew.engine.commands import Request
+from clew.stores.sql.threads import PURGED
+from clew.stores.sql.work import Database
+from tests.databases import DATABASES, SHARED, locate, query
+from tests.doors import client_of, new_key
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+KEY = "a-key-for-cleaning-up"
+SECRET = "a-secret-of-the-cron-service"
+DAY = 86_400_000_000
+DOCUMENT = "# Plan\n\nWe improved the importer.\nStart: TBD\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The app as the spec's front end sees it."""
+
+    app: App
+    http: httpx.AsyncClient
+
+    @property
+    def db(self) -> Database:
+        return self.app.stores.db
+
+    async def start(self, **body: Any) -> str:
+        answer = await self.http.post("/api/optimize/start", json={"text": DOCUMENT, **body})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["status"] == "waiting_input", answer.text
+        return str(answer.json()["thread_id"])
+
+    async def status(self, thread_id: str) -> dict[str, Any]:
+        answer = await self.http.get(f"/api/optimize/status/{thread_id}")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def answer(self, thread_id: str, text: str = "42") -> dict[str, Any]:
+        answer = await self.http.post(f"/api/optimize/{thread_id}/answer", json={"text": text})
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def finish(self, thread_id: str) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            while (seen := await self.status(thread_id))["status"] != "completed":
+                if seen["status"] == "waiting_input":
+                    await self.answer(thread_id)
+                else:
+                    await asyncio.sleep(0.02)
+        return seen
+
+    async def cleanup(self, query: str = "", *, status: int = 200) -> dict[str, Any]:
+        answer = await self.http.post(f"/api/optimize/cleanup{query}", headers={"X-API-Key": KEY})
+        assert answer.status_code == status, answer.text
+        return dict(answer.json())
+
+    async def age(self, thread_id: str, days: float) -> None:
+        """As if nobody had looked at it for so long."""
+        await query(
+            self.db,
+            "UPDATE threads SET last_accessed_at = last_accessed_at - CAST($2 AS BIGINT),"
+            " expires_at = expires_at - CAST($2 AS BIGINT) WHERE id = $1",
+            thread_id,
+            int(days * DAY),
+        )
+
+    async def metadata(self, thread_id: str) -> dict[str, Any] | None:
+        """The row of thread_metadata, past the API, which would be a look."""
+        columns = (
+            "thread_id, created_at, last_accessed_at, expires_at, user_id, status, workflow_step, metadata"
+        )
+        rows = await query(self.db, f"SELECT {columns} FROM thread_metadata WHERE thread_id = $1", thread_id)
+        return dict(zip(columns.split(", "), rows[0], strict=True)) if rows else None
+
+    async def rows_of(self, thread_id: str) -> dict[str, int]:
+        counts = {
+            table: (await query(self.db, f"SELECT count(*) FROM {table} WHERE thread_id = $1", thread_id))[0][
+                0
+            ]
+            for table in PURGED
+        }
+        counts["threads"] = (await query(self.db, "SELECT count(*) FROM threads WHERE id = $1", thread_id))[
+            0
+        ][0]
+        return {table: count for table, count in counts.items() if count}
+
+
+def moment(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+@asynccontextmanager
+async def opened(where: str, folder: Path, **environ: str) -> AsyncGenerator[Spec]:
+    url = (
+        "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"
+    )
+    given = {"CLEW_DATABASE_URL": url, "CLEANUP_API_KEY": KEY, "CRON_SECRET": SECRET, **environ}
+    async with (
+        open_app(load_settings(given, cwd=folder)) as app,
+        client_of(app.http) as http,
+    ):
+        yield Spec(app, http)
+
+
+@pytest.fixture(params=DATABASES)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def spec(where: str, tmp_path: Path) -> AsyncGenerator[Spec]:
+    async with opened(where, tmp_path) as spec:
+        yield spec
+
+
+class TestThreadMetadata:
+    @pytest.mark.accept("003-1", "003-3", "003-4", "003-5")
+    async def test_from_the_start_to_the_end(self, spec: Spec) -> None:
+        before = datetime.now(UTC) - timedelta(milliseconds=1)
+        thread_id = await spec.start()
+        assert str(UUID(thread_id)) == thread_id
+        row = await spec.metadata(thread_id)
+        assert row is not None
+        assert before <= moment(row["created_at"]) <= datetime.now(UTC)
+        assert moment(row["last_accessed_at"]) == moment(row["created_at"])
+        assert moment(row["expires_at"]) == moment(row["created_at"]) + timedelta(days=30)
+        assert (row["status"], row["workflow_step"]) == ("active", "qa")
+        assert json.loads(row["metadata"]) == {}
+
+        calls = [
+            ("GET", f"/api/optimize/status/{thread_id}", None),
+            ("POST", f"/api/optimize/{thread_id}/answer", {"text": "1"}),
+            ("GET", f"/api/threads/{thread_id}", None),
+            ("GET", f"/api/threads/{thread_id}/events", None),
+            ("GET", f"/api/threads/{thread_id}/export", None),
+            ("GET", f"/api/workflows/{thread_id}", None),
+            ("GET", f"/api/workflows/{thread_id}/status", None),
+            ("GET", f"/api/workflows/{thread_id}/messages", None),
+            ("GET", f"/api/workflows/{thread_id}/logs", None),
+        ]
+        for method, path, body in calls:
+            await spec.age(thread_id, 10)
+            now = datetime.now(UTC) - timedelta(milliseconds=1)
+            assert (await spec.http.request(method, path, json=body)).status_code == 200, path
+            row = await spec.metadata(thread_id)
+            assert row is not None
+            assert moment(row["last_accessed_at"]) >= now, path
+            assert moment(row["expires_at"]) - moment(row["last_accessed_at"]) == timedelta(days=30), path
+
+        done = await spec.finish(thread_id)
+        assert done["current_step"] == done["workflow_step"] == "completed"
+        row = await spec.metadata(thread_id)
+        assert row is not None
+        assert (row["status"], row["workflow_step"]) == ("completed", "completed")
+
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    async def test_polling_is_written_down_once_a_minute(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        await spec.age(thread_id, 30 / 86_400)
+        before = await spec.metadata(thread_id)
+        for _ in range(3):
+            await spec.status(thread_id)
+        assert await spec.metadata(thread_id) == before
+
+    @pytest.mark.accept("003-2")
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    async def test_the_time_to_live_can_be_set_for_all_and_for_one(self, where: str, tmp_path: Path) -> None:
+        async with opened(where, tmp_path, THREAD_TTL_DAYS="3") as spec:
+            for body, days in (({}, 3), ({"ttl_days": 90}, 90), ({"ttl_days": None}, None)):
+                seen = (await spec.status(await spec.start(**body)))["thread_metadata"]
+                if days is None:
+                    assert seen["expires_at"] is None
+                else:
+                    lives = moment(seen["expires_at"]) - moment(seen["created_at"])
+                    assert lives == timedelta(days=days)
+            kept = await spec.start(ttl_days=None)
+            await spec.age(kept, 1000)
+            assert (await spec.cleanup("?days_old=1"))["deleted"] == 0
+
+    async def test_answers_are_used(self, spec: Spec) -> None:
+        thread_id = await spec.start(goal="Somebody who knows Kubernetes")
+        seen = await spec.status(thread_id)
+        said: dict[str, str] = {}
+        while seen["status"] == "waiting_input":
+            question = seen["pending_question"]
+            said[question] = f"answer number {len(said)}"
+            seen = await spec.answer(thread_id, said[question])
+        assert len(said) == 4
+        assert [(one["question"], one["answer"]) for one in seen["qa_history"]] == list(said.items())
+        assert all(text in seen["result"].lower() for text in said.values())
+        assert "TBD" not in seen["result"]
+
+
+class TestRecovery:
+    @pytest.mark.accept("003-6", "003-30")
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_a_restart_forgets_nothing(self, where: str, tmp_path: Path) -> None:
+        async with opened(where, tmp_path) as spec:
+            thread_id, old = await spec.start(), await spec.start()
+            before = await spec.answer(thread_id, "first answer")
+            await spec.age(old, 31)
+            assert (await spec.cleanup("?days_old=30"))["thread_ids"] == [old]
+        async with opened(where, tmp_path) as spec:
+            after = await spec.status(thread_id)
+            assert after["pending_question"] == before["pending_question"] is not None
+            assert after["qa_history"] == before["qa_history"]
+            assert "first answer" in (await spec.finish(thread_id))["result"].lower()
+            assert (await spec.http.get(f"/api/optimize/status/{old}")).status_code == 404
+
+
+class TestDelete:
+    @pytest.mark.accept("003-7", "003-8", "003-9")
+    async def test_everything_goes_once_and_for_good(self, spec: Spec) -> None:
+        thread_id, other = await spec.start(), await spec.start()
+        await spec.finish(thread_id)
+        kept = await spec.rows_of(other)
+        assert {"threads", "events", "checkpoints", "checkpoint_blobs", "documents"} <= set(
+            await spec.rows_of(thread_id)
+        )
+        answer = await spec.http.delete(f"/api/optimize/{thread_id}")
+        assert (answer.status_code, answer.json()["success"]) == (200, True)
+        assert await spec.rows_of(thread_id) == {}
+        assert await spec.metadata(thread_id) is None
+        assert await spec.rows_of(other) == kept
+        for method, path in (
+            ("DELETE", f"/api/optimize/{thread_id}"),
+            ("DELETE", "/api/optimize/never-was"),
+            ("GET", f"/api/optimize/status/{thread_id}"),
+            ("GET", f"/api/threads/{thread_id}/export"),
+        ):
+            refused = await spec.http.request(method, path)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (404, "NOT_FOUND")
+
+    @pytest.mark.accept("003-8")
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_one_that_only_the_database_knows(self, where: str, tmp_path: Path) -> None:
+        async with opened(where, tmp_path) as spec:
+            thread_id = await spec.start()
+        async with opened(where, tmp_path) as spec:
+            assert (await spec.http.delete(f"/api/optimize/{thread_id}")).status_code == 200
+            assert await spec.rows_of(thread_id) == {}
+
+    @pytest.mark.accept("003-10")
+    async def test_two_at_once(self, spec: Spec) -> None:
+        for _ in range(5):
+            thread_id = await spec.start()
+            answers = await asyncio.gather(
+                *(spec.http.delete(f"/api/optimize/{thread_id}") for _ in range(2))
+            )
+            assert sorted(answer.status_code for answer in answers) == [200, 404]
+            assert await spec.rows_of(thread_id) == {}
+
+    @pytest.mark.accept("003-12")
+    async def test_a_missing_table_does_not_keep_what_is_in_the_others(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        await query(spec.db, "ALTER TABLE checkpoint_writes RENAME TO mislaid")
+        assert (await spec.http.delete(f"/api/optimize/{thread_id}")).status_code == 200
+        await query(spec.db, "ALTER TABLE mislaid RENAME TO checkpoint_writes")
+        assert set(await spec.rows_of(thread_id)) <= {"checkpoint_writes"}
+        assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
+        assert await spec.app.stores.threads.purge() == [thread_id], "now it can be finished"
+        assert await spec.rows_of(thread_id) == {}
+
+    @pytest.mark.accept("003-33")
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    async def test_an_answer_nobody_waits_for(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        await spec.finish(thread_id)
+        answer = await spec.http.post(f"/api/optimize/{thread_id}/answer", json={"text": "late"})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"] == "Workflow is not waiting for input"
+        blocked = await spec.start()
+        await query(spec.db, "UPDATE threads SET graph = 'gone' WHERE id = $1", blocked)
+        assert (await spec.status(blocked))["status"] == "waiting_input"
+        answer = await spec.http.post(f"/api/optimize/{blocked}/answer", json={"text": "yes"})
+        assert answer.status_code == 409
+
+
+class TestCleanup:
+    @pytest.mark.accept("003-16", "003-17", "003-18", "003-19", "003-21", "003-23")
+    async def test_what_is_old_goes_and_the_rest_stays(
+        self, spec: Spec, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        empty = await spec.cleanup()
+        assert (empty["deleted"], empty["preserved"], empty["errors"], empty["more"]) == (0, 0, 0, False)
+        old = [await spec.start() for _ in range(5)]
+        young = [await spec.start() for _ in range(3)]
+        for thread_id in old[:2]:
+            await spec.finish(thread_id)
+        await query(spec.db, "UPDATE threads SET status = 'running' WHERE id = $1", young[0])
+        for thread_id in old:
+            await spec.age(thread_id, 31)
+        await spec.age(young[0], 31)
+        await spec.age(young[1], 29)
+
+        seen = await spec.cleanup("?days_old=30&dry_run=true")
+        assert (seen["status"], seen["due"], seen["deleted"], seen["preserved"]) == ("dry_run", 5, 0, 3)
+        with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+            seen = await spec.cleanup("?days_old=30")
+        assert (seen["status"], seen["deleted"], seen["preserved"], seen["errors"]) == ("completed", 5, 3, 0)
+        assert sorted(seen["thread_ids"]) == sorted(old)
+        logged = [record.__dict__["thread_id"] for record in caplog.records if record.msg == "thread deleted"]
+        assert sorted(logged) == sorted(old)
+        for thread_id in old:
+            assert await spec.rows_of(thread_id) == {}
+            assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
+        await query(spec.db, "UPDATE threads SET status = 'blocked' WHERE id = $1", young[0])
+        for thread_id in young:
+            await spec.status(thread_id)
+
+        await spec.age(young[0], 8)
+        await spec.age(young[1], 6)
+        assert (await spec.cleanup("?days_old=7"))["thread_ids"] == [young[0]]
+        await spec.age(young[1], 31)
+        assert (await spec.cleanup())["thread_ids"] == [young[1]], "without an age: what has expired"
+        assert (await spec.cleanup())["preserved"] == 1
+
+    @pytest.mark.accept("003-16")
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    @pytest.mark.parametrize("days", ["0", "366", "-1", "x", "1.5", "", "9" * 19, "9" * 30, "\u0661", "1e3"])
+    async def test_an_age_out_of_bounds(self, spec: Spec, days: str) -> None:
+        answer = await spec.http.post(
+            "/api/optimize/cleanup", params={"days_old": days}, headers={"X-API-Key": KEY}
+        )
+        assert answer.status_code in ((422,) if len(days) <= 20 else (400,))
+        assert answer.json()["error"]["field"] == "days_old"
+
+    @pytest.mark.accept("003-28", "003-29")
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    async def test_without_a_database(self, spec: Spec) -> None:
+        used, unused = await spec.start(), await spec.start()
+        for thread_id in (used, unused):
+            await query(
+                spec.db, "UPDATE threads SET created_at = created_at - $2 WHERE id = $1", thread_id, 60 * DAY
+            )
+        await spec.age(unused, 31)
+        seen = await spec.cleanup("?days_old=30")
+        assert seen["message"] == "No database configured, memory-only cleanup"
+        assert seen["thread_ids"] == [unused]
+
+    @pytest.mark.accept("003-20")
+    async def test_what_waits_with_a_deadline_expires_first(self, spec: Spec) -> None:
+        patient, bound = await spec.start(), await spec.start()
+        (call,) = (await spec.app.stores.threads.get(bound)).pending
+        answer = await spec.http.put(
+            f"/api/workflows/{bound}/tool-calls/{call}/deadline",
+            json={"deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat()},
+        )
+        assert answer.status_code == 200, answer.text
+        for thread_id in (patient, bound):
+            await spec.age(thread_id, 31)
+        assert (await spec.cleanup())["thread_ids"] == [patient]
+        await spec.app.stores.calls.reschedule(bound, call, datetime.now(UTC))
+        async with asyncio.timeout(20):
+            while call in (await spec.app.stores.threads.get(bound)).pending:
+                await asyncio.sleep(0.05)
+        await spec.finish(bound)
+        await spec.age(bound, 31)
+        assert (await spec.cleanup())["thread_ids"] == [bound]
+
+    @pytest.mark.accept("003-22", "003-24", "003-32")
+    async def test_damage_of_one_is_not_the_others(
+        self, spec: Spec, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        threads = [await spec.start() for _ in range(10)]
+        for thread_id in threads:
+            await spec.age(thread_id, 31)
+        partial, corrupt, stubborn = threads[:3]
+        await query(spec.db, "DELETE FROM checkpoint_writes WHERE thread_id = $1", partial)
+        await query(spec.db, "UPDATE events SET content = 'not json' WHERE thread_id = $1", corrupt)
+        await query(spec.db, "UPDATE threads SET settings = 'nonsense' WHERE id = $1", corrupt)
+        for statement in _refuse_deletion(stubborn, is_postgres=_is_postgres(spec)):
+            await query(spec.db, statement)
+        # And the checkpoints of a thread that never was.
+        await query(
+            spec.db,
+            "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart) VALUES"
+            " ('orphan', '', '1', '{\"ts\": \"2020-01-01T00:00:00+00:00\"}', '{}', '{}')",
+        )
+        with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
+            seen = await spec.cleanup("?days_old=30")
+        assert (seen["deleted"], seen["errors"], seen["more"]) == (10, 1, False)
+        assert set(seen["thread_ids"]) == {*threads, "orphan"} - {stubborn}
+        assert [record.__dict__["thread_id"] for record in caplog.records] == [stubborn]
+        assert "threads" in await spec.rows_of(stubborn), "whole, not half"
+
+    @pytest.mark.accept("003-35")
+    async def test_a_cleanup_of_one_user_and_of_one_tenant(self, spec: Spec) -> None:
+        owners = (Owner(user_id="ann"), Owner(user_id="bob"), Owner(tenant="acme", user_id="ann"), Owner())
+        threads: dict[Owner, str] = {}
+        for owner in owners:
+            opening = Opening(owner=owner, graph="interview", ttl=timedelta(days=1))
+            thread = await spec.app.execution.commands.start(opening, Request(message=DOCUMENT), held=True)
+            threads[owner] = thread.id
+            await spec.age(thread.id, 31)
+        assert (await spec.cleanup("?user_id=ann"))["thread_ids"] == [threads[owners[0]]]
+        assert (await spec.cleanup("?tenant=acme&user_id=bob"))["thread_ids"] == []
+        assert (await spec.cleanup("?tenant=acme"))["thread_ids"] == [threads[owners[2]]]
+        key = await new_key(spec.app.stores.keys, owner=Owner(tenant="default", user_id="bob"))
+        async with client_of(spec.app.http, key) as bob:
+            usage = (await bob.get("/api/threads/usage")).json()
+            assert (usage["threads"], usage["due"], usage["byGraph"]) == (1, 1, {"interview": 1})
+            cleaned = (await bob.post("/api/threads/cleanup")).json()
+            assert cleaned["threadIds"] == [threads[owners[1]]]
+        assert (await spec.cleanup())["thread_ids"] == [threads[owners[3]]]
+
+    @pytest.mark.accept("003-26", "003-27")
+    async def test_a_thousand_within_the_budget_and_the_rest_by_itself(
+        self, where: str, tmp_path: Path
+    ) -> None:
+        # Short leases make those who look for something to take up look often.
+        quick = {"CLEW_CLEANUP_BUDGET_SECONDS": "0.1", "CLEW_RUNNER_LEASE_SECONDS": "0.5"}
+        async with opened(where, tmp_path, **quick) as spec:
+            await _make(spec.db, 1000)
+            started = asyncio.get_running_loop().time()
+            first = await spec.cleanup("?days_old=30")
+            assert asyncio.get_running_loop().time() - started < 10
+            async with asyncio.timeout(30):
+                while (await spec.cleanup("?days_old=30&dry_run=true"))["due"]:
+                    await asyncio.sleep(0.05)
+                while (last := (await spec.http.get("/api/threads/usage")).json()["lastCleanup"])[
+                    "finishedAt"
+                ] is None:
+                    await asyncio.sleep(0.05)
+            assert (last["deleted"], last["errors"]) == (1000, 0)
+            if first["more"]:
+                assert first["status"] == "more"
+                assert (first["continuation"], first["due"]) == (last["id"], 1000 - first["deleted"])
+            left = await query(spec.db, "SELECT count(*) FROM events WHERE thread_id LIKE 'old-%'")
+            assert left[0][0] == 0
+
+    @pytest.mark.accept("003-27")
+    async def test_a_second_one_meanwhile_is_told_so(self, spec: Spec) -> None:
+        await query(
+            spec.db,
+            "INSERT INTO duties (name, owner, lease_until) VALUES ('cleanup', 'x', clew_now() + 9999999)",
+        )
+        seen = await spec.cleanup()
+        assert (seen["status"], seen["deleted"]) == ("already_running", 0)
+
+
+class TestDatabaseDown:
+    @pytest.mark.accept("003-11", "003-25")
+    async def test_a_delete_is_a_500_and_a_cleanup_a_503_and_both_are_logged(
+        self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        url = own_postgres.create_database("spec")
+        async with opened(url, tmp_path) as spec:
+            thread_id = await spec.start()
+            await spec.age(thread_id, 31)
+            own_postgres.stop("immediate")
+            with caplog.at_level(logging.ERROR):
+                answer = await spec.http.delete(f"/api/optimize/{thread_id}")
+                assert answer.status_code == 500
+                assert thread_id in answer.json()["error"]["message"]
+                assert "try again" in answer.json()["error"]["message"]
+                logged = [record.__dict__.get("thread_id") for record in caplog.records]
+                assert thread_id in logged
+                caplog.clear()
+                await spec.cleanup(status=503)
+                assert any(record.msg.startswith("no cleanup") for record in caplog.records)
+            await asyncio.to_thread(own_postgres.start)
+            assert (await spec.cleanup("?dry_run=true"))["due"] == 1
+            assert (await spec.http.delete(f"/api/optimize/{thread_id}")).status_code == 200
+            assert await spec.rows_of(thread_id) == {}
+
+
+class TestKeeping:
+    @pytest.mark.accept("003-35", "003-36")
+    async def test_a_soft_deletion_can_be_taken_back(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        before = await spec.status(thread_id)
+        assert (await spec.http.delete(f"/api/optimize/{thread_id}?soft=true")).status_code == 200
+        assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
+        row = await spec.metadata(thread_id)
+        assert row is not None
+        assert row["status"] == "expired"
+        listed = (await spec.http.get("/api/threads/deleted")).json()["threads"]
+        assert [one["id"] for one in listed] == [thread_id]
+        assert (await spec.http.post(f"/api/threads/{thread_id}/undelete")).status_code == 200
+        after = await spec.status(thread_id)
+        assert after["pending_question"] == before["pending_question"]
+        await spec.finish(thread_id)
+
+        assert (await spec.http.delete(f"/api/threads/{thread_id}?soft=true")).status_code == 200
+        await query(spec.db, "UPDATE threads SET deleted_at = deleted_at - $1", 8 * DAY)
+        await spec.app.execution.cleanup.empty_trash()
+        assert await spec.rows_of(thread_id) == {}
+        assert (await spec.http.post(f"/api/threads/{thread_id}/undelete")).status_code == 404
+
+    @pytest.mark.accept("003-35")
+    async def test_an_export_holds_all_of_it(self, spec: Spec) -> None:
+        thread_id = await spec.start(name="../../etc/passwd")
+        done = await spec.finish(thread_id)
+        answer = await spec.http.get(f"/api/threads/{thread_id}/export")
+        assert answer.headers["content-type"] == "application/zip"
+        assert answer.headers["content-disposition"] == f'attachment; filename="thread-{thread_id}.zip"'
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            assert archive.testzip() is None
+            names = archive.namelist()
+            log = [json.loads(line) for line in archive.read("log.jsonl").splitlines()]
+            said = [json.loads(line) for line in archive.read("messages.jsonl").splitlines()]
+            pages = archive.read("messages.md").decode()
+            state = json.loads(archive.read("state.json"))
+            (made,) = [name for name in names if name.startswith("documents/")]
+            document = archive.read(made).decode()
+        assert all(".." not in name for name in names)
+        assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
+        assert log[-1]["content"]["status"] == "completed"
+        assert [one["content"] for one in said] == [DOCUMENT, done["result"]]
+        assert document == state["improved"] == done["result"]
+        assert all(one["question"] in pages for one in done["qa_history"])
+        assert state["answers"] == [one["answer"] for one in done["qa_history"]]
+
+    @pytest.mark.accept("003-34")
+    async def test_only_the_newest_checkpoint_is_kept_where_that_is_wanted(
+        self, where: str, tmp_path: Path
+    ) -> None:
+        async with opened(where, tmp_path, CLEW_CHECKPOINT_KEEP="latest") as spec:
+            thread_id = await spec.start()
+            assert (await spec.rows_of(thread_id))["checkpoints"] > 1
+            await spec.finish(thread_id)
+            async with asyncio.timeout(10):
+                while (await spec.rows_of(thread_id))["checkpoints"] > 1:
+                    await asyncio.sleep(0.02)
+            answer = await spec.http.get(f"/api/workflows/{thread_id}/state")
+            assert answer.json()["values"]["improved"] == (await spec.status(thread_id))["result"]
+
+    @pytest.mark.accept("003-35")
+    async def test_usage(self, spec: Spec) -> None:
+        first, second = await spec.start(), await spec.start()
+        await spec.finish(first)
+        await spec.age(second, 31)
+        usage = (await spec.http.get("/api/threads/usage")).json()
+        assert (usage["threads"], usage["due"], usage["deleted"]) == (2, 1, 0)
+        assert usage["byStatus"] == {"blocked": 1, "completed": 1}
+        assert usage["byGraph"] == {"interview": 2}
+        events = await query(spec.db, "SELECT count(*) FROM events")
+        assert usage["events"] == events[0][0]
+        assert usage["tables"]["events"] > 0
+        assert usage["bytes"] == sum(usage["tables"].values())
+
+    @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
+    async def test_sqlite_really_gives_room_back(self, spec: Spec, where: str) -> None:
+        await _make(spec.db, 300, padding=20_000)
+        await query(spec.db, "DELETE FROM cleanups")
+        file = anyio.Path(where)
+        size = (await file.stat()).st_size
+        seen = await spec.cleanup("?days_old=30")
+        assert seen["deleted"] == 300
+        await spec.app.execution.cleanup.give_back()
+        assert (await file.stat()).st_size < size / 2
+
+
+class TestSchedule:
+    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    async def test_it_is_off_unless_asked_for(self, spec: Spec) -> None:
+        assert spec.app.execution.cleanup.next_turn is None
+
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_once_for_all_processes(self, where: str, tmp_path: Path) -> None:
+        schedule = {"CLEW_CLEANUP_SCHEDULE": "* * * * *"}
+        async with opened(where, tmp_path, **schedule) as one, opened(where, tmp_path, **schedule) as other:
+            thread_id = await one.start()
+            await one.age(thread_id, 31)
+            both = (one.app.execution.cleanup, other.app.execution.cleanup)
+            await both[0].tick()
+            await query(
+                one.db, "UPDATE duties SET last_at = last_at - 60000000 WHERE name = 'cleanup schedule'"
+            )
+            await asyncio.gather(*(cleanup.tick() for cleanup in both))
+            assert await one.rows_of(thread_id) == {}
+            runs = await query(one.db, "SELECT deleted FROM cleanups")
+            assert [tuple(run) for run in runs] == [(1,)]
+
+    async def test_a_clock_that_jumped_deletes_nothing(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        await spec.app.execution.cleanup.tick()
+        # As after a restart with the clock a month ahead: everything looks unused for a month.
+        await spec.age(thread_id, 31)
+        await query(spec.db, "UPDATE duties SET last_at = last_at - $1 WHERE name = 'clock'", 31 * DAY)
+        refused = await spec.cleanup(status=409)
+        assert refused["error"]["code"] == "INVALID_STATE"
+        assert "clock" in refused["error"]["message"]
+        assert (await spec.cleanup("?dry_run=true"))["due"] == 1
+        assert (await spec.cleanup("?force=true"))["deleted"] == 1
+
+
+async def _make(db: Database, count: int, padding: int = 10) -> None:
+    """Threads that ended long ago, with a few events each, made by the database itself."""
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)"
+    old = "1000000000000000"
+    await query(
+        db,
+        "INSERT INTO threads (id, tenant, user_id, graph, name, status, stage, round, round_seq, settings, fsm_state,"
+        " stats, redacted, last_seq, ttl, created_at, last_active_at, last_accessed_at, expires_at, fence, recoveries)"
+        f" {numbers} SELECT 'old-' || i, 'default', '', 'interview', '', 'completed', 'completed', 1, 1, '{{}}',"
+        f" '{{\"pending\": {{}}, \"last_seq\": 3}}', '{{}}', '[]', 3, 1, {old}, {old}, {old} + i, {old} + i, 0, 0 FROM n",
+        count,
+    )
+    await query(
+        db,
+        "INSERT INTO events (thread_id, seq, id, round, type, version, content, at)"
+        f" {numbers} SELECT 'old-' || i, s.seq, 'e', 1, 'stage_changed', 1, $2, {old}"
+        " FROM n CROSS JOIN (SELECT 1 AS seq UNION SELECT 2 UNION SELECT 3) AS s",
+        count,
+        json.dumps({"stage": "x" * padding}),
+    )
+
+
+def _is_postgres(spec: Spec) -> bool:
+    return type(spec.db).__name__ == "PostgresDatabase"
+
+
+def _refuse_deletion(thread_id: str, *, is_postgres: bool) -> list[str]:
+    """A database that will not let go of this thread's events."""
+    if not is_postgres:
+        return [
+            f"CREATE TRIGGER stubborn BEFORE DELETE ON events WHEN old.thread_id = '{thread_id}'"
+            " BEGIN SELECT RAISE(ABORT, 'no'); END"
+        ]
+    return [
+        "CREATE FUNCTION stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$",
+        "CREATE TRIGGER stubborn BEFORE DELETE ON events FOR EACH ROW"
+        f" WHEN (old.thread_id = '{thread_id}') EXECUTE FUNCTION stubborn()",
+    ]
