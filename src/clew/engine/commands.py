@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
-from clew.domain.errors import Conflict, LostLease, NotAllowed, Unavailable
+from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
 from clew.domain.events import AssistantMessage, Body, Content, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once, Scope
@@ -189,10 +189,9 @@ class Commands:
         self.let_go(thread_id)
         failpoint("delete_mid_tables")
         try:
-            await self.bridge.forget(thread_id)
             while await self.store.purge(only=thread_id):
                 pass
-        except Unavailable as exc:
+        except ClewError as exc:
             # It is gone for everybody already; a chore removes the rest.
             logger.warning(
                 "a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": exc.code}
