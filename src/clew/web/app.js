@@ -14,14 +14,15 @@ function App({ model }) {
     <aside class=${isDrawerOpen ? "open" : ""} onKeyDown=${(event) => event.key === "Escape" && model.change({ isDrawerOpen: false })}>
       <div class="brand"><img src="web/icon.svg" alt="" width="28" height="28" />Clew</div>
       <${Threads} model=${model} />
-      ${key === "given" && html`<button class="quiet" onClick=${() => model.useKey("")}>Forget the key</button>`}
+      ${key === "given" && html`<button class="quiet" onClick=${() => model.forgetKey()}>Forget the key</button>`}
+      ${key === "withheld" && html`<button onClick=${() => model.askForKey()}>Give a key</button>`}
     </aside>
     ${isDrawerOpen && html`<button class="veil" aria-label="Close the list" onClick=${() => model.change({ isDrawerOpen: false })}></button>`}
     <main id="main" tabindex="-1">
       ${current ? html`<${Conversation} model=${model} current=${current} />` : html`<${Start} model=${model} />`}
     </main>
     ${deleting && html`<${DeleteDialog} model=${model} thread=${deleting} />`}
-    ${(key === "asked" || key === "wrong") && html`<${KeyDialog} model=${model} />`}`;
+    ${model.isLockedOut && key !== "withheld" && html`<${KeyDialog} model=${model} />`}`;
 }
 
 function Start({ model }) {

@@ -34,15 +34,16 @@ export class KeyDialog extends Component {
       event.preventDefault();
       model.useKey(text.trim());
     };
-    return html`<${Dialog} label="API key">
+    const isTried = model.state.key === "tried";
+    return html`<${Dialog} label="API key" onClose=${() => model.withholdKey()}>
       <h2>API key</h2>
-      <p>${model.state.key === "wrong" ? "The server does not take this key." : "This server asks for a key."} It is kept in this tab only.</p>
+      <p role="status">${model.state.key === "wrong" ? "The server does not take this key." : "This server asks for a key."} It is kept in this tab only.</p>
       <form onSubmit=${use}>
         <label class="field"><span>Key</span>
           <input type="password" autocomplete="off" spellcheck="false" autofocus pattern="\\s*[!-~]+\\s*" value=${text}
             onInput=${(event) => this.setState({ text: event.target.value })} />
         </label>
-        <div class="buttons"><button class="main" disabled=${!text.trim()}>Use it</button></div>
+        <div class="buttons"><button class="main" disabled=${isTried || !text.trim()}>Use it</button></div>
       </form>
     <//>`;
   }

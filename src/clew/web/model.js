@@ -24,7 +24,7 @@ export class Model {
     this.#paint = paint;
     this.drafts = new Map();
     this.state = {
-      key: key.get() ? "given" : "none", // or "asked", "wrong"
+      key: key.get() ? "given" : "none", // or, while the server wants one: "asked", "tried", "wrong", "withheld"
       graphs: [],
       graph: "",
       threads: [],
@@ -70,14 +70,36 @@ export class Model {
     this.#enter();
   }
 
-  useKey(text) {
+  async useKey(text) {
     key.set(text);
-    this.change({ key: text ? "given" : "none" });
-    this.#enter();
+    this.change({ key: "tried" });
+    try {
+      await fetchJson("api/threads?limit=1");
+    } catch (error) {
+      if (error.status === 401) return this.change({ key: "wrong" });
+    }
+    this.change({ key: "given" });
+    return this.#enter();
+  }
+
+  // What it opened is not left on the screen.
+  forgetKey() {
+    key.set("");
+    location.hash = "#/";
+    this.drafts.clear();
+    this.change({ key: "asked", threads: [], isLoaded: false });
   }
 
   askForKey() {
     this.change({ key: "asked" });
+  }
+
+  withholdKey() {
+    this.change({ key: "withheld" });
+  }
+
+  get isLockedOut() {
+    return this.state.key !== "given" && this.state.key !== "none";
   }
 
   #enter() {
@@ -102,7 +124,7 @@ export class Model {
   }
 
   async loadThreads(more = 0) {
-    if (this.state.key === "asked" || this.state.key === "wrong") return;
+    if (this.isLockedOut) return;
     const limit = Math.min(LIST_MOST, Math.max(LIST_PAGE, this.state.threads.length) + more);
     await this.#quietly(async () => {
       const { threads, next } = await fetchJson(`api/threads?limit=${limit}`);
@@ -129,6 +151,7 @@ export class Model {
         after: current.timeline.after,
         signal: opened.signal,
         onEvent: (event) => this.#take(current, event),
+        onGap: () => this.#open(id, newest),
         onState: (state) => this.#connected(current, state),
       });
     } catch (error) {
@@ -299,8 +322,7 @@ export class Model {
   }
 
   #noteRefusal(error) {
-    if (error.status !== 401 || this.state.key === "asked" || this.state.key === "wrong") return;
-    this.change({ key: key.get() ? "wrong" : "asked" });
+    if (error.status === 401 && !this.isLockedOut) this.change({ key: key.get() ? "wrong" : "asked" });
   }
 
   async #persist(path, current, signal) {

@@ -8,8 +8,9 @@ const SILENCE = 45_000;
 // A browser opens few connections to a server: a tab nobody looks at gives its own back for as long.
 const HIDDEN = 20_000;
 
-// Runs until the signal; throws when the server says no for good. `onState` hears "open" and "lost".
-export async function follow(path, { after, signal, onEvent, onState }) {
+// Runs until the signal; throws when the server says no for good. `onState` hears "open" and "lost"; `onGap`, that the
+// log no longer goes as far as it did, for an older copy of the database was put back.
+export async function follow(path, { after, signal, onEvent, onGap, onState }) {
   let last = after;
   let failures = 0;
   while (!signal.aborted) {
@@ -18,7 +19,9 @@ export async function follow(path, { after, signal, onEvent, onState }) {
       await listen(path, last, signal, onState, (frame) => {
         failures = 0;
         if (frame.id) last = Number(frame.id);
-        onEvent(JSON.parse(frame.data));
+        const event = JSON.parse(frame.data);
+        if (frame.event === "gap") onGap();
+        else if (event.eventType) onEvent(event); // what is none is an error, after which the stream ends
       });
     } catch (error) {
       if (signal.aborted) return;

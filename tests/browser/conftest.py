@@ -1,0 +1,50 @@
+"""One browser and one server for the tests of a process; a visit of its own for each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser import chromium
+from tests.browser.samples import SALES
+from tests.browser.samples import report as report_pdf
+from tests.browser.visits import Visit, page_serving, visiting
+from tests.processes import ROOT, Server
+
+LIBRARIES = ROOT / "src" / "clew" / "web" / "vendor" / "versions.json"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not LIBRARIES.exists():
+        pytest.fail("The page's libraries are not installed: make setup, or python tools/page_libraries.py")
+    path = chromium.find()
+    if path is None:
+        pytest.fail(chromium.MISSING)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(chromium.FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with page_serving(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: Browser, server: Server) -> Iterator[Visit]:
+    with visiting(browser) as visit:
+        visit.open(f"{server.address}/")
+        yield visit
+
+
+@pytest.fixture
+def report_and_sales(tmp_path: Path) -> tuple[Path, Path]:
+    """A PDF to sum up and a table to chart."""
+    report, sales = tmp_path / "report.pdf", tmp_path / "sales.csv"
+    report.write_bytes(report_pdf())
+    sales.write_bytes(SALES)
+    return report, sales

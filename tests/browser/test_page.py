@@ -1,0 +1,269 @@
+"""The page as its users have it: a real browser, a real server, and nothing behind its back."""
+
+import re
+import signal
+from pathlib import Path
+
+import docx
+import httpx
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from tests.browser.samples import PROMPT, SENTENCE
+from tests.browser.visits import Visit, page_serving, visiting
+from tests.processes import Server, clew, until
+
+
+def test_a_round_from_dropped_files_to_the_saved_document(
+    visit: Visit, server: Server, report_and_sales: tuple[Path, Path], tmp_path: Path
+) -> None:
+    page = visit.page
+    visit.drop(*report_and_sales)
+    expect(page.locator(".composer .size")).to_have_text([re.compile("kB$"), "97 B"])
+    visit.write(PROMPT)
+    page.keyboard.press("Enter")
+    visit.wait_for("completed", 40)
+
+    expect(page.locator(".said.user .file .name")).to_have_text(["report.pdf", "sales.csv"])
+    lines = visit.texts(".activity li.log .text")
+    logged = httpx.get(f"{server.address}/api/workflows/{visit.id}/logs").json()["logs"]
+    assert lines == [line["message"] for line in logged]
+    messages = httpx.get(f"{server.address}/api/workflows/{visit.id}/messages").json()["messages"]
+    assert len(visit.texts(".said")) == len(messages)
+
+    with page.expect_download() as download:
+        page.locator(".said.last").get_by_role("link", name="report.docx").click()
+    saved = tmp_path / download.value.suggested_filename
+    download.value.save_as(saved)
+    assert saved.name == "report.docx"
+    document = docx.Document(str(saved))
+    text = "\n".join(paragraph.text for paragraph in document.paragraphs)
+    assert SENTENCE in text
+    assert len(document.inline_shapes) == 1, "the chart"
+    visit.check(server)
+
+
+def test_the_next_round_and_the_thread_after_a_reload(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("agent", "first")
+    visit.wait_for("completed")
+    page.get_by_role("textbox").fill("second")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".said.assistant .prose")).to_have_text(["you said: first", "you said: second"])
+    page.reload()
+    expect(page.locator(".said.user .text")).to_have_text(["first", "second"])
+    expect(page.locator(".said.assistant .prose")).to_have_text(["you said: first", "you said: second"])
+    assert page.title() == "first · Clew"
+    visit.check(server)
+
+
+def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
+    visit: Visit, server: Server
+) -> None:
+    page = visit.page
+    visit.start("agent", "tools: send_mail to=ann@example.com")
+    card = page.get_by_role("region", name="May send_mail run?")
+    expect(card.locator("pre")).to_have_text('{\n  "to": "ann@example.com"\n}')
+    expect(page.locator(".thread[aria-current] .status")).to_have_text("Waiting for you")
+    card.get_by_role("button", name="Approve").click()
+    visit.wait_for("completed")
+    expect(card).to_have_count(0)
+    assert visit.texts(".said.assistant .prose")[-1] == "sent to ann@example.com"
+    visit.check(server)
+
+
+def test_a_no_says_why(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("agent", "tools: send_mail to=bob@example.com")
+    page.get_by_label("Comment, if any").fill("not to Bob")
+    page.get_by_role("button", name="Reject").click()
+    visit.wait_for("completed")
+    page.locator(".activity summary").first.click()
+    expect(page.get_by_text("Rejected: not to Bob")).to_be_visible()
+    visit.check(server)
+
+
+def test_questions_are_answered_one_after_another(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("asking", "go")
+    for question, answer in (("name?", "Ann"), ("age?", "42")):
+        expect(page.locator(".waiting .question")).to_have_text(question)
+        page.get_by_label("Your answer").fill(answer)
+        page.get_by_role("button", name="Answer").click()
+    visit.wait_for("completed")
+    values = httpx.get(f"{server.address}/api/workflows/{visit.id}/state").json()["values"]
+    assert values["log"] == ["Ann is 42"]
+    visit.check(server)
+
+
+def test_a_round_is_stopped_and_a_thread_is_deleted_after_a_question(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("slow", "take your time")
+    page.get_by_role("button", name="Stop").click()
+    visit.wait_for("stopped")
+    thread = visit.id
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    expect(page.locator(f'.thread[href$="{thread}"]')).to_have_count(0)
+    assert httpx.get(f"{server.address}/api/threads/{thread}").status_code == 404
+    visit.check(server)
+
+
+def test_a_failed_round_says_why_and_can_be_tried_again(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("broken", "go")
+    visit.wait_for("failed")
+    expect(page.locator(".outcome.failed")).to_contain_text("no such issue")
+    page.get_by_role("button", name="Try again").click()
+    # The stage it began with, and the one it was taken up with.
+    until(lambda: len(visit.texts(".activity li.stage")) == 2)
+    visit.wait_for("failed")
+    visit.check(server)
+
+
+def test_a_server_killed_and_started_again_in_the_middle_loses_and_repeats_nothing(
+    browser: Browser, tmp_path: Path
+) -> None:
+    words = " ".join(f"word{number}" for number in range(12))
+    with visiting(browser) as visit:
+        page = visit.page
+        with page_serving(tmp_path) as server:
+            visit.open(f"{server.address}/")
+            visit.start("agent", "before")
+            visit.wait_for("completed")
+            page.get_by_role("textbox").fill(f"slowly: {words}")
+            page.get_by_role("button", name="Send").click()
+            expect(page.locator(".said.draft")).to_contain_text("word2")
+            server.signal(signal.SIGKILL)
+            server.wait()
+            expect(page.get_by_text("Connection lost. Trying again.")).to_be_visible()
+        with page_serving(tmp_path, port=server.port) as revived:
+            visit.wait_for("completed", 30)
+            expect(page.get_by_text("Connection lost. Trying again.")).to_have_count(0)
+            expect(page.locator(".said.draft")).to_have_count(0)
+            events = httpx.get(f"{revived.address}/api/threads/{visit.id}/events?limit=1000").json()["events"]
+            said = [event["content"]["content"] for event in events if event["type"].endswith("_msg")]
+            assert visit.texts(".said .text, .said .prose") == [text.strip() for text in said]
+            stages = [event["content"]["stage"] for event in events if event["type"] == "stage_changed"]
+            assert visit.texts(".activity li.stage .text") == stages
+            visit.check(revived, network=True)
+
+
+def test_a_prompt_whose_answer_was_lost_is_kept_and_sent_again_as_the_same(
+    visit: Visit, server: Server
+) -> None:
+    def lose(route: Route) -> None:
+        route.fetch()  # it reached the server
+        route.abort()
+
+    page = visit.page
+    prompt = "said twice, meant once"
+    page.route("**/api/workflows/start", lose, times=1)
+    page.get_by_label("Graph").select_option("agent")
+    visit.write(prompt)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Your text is kept")
+    page.get_by_role("button", name="Send").click()
+    visit.wait_for("completed")
+    threads = httpx.get(f"{server.address}/api/threads").json()["threads"]
+    assert [thread["name"] for thread in threads].count(prompt) == 1
+    visit.check(server, network=True)
+
+
+def test_a_key_is_asked_for_and_used_for_everything(
+    browser: Browser, tmp_path: Path, report_and_sales: tuple[Path, Path]
+) -> None:
+    made = clew(tmp_path, "keys", "create", "--name", "page", "--json")
+    assert made.returncode == 0, made.stderr
+    key = next(word for word in made.stdout.replace('"', " ").split() if word.startswith("clew_"))
+    with page_serving(tmp_path) as server, visiting(browser) as visit:
+        page = visit.page
+        page.goto(f"{server.address}/")
+        page.get_by_label("Key", exact=True).fill(f"{key}x")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.get_by_text("The server does not take this key.")).to_be_visible()
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        visit.drop(report_and_sales[1])
+        expect(page.locator(".composer .size")).to_have_text("97 B")
+        visit.write("Make a table of sales by region")
+        page.keyboard.press("Enter")
+        visit.wait_for("completed", 40)
+        with page.expect_download() as download:
+            page.locator(".said.user").get_by_role("link", name="sales.csv").click()
+        assert Path(download.value.path()).read_bytes() == report_and_sales[1].read_bytes()
+        assert page.evaluate("localStorage.length + document.cookie.length") == 0
+        assert key not in page.url
+        visit.check(server, network=True)  # the first answer was a 401
+
+
+def test_it_works_under_a_path_of_a_proxy(browser: Browser, server: Server) -> None:
+    def strip(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("/behind/a/proxy/", "/"))
+
+    with visiting(browser) as visit:
+        outside: list[str] = []
+        visit.page.on("request", lambda request: outside.append(request.url))
+        visit.page.route("**/behind/a/proxy/**", strip)
+        visit.open(f"{server.address}/behind/a/proxy/")
+        visit.start("agent", "hello")
+        visit.wait_for("completed")
+        assert [url for url in outside if "/behind/a/proxy/" not in url] == []
+        visit.check(server)
+
+
+HOSTILE = '<img src="x" onerror="document.title = 1"><script>document.title = 2</script> **bold** `code`'
+
+
+def test_whatever_is_said_is_text(visit: Visit, server: Server) -> None:
+    visit.start("agent", HOSTILE)
+    visit.wait_for("completed")
+    assert visit.texts(".said.user .text") == [HOSTILE]
+    (answer,) = visit.texts(".said.assistant .prose")
+    assert answer == f"you said: {HOSTILE}".replace("**", "").replace("`", "")
+    assert visit.page.locator("main img, main script").count() == 0
+    visit.check(server)
+
+
+def test_the_keyboard_is_enough(visit: Visit, server: Server) -> None:
+    page = visit.page
+    expect(page.get_by_role("textbox", name="Describe the task")).to_be_focused()
+    page.get_by_label("Graph").select_option("agent")
+    page.get_by_role("textbox").focus()
+    page.keyboard.type("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    page.keyboard.press("Enter")
+    visit.wait_for("completed")
+    assert visit.texts(".said.user .text") == ["one\ntwo"]
+    page.get_by_role("button", name="Delete").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, textarea, select, input, progress")]
+          .filter((one) => !(one.textContent.trim() || one.ariaLabel || one.closest("label")))
+          .map((one) => one.outerHTML)"""
+    )
+    assert unnamed == []
+    visit.check(server)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_of_it(browser: Browser, server: Server, scheme: str) -> None:
+    with visiting(browser, viewport={"width": 360, "height": 640}, color_scheme=scheme) as visit:
+        page = visit.page
+        visit.open(f"{server.address}/")
+        page.get_by_role("button", name="Threads").click()
+        visit.start("agent", "tools: send_mail to=" + "x" * 300)
+        page.get_by_role("button", name="Approve").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        page.get_by_role("button", name="Stop").click()
+        visit.page.locator(".composer").wait_for()
+        visit.check(server)
