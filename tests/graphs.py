@@ -212,6 +212,15 @@ def two_steps() -> StateGraph[Notes]:
     return graph
 
 
+def writing() -> StateGraph[Notes]:
+    """Twenty steps, each of which writes."""
+    graph = StateGraph(Notes)
+    graph.add_node("write", lambda state: {"log": [f"line {len(state['log'])}"]})
+    graph.add_edge(START, "write")
+    graph.add_conditional_edges("write", lambda state: "write" if len(state["log"]) < 20 else END)
+    return graph
+
+
 @tool
 async def look_up(word: str) -> str:
     """Look a word up."""

@@ -16,7 +16,18 @@ from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 
 GRAPHS = (
-    *("gated", "asking", "branching", "flaky", "broken", "slow", "two_steps", "always_overloaded", "endless"),
+    *(
+        "gated",
+        "asking",
+        "branching",
+        "flaky",
+        "broken",
+        "slow",
+        "two_steps",
+        "writing",
+        "always_overloaded",
+        "endless",
+    ),
     *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent"),
 )
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)

@@ -1,0 +1,184 @@
+"""Deletion against everything that goes on meanwhile: runs that write, callers that look, kills, and a clock that jumps."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.events import Opening, RoundFinished
+from clew.domain.retention import selection
+from clew.domain.thread import Owner, Status
+from clew.engine.commands import Request
+from clew.ports import Store
+from clew.stores.codec import micros
+from clew.stores.sql.threads import PURGED
+from clew.stores.sql.work import Database
+from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query
+from tests.faults.forkserver import ForkServer, fork_server
+from tests.house import House, open_house
+from tests.samples import opened, recorded
+
+DAY = timedelta(days=1)
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    with fork_server("tests.faults.deletions", "tests.graphs", "clew.execution") as server:
+        yield server
+
+
+@pytest.fixture(params=DATABASES)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
+    async with open_house(where, tmp_path) as house:
+        yield house
+
+
+async def rows_left(db: Database) -> dict[str, int]:
+    counts = {
+        table: (await query(db, f"SELECT count(*) FROM {table}"))[0][0] for table in (*PURGED, "threads")
+    }
+    return {table: count for table, count in counts.items() if count}
+
+
+async def old_thread(store: Store, db: Database, thread_id: str) -> None:
+    change = opened(thread_id, ttl=DAY, owner=Owner())
+    await store.commit(change)
+    await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
+    await query(
+        db,
+        "UPDATE threads SET last_accessed_at = $2, expires_at = $2 WHERE id = $1",
+        thread_id,
+        micros(LONG_AGO),
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.accept("003-9")
+async def test_what_is_deleted_while_it_runs_leaves_nothing_and_does_not_come_back(house: House) -> None:
+    """C4: 200 threads deleted at a random moment of their run, all of them looked for at the end."""
+    commands, db = house.app.execution.commands, house.app.stores.db
+    rolls = random.Random(7)
+    places = asyncio.Semaphore(10)
+
+    async def one(number: int) -> None:
+        async with places:
+            opening = Opening(owner=Owner(), graph="writing" if number % 2 else "two_steps")
+            thread = await commands.start(opening, Request(graph_input={"log": ["x" * 200]}))
+            await asyncio.sleep(rolls.uniform(0, 0.05))
+            await commands.delete(thread.id, Owner())
+            with pytest.raises(NotFound):
+                await house.app.stores.threads.get(thread.id)
+
+    async with asyncio.timeout(100):
+        await asyncio.gather(*(one(number) for number in range(200)))
+    assert await rows_left(db) == {}
+    # Whatever was still under way has come to its end by then.
+    async with asyncio.timeout(20):
+        while await asyncio.sleep(0.5, await rows_left(db)) or any(
+            task.get_name().startswith("run ") for task in asyncio.all_tasks()
+        ):
+            pass
+    assert await rows_left(db) == {}
+
+
+@pytest.mark.anyio
+async def test_two_deletions_at_once_are_never_an_error(house: House) -> None:
+    """C6."""
+    commands, store, db = house.app.execution.commands, house.app.stores.threads, house.app.stores.db
+    for number in range(50):
+        await store.commit(opened(f"t{number}", owner=Owner(), held=True))
+    outcomes = await asyncio.gather(
+        *(commands.delete(f"t{number % 50}", Owner()) for number in range(100)), return_exceptions=True
+    )
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType"] * 50 + ["NotFound"] * 50
+    assert await rows_left(db) == {}
+
+
+@pytest.mark.anyio
+@pytest.mark.accept("003-19")
+async def test_a_thread_somebody_looks_at_is_not_cleaned_up_from_under_them(house: House) -> None:
+    """C5: whoever was told of an access finds the thread after the cleanup."""
+    store, db = house.app.stores.threads, house.app.stores.db
+    cleanup = house.app.execution.cleanup
+    for _ in range(3):
+        ids = [f"t{number:03}" for number in range(40)]
+        for thread_id in ids:
+            await old_thread(store, db, thread_id)
+        looked: set[str] = set()
+
+        async def look(thread_id: str, seen: set[str]) -> None:
+            await asyncio.sleep(random.uniform(0, 0.02))
+            await store.touch(thread_id, now=datetime.now(UTC))
+            try:
+                thread = await store.get(thread_id)
+            except NotFound:
+                return
+            assert thread.last_accessed_at is not None
+            if thread.last_accessed_at > LONG_AGO:
+                seen.add(thread_id)
+
+        outcome, *_ = await asyncio.gather(
+            cleanup.run(selection(now=datetime.now(UTC), days_old=1)), *(look(one, looked) for one in ids)
+        )
+        left = {thread.id for thread in await store.find(limit=1000)}
+        assert looked <= left
+        assert left.isdisjoint(outcome.thread_ids)
+        assert len(left) + len(outcome.thread_ids) == len(ids)
+        await query(db, "DELETE FROM threads")
+        for table in (*PURGED, "tombstones"):
+            await query(db, f"DELETE FROM {table}")
+
+
+@pytest.mark.accept("003-27")
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+def test_a_cleanup_that_was_killed_is_finished_by_another(
+    forks: ForkServer, where: str, tmp_path: Path
+) -> None:
+    async def prepare() -> None:
+        async with open_database(where) as db:
+            store = open_store(db)
+            await query(db, "DELETE FROM cleanups")
+            for number in range(8):
+                await query(db, "DELETE FROM tombstones WHERE thread_id = $1", f"t{number}")
+                await old_thread(store, db, f"t{number}")
+            if "young" not in [thread.id for thread in await store.find()]:
+                await store.commit(opened("young", owner=Owner(), held=True))
+
+    job: dict[str, Any] = {"where": where, "folder": str(tmp_path)}
+    # In the middle of a thread, and around its transaction: the first is the job's own.
+    for place in ("cleanup_mid_thread:kill@3", "commit_written:kill@12", "commit_done:kill@14"):
+        asyncio.run(prepare())
+        ended = forks.run("tests.faults.deletions:clean_up", failpoint=place, **job)
+        assert ended.was_killed, (place, ended.reports)
+        ended = forks.run("tests.faults.deletions:take_over", **job)
+        assert ended.code == 0, (place, ended.reports)
+        assert ended.reports[-1] == {"deleted": 8, "left": ["young"], "logs": ["young"]}, place
+
+
+@pytest.mark.anyio
+async def test_a_clock_a_month_ahead_deletes_nothing_unless_forced(where: str, tmp_path: Path) -> None:
+    """D1, in one process: the clock is the engine's own."""
+    async with open_house(where, tmp_path) as house:
+        store, db = house.app.stores.threads, house.app.stores.db
+        change = opened("t1", ttl=DAY, owner=Owner(), held=True)
+        await store.commit(change)
+        cleanup = house.app.execution.cleanup
+        now = datetime.now(UTC)
+        for days in (30, -30):
+            await query(db, "DELETE FROM duties WHERE name = 'clock'")
+            await cleanup.duties.tick(now=now - days * DAY)
+            with pytest.raises(NotAllowed, match="clock"):
+                await cleanup.run(selection(now=now, days_old=1))
+            assert (await store.get("t1")).id == "t1"
+        assert (await cleanup.run(selection(now=now, days_old=1), force=True)).thread_ids == ("t1",)

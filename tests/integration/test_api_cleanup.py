@@ -1,0 +1,160 @@
+"""Who may clean up: a key, a cron service's secret, or a signature that fits; never the mere presence of a header."""
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from clew.api.cron import SIGNATURE, sign
+from clew.app import App
+from tests.databases import query
+from tests.doors import client_of, new_key, opened_app
+
+pytestmark = pytest.mark.anyio
+
+KEY = "a-key-for-cleaning-up"
+SECRET = "a-secret-of-the-cron-service"
+PATH = "/api/optimize/cleanup"
+BOTH = {"CLEANUP_API_KEY": KEY, "CRON_SECRET": SECRET}
+
+
+def now() -> int:
+    return int(datetime.now(UTC).timestamp())
+
+
+def signed(at: int, method: str = "POST", target: str = PATH, secret: str = SECRET) -> dict[str, str]:
+    return {SIGNATURE: sign(secret, at=at, method=method, target=target)}
+
+
+async def ask(app: App, headers: dict[str, str], method: str = "POST", target: str = PATH) -> httpx.Response:
+    async with client_of(app.http) as client:
+        return await client.request(method, target, headers=headers)
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncGenerator[App]:
+    async with opened_app(tmp_path, **BOTH) as app:
+        yield app
+
+
+@pytest.mark.accept("003-13", "003-15")
+async def test_good_proofs(app: App) -> None:
+    for headers in (
+        {"X-API-Key": KEY},
+        {"Authorization": f"Bearer {SECRET}"},
+        {"authorization": f"bearer {SECRET}"},
+        {"X-API-Key": KEY, "Authorization": f"Bearer {SECRET}"},
+    ):
+        for method in ("GET", "POST"):
+            answer = await ask(app, headers, method)
+            assert (answer.status_code, answer.json()["deleted"]) == (200, 0), headers
+    for method in ("GET", "POST"):
+        assert (await ask(app, signed(now(), method), method)).status_code == 200
+    target = f"{PATH}?days_old=30"
+    assert (await ask(app, signed(now(), target=target), target=target)).status_code == 200
+
+
+@pytest.mark.accept("003-13", "003-15")
+async def test_bad_proofs(app: App) -> None:
+    at = now()
+    refused: dict[str, dict[str, str]] = {
+        "nothing": {},
+        "an empty key": {"X-API-Key": ""},
+        "a wrong key": {"X-API-Key": KEY[::-1]},
+        "a part of the key": {"X-API-Key": KEY[:-1]},
+        "the other secret as the key": {"X-API-Key": SECRET},
+        "the key as the other secret": {"Authorization": f"Bearer {KEY}"},
+        "no scheme": {"Authorization": SECRET},
+        "another scheme": {"Authorization": f"Basic {SECRET}"},
+        "an empty secret": {"Authorization": "Bearer "},
+        "not ASCII": {"X-API-Key": "k\u00e9y"},
+        "a good one and a bad one": {"X-API-Key": KEY, "Authorization": "Bearer no"},
+        "a bad one and a good one": {"X-API-Key": "no", "Authorization": f"Bearer {SECRET}"},
+        "a header that is only there": {SIGNATURE: "1"},
+        "an empty signature": {SIGNATURE: ""},
+        "the secret itself as the signature": {SIGNATURE: SECRET},
+        "a signature of nothing": {SIGNATURE: f"t={at},v1={'0' * 64}"},
+        "another secret": signed(at, secret=KEY),
+        "another method": signed(at, "GET"),
+        "another path": signed(at, target="/api/optimize/start"),
+        "another query": signed(at, target=f"{PATH}?days_old=1"),
+        "six minutes old": signed(at - 360),
+        "from the future": signed(at + 360),
+        "a good key and a bad signature": {"X-API-Key": KEY, SIGNATURE: "1"},
+        "what Vercel also sends": {"User-Agent": "vercel-cron/1.0", "x-vercel-cron-schedule": "0 0 * * *"},
+    }
+    for name, headers in refused.items():
+        raw = [(key.encode(), value.encode("utf-8")) for key, value in headers.items()]
+        async with client_of(app.http) as client:
+            answer = await client.post(PATH, headers=httpx.Headers(raw))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "UNAUTHENTICATED"), name
+        assert KEY not in answer.text
+        assert SECRET not in answer.text
+    assert await query(app.stores.db, "SELECT 1 FROM cleanups") == []
+
+
+async def test_a_signature_serves_once(app: App) -> None:
+    used = signed(now())
+    assert (await ask(app, used)).status_code == 200
+    for _ in range(2):
+        assert (await ask(app, used)).status_code == 401
+    assert (await ask(app, signed(now() - 1))).status_code == 200, "another one does"
+
+
+async def test_the_edges_of_the_window(app: App) -> None:
+    for seconds, status in ((-290, 200), (290, 200), (-310, 401), (310, 401)):
+        assert (await ask(app, signed(now() + seconds))).status_code == status, seconds
+
+
+@pytest.mark.accept("003-14")
+async def test_without_a_secret_it_is_closed(tmp_path: Path) -> None:
+    async with opened_app(tmp_path) as app:
+        key = await new_key(app.stores.keys)
+        for headers in (
+            {},
+            {"X-API-Key": ""},
+            {"X-API-Key": "None"},
+            {"Authorization": "Bearer None"},
+            {"X-API-Key": key},
+            {SIGNATURE: "1"},
+            signed(now(), secret=""),
+        ):
+            for method in ("GET", "POST"):
+                assert (await ask(app, headers, method)).status_code == 503, headers
+
+
+@pytest.mark.accept("003-14")
+async def test_each_secret_opens_its_own_door_only(tmp_path: Path) -> None:
+    good = {
+        "key": {"X-API-Key": KEY},
+        "secret": {"Authorization": f"Bearer {SECRET}"},
+        "signed": signed(now()),
+    }
+    for environ, opens in (
+        ({"CLEANUP_API_KEY": KEY}, {"key"}),
+        ({"CRON_SECRET": SECRET}, {"secret", "signed"}),
+    ):
+        async with opened_app(tmp_path, **environ) as app:
+            for name, headers in good.items():
+                expected = 200 if name in opens else 401
+                assert (await ask(app, headers)).status_code == expected, (environ, name)
+
+
+async def test_other_methods_never_run_it(app: App) -> None:
+    for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"):
+        answer = await ask(app, {"X-API-Key": KEY}, method)
+        assert answer.status_code in (401, 404, 405), method
+    assert await query(app.stores.db, "SELECT 1 FROM cleanups") == []
+
+
+async def test_a_proof_of_cleanup_opens_nothing_else(app: App) -> None:
+    await new_key(app.stores.keys)
+    for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {SECRET}"}):
+        for method, path in (
+            ("GET", "/api/threads"),
+            ("POST", "/api/threads/cleanup"),
+            ("POST", "/api/optimize/start"),
+        ):
+            assert (await ask(app, headers, method, path)).status_code == 401
