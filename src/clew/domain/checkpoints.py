@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from clew.domain.errors import Conflict
 
@@ -30,11 +31,11 @@ class StoredCheckpoint:
     seq: int = 0  # the order of checkpoints in the database; given when it is stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelValue:
+class ChannelValue(NamedTuple):
     """The value of a channel at a version: whole, or a list as a change to the one at `base`.
 
-    A list has a `root`: the version that was stored whole and that all changes up to this one build on.
+    A list has a `root`: the version that was stored whole and that all changes up to this one build on. A tuple,
+    because a long list is read as thousands of them.
     """
 
     channel: str

@@ -23,6 +23,8 @@ Pieces: TypeAlias = list[list[int] | int]
 WINDOW = 128
 
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
+# To compare with; never given out.
+_EMPTY: dict[type, Any] = {dict: {}, list: []}
 _fields = attrgetter("__dict__")
 
 
@@ -252,11 +254,13 @@ class _Stamper:
 
     def stamp(self, element: Any) -> Any:
         if type(element) in MESSAGES:
-            # Most fields are text or nothing; asking here saves a call each.
-            return {
-                name: value if type(value) in _SCALARS else self._copy(value)
-                for name, value in element.__dict__.items()
-            }
+            stamp = element.__dict__.copy()
+            for name, value in element.__dict__.items():
+                # Most fields are text, nothing or empty; asking here saves a call each.
+                if type(value) not in _SCALARS:
+                    empty = _EMPTY.get(type(value))
+                    stamp[name] = empty if empty == value else self._copy(value)
+            return stamp
         self.messages_only = False
         return self._copy(element)
 

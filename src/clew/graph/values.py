@@ -150,40 +150,43 @@ def assemble(
 def _loaded(serde: SerializerProtocol, stored: ChannelValue) -> Held:
     if stored.root is None:
         return HeldBytes(stored.version, stored.kind, stored.data)
-    value = load(serde, stored.kind, stored.data)
-    if type(value) is not list:
-        raise Corrupt("a stored list is no list")
-    elements = Remembered.of(value, loaded=True)
+    elements = Remembered.of(_load_list(serde, stored), loaded=True)
     return HeldList(stored.version, elements, stored.version, len(stored.data), 0, stored.version)
 
 
 def _built(serde: SerializerProtocol, chain: list[ChannelValue], start: HeldList | None) -> HeldList:
-    held = start if start is not None else _expect_list(_loaded(serde, chain.pop(0)))
-    elements, since, version = held.elements, held.since, held.version
-    # From nothing, all that was ever gained is taken in at one go at the end; what is held is only added to.
-    cold = elements.copy() if start is None else None
+    if start is None:
+        return _built_cold(serde, chain)
+    elements, since = start.elements, start.since
     for link in chain:
-        gained = load(serde, link.kind, link.data)
-        if type(gained) is not list:
-            raise Corrupt("a stored list is built of something that is no list")
-        delta = Delta(gained, parse_splice(link.splice))
-        if cold is None:
-            elements = elements.then(delta, loaded=True)
-        elif delta.pieces is None:
-            cold += gained
-        else:
-            cold = build(cold, delta.pieces, gained)
+        delta = Delta(_load_list(serde, link), parse_splice(link.splice))
+        elements = elements.then(delta, loaded=True)
         since += len(link.data) + LINK
-        version = link.version
-    if cold is not None:
-        elements = Remembered.of(cold, loaded=True)
-    return HeldList(version, elements, held.root, held.whole, since, version)
+    return HeldList(chain[-1].version, elements, start.root, start.whole, since, chain[-1].version)
 
 
-def _expect_list(held: Held) -> HeldList:
-    if not isinstance(held, HeldList):
+def _built_cold(serde: SerializerProtocol, chain: list[ChannelValue]) -> HeldList:
+    """From nothing: all that was ever gained is taken in at one go at the end."""
+    root, *links = chain
+    elements = _load_list(serde, root)
+    since = 0
+    for link in links:
+        gained = _load_list(serde, link)
+        if link.splice is None:
+            elements += gained
+        else:
+            elements = build(elements, parse_splice(link.splice), gained)
+        since += len(link.data) + LINK
+    version = chain[-1].version
+    remembered = Remembered.of(elements, loaded=True)
+    return HeldList(version, remembered, root.version, len(root.data), since, version)
+
+
+def _load_list(serde: SerializerProtocol, stored: ChannelValue) -> list[Any]:
+    value = load(serde, stored.kind, stored.data)
+    if type(value) is not list:
         raise Corrupt("a stored list is built of something that is no list")
-    return held
+    return value
 
 
 def _change(

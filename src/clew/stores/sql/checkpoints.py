@@ -31,7 +31,7 @@ from clew.stores.sql.work import (
 FOR_SHARE = "/*+ FOR SHARE */"
 
 COLUMNS = "thread_id, ns, id, parent_id, body, metadata, apart, run_id"
-VALUE_COLUMNS = "channel, version, kind, data, base, root, splice"
+VALUE_COLUMNS = ", ".join(ChannelValue._fields)
 # Asked with the insert and not before it: the database sees a burial that `guard` had to wait for.
 _ALIVE = "NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
 # A checkpoint that is stored again keeps its place in the order.
@@ -262,17 +262,7 @@ def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> 
 
 
 def _value_row(checkpoint: StoredCheckpoint, value: ChannelValue) -> tuple[Value, ...]:
-    return (
-        checkpoint.thread_id,
-        checkpoint.ns,
-        value.channel,
-        value.version,
-        value.kind,
-        value.data,
-        value.base,
-        value.root,
-        value.splice,
-    )
+    return (checkpoint.thread_id, checkpoint.ns, *value)
 
 
 def _of(table: str, columns: str) -> str:
@@ -408,18 +398,7 @@ def _values_of(
     found: list[ChannelValue] = []
     if selects:
         rows = yield Statement(" UNION ALL ".join(selects), args)
-        found = [
-            ChannelValue(
-                channel=row[0],
-                version=row[1],
-                kind=row[2],
-                data=row[3],
-                base=row[4],
-                root=row[5],
-                splice=row[6],
-            )
-            for row in rows
-        ]
+        found = [ChannelValue(*row) for row in rows]
     return found
 
 
