@@ -45,6 +45,7 @@ def append(report: Report, *, where: str, seed: str, failpoint: str = "") -> Non
     async def main() -> None:
         async with open_database(where) as db, asyncio.TaskGroup() as tasks:
             failpoints.install(failpoint)
+            report("opened")
             for n in range(CONVERSATIONS):
                 tasks.create_task(_converse(report, db, f"t{n}", random.Random(f"{seed} {n}")))
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,11 +33,25 @@ class ForkServer:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def run(self, job: str, *, kill_after: float | None = None, timeout: float = 60, **kwargs: Any) -> Ended:
-        """Wait for the child to end by itself, or kill it with SIGKILL after so many seconds."""
+    def run(
+        self,
+        job: str,
+        *,
+        kill_after: float | None = None,
+        kill_after_report: float | None = None,
+        timeout: float = 60,
+        **kwargs: Any,
+    ) -> Ended:
+        """Wait for the child to end by itself, or kill it with SIGKILL so many seconds after its start or first report."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"job": job, "kwargs": kwargs, "kill_after": kill_after, "timeout": timeout}
+        request = {
+            "job": job,
+            "kwargs": kwargs,
+            "kill_after": kill_after,
+            "kill_after_report": kill_after_report,
+            "timeout": timeout,
+        }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -69,7 +84,13 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
         answers.flush()
 
 
-def _trial(job: str, kwargs: dict[str, Any], kill_after: float | None, timeout: float) -> dict[str, Any]:
+def _trial(
+    job: str,
+    kwargs: dict[str, Any],
+    kill_after: float | None,
+    kill_after_report: float | None,
+    timeout: float,
+) -> dict[str, Any]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -83,6 +104,9 @@ def _trial(job: str, kwargs: dict[str, Any], kill_after: float | None, timeout: 
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             break
+        if kill_after_report is not None and select.select([reading], [], [], 0)[0]:
+            kill_at = time.monotonic() + kill_after_report
+            kill_after_report = None
         if kill_at is not None and time.monotonic() >= kill_at:
             os.kill(pid, signal.SIGKILL)
             kill_at = None
