@@ -1,5 +1,6 @@
 """Where agents come from: our own, installed packages, a folder; broken ones, and two of one name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from clew.agents.registry import AgentRegistry, NotAnAgent, find_agents
 from clew.domain.errors import ConfigError, NotFound
 from clew.drivers.offline import OfflineDriver
-from tests.tasks import task
+from tests.tasks import ScriptedDriver, task, text
 
 GOOD = """
 class Echo:
@@ -117,3 +118,16 @@ def test_an_object_can_be_an_agent_too() -> None:
     assert made is one
     with pytest.raises(NotAnAgent):
         registry.add(object(), "there")
+
+
+@pytest.mark.anyio
+async def test_the_examples_of_the_guide_are_agents(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "howto" / "agents.md").read_text("utf-8")
+    counter, critic = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    registry = find_agents(folder_of(tmp_path, counter=counter, critic=critic))
+    assert registry.broken == {}
+    asked = task("Count", text("a.txt", "one two", "three"), outputs=("n.txt",))
+    result = await registry.make("counter", OfflineDriver()).process_task(asked)
+    assert result["documents"] == [{"label": "n.txt", "content": "a: 3"}]
+    driver = ScriptedDriver(lambda inquiry: f"{len(inquiry.material)} parts")
+    assert (await registry.make("critic", driver).process_task(asked))["feedback"] == "2 parts"
