@@ -136,7 +136,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             new_id=parts.new_id,
             wake=runner.wake,
             halt=runner.halt,
-            scopes=runner.scopes,
+            scopes=step.scopes,
             drafts=memory.drafts,
             closing=builtin.closing,
         )

@@ -619,6 +619,10 @@ class Ledger(Protocol):
         """A tool that was begun stopped to ask something itself; it will be begun again."""
         ...
 
+    def abandon(self, call_id: str) -> None:
+        """A tool that was begun was cut off: nobody waits for it any more."""
+        ...
+
     def asked_before(self, call_id: str) -> int:
         """How often this round stopped for this call."""
         ...

@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 # How often a command decides again because the thread moved on under it, before it says so to its caller.
 ATTEMPTS = 20
+PATIENT_ATTEMPTS = 2
+# How many wakers are remembered whose threads this process has not run.
+MOST_SCOPES = 10_000
 OPEN = (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
 
 
@@ -43,7 +46,7 @@ class Commands:
     wake: Callable[[], None]
     # Called with the id of a thread that must not run on: its run in this process is cancelled.
     halt: Callable[[str], None]
-    # On whose behalf a thread was last woken, for the runner of this process; gone when the process is.
+    # On whose behalf threads were woken, by the event that did it, for the runner of this process; gone when it is.
     scopes: dict[str, Scope] = field(default_factory=dict)
     # What models of this process are saying right now.
     drafts: dict[str, str] = field(default_factory=dict)
@@ -160,7 +163,11 @@ class Commands:
         """Nobody answered in time. Acts for the system; an answer that came first wins."""
 
         async def decide(thread: Thread) -> Change:
-            return lifecycle.expire(thread, call, stamp=self._stamp())
+            now = await self.calls.get(thread.id, call.id)
+            stamp = self._stamp()
+            if now.deadline is None or now.deadline > stamp.now:
+                raise NotAllowed(f"call {call.id!r} of thread {thread.id!r} was given more time")
+            return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
         await self._change(call.thread_id, None, decide, None)
@@ -175,7 +182,7 @@ class Commands:
             closed = await self._closed(thread)
             return lifecycle.stop(thread, open_calls, notes=(*said, *notes, *closed), stamp=self._stamp())
 
-        thread = await self._change(thread_id, owner, decide, None)
+        thread = await self._change(thread_id, owner, decide, None, contested=lambda: self.halt(thread_id))
         self.halt(thread_id)
         return thread
 
@@ -236,8 +243,12 @@ class Commands:
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
+        contested: Callable[[], None] | None = None,
     ) -> Thread:
         for attempt in range(1, ATTEMPTS + 1):
+            if contested is not None and attempt > PATIENT_ATTEMPTS:
+                # A run that writes without a pause is always first. It is to end anyway, so it ends now.
+                contested()
             thread = await self.store.get(thread_id, owner)
             try:
                 return await self._commit(await decide(thread), scope, once=once, admits=admits)
@@ -258,13 +269,24 @@ class Commands:
     ) -> Thread:
         failpoint("accept_before_commit")
         if scope is not None:
-            self.scopes[change.thread.id] = scope
-        await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
+            self._remember(change.events[0].id, scope)
+        try:
+            await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
+        except BaseException:
+            # Whoever came too late has woken nobody.
+            self.scopes.pop(change.events[0].id, None)
+            raise
         self.bus.publish(change.thread.id, change.read_at)
         if change.thread.status is Status.RUNNING:
             self.wake()
         failpoint("accept_after_commit_before_reply")
         return change.thread
+
+    def _remember(self, event_id: str, scope: Scope) -> None:
+        while len(self.scopes) >= MOST_SCOPES:
+            # Another process ran these.
+            del self.scopes[next(iter(self.scopes))]
+        self.scopes[event_id] = scope
 
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)

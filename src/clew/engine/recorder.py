@@ -1,17 +1,24 @@
 """Writes the events of one run, in order, under its fence; what waits together is committed together."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from clew.domain import lifecycle
-from clew.domain.errors import ClewError, Conflict, LostLease
+from clew.domain.errors import Conflict, LostLease, Unavailable
 from clew.domain.events import Body
 from clew.domain.thread import Thread
 from clew.ports import Bus, Store
 
 # What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
 SOON = 0.01
+
+# How long to wait before a store that was away is tried again, at first and at most.
+SHORTEST_WAIT = 0.05
+LONGEST_WAIT = 2.0
+# Somebody who writes beside us for ever is no somebody: the store refuses for a reason that stays.
+MOST_CONFLICTS = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -21,7 +28,10 @@ class Waiting:
 
 
 class Recorder:
-    """One run's pen. Once a commit is refused for good, everything after it is refused the same way."""
+    """One run's pen. Once a commit is refused for good, everything after it is refused the same way.
+
+    A store that is away is waited for: what a tool did is known nowhere else.
+    """
 
     def __init__(
         self,
@@ -33,7 +43,7 @@ class Recorder:
         stamp: Callable[[], lifecycle.Stamp],
     ) -> None:
         self.thread = thread
-        self.refusal: ClewError | None = None
+        self.refusal: Exception | None = None
         self._fence = fence
         self._store = store
         self._bus = bus
@@ -41,6 +51,7 @@ class Recorder:
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
+        self._is_left = False
 
     async def record(self, *bodies: Body) -> None:
         """Durable on return."""
@@ -57,12 +68,15 @@ class Recorder:
 
     async def flush(self) -> None:
         """Wait until everything said so far is durable. Raises what refused it."""
-        if self._waiting:
-            self._begin()
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
+        if self._waiting or self._writing is not None:
+            await self.record()
         if self.refusal is not None:
             raise self.refusal
+
+    def leave(self) -> None:
+        """The run is over: what somebody waits for is still written, but no store is waited for any more."""
+        self._is_left = True
+        self._waiting = [waiting for waiting in self._waiting if waiting.done is not None]
 
     def _add(self, waiting: Waiting) -> None:
         if self.refusal is not None:
@@ -77,36 +91,64 @@ class Recorder:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
+        batch: list[Waiting] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                try:
-                    await self._commit([body for waiting in batch for body in waiting.bodies])
-                except ClewError as exc:
-                    self.refusal = exc
-                    batch += self._waiting
-                    self._waiting = []
-                    for waiting in batch:
-                        if waiting.done is not None and not waiting.done.done():
-                            waiting.done.set_exception(exc)
-                    return
+                if bodies := [body for waiting in batch for body in waiting.bodies]:
+                    await self._commit(bodies)
                 for waiting in batch:
                     if waiting.done is not None and not waiting.done.done():
                         waiting.done.set_result(None)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+            self._refuse(batch, exc)
+        except asyncio.CancelledError:
+            self._refuse(batch, Unavailable("the run was given up before this was written"))
+            raise
         finally:
             self._writing = None
 
+    def _refuse(self, batch: list[Waiting], refusal: Exception) -> None:
+        self.refusal = refusal
+        batch, self._waiting = [*batch, *self._waiting], []
+        for waiting in batch:
+            if waiting.done is not None and not waiting.done.done():
+                waiting.done.set_exception(refusal)
+
     async def _commit(self, bodies: list[Body]) -> None:
+        change = lifecycle.record(self.thread, bodies, stamp=self._stamp())
+        wait = SHORTEST_WAIT
+        conflicts = 0
         while True:
-            change = lifecycle.record(self.thread, bodies, stamp=self._stamp())
             try:
+                if change.read_at < self.thread.last_seq and await self._has(change):
+                    break
+                if change.read_at != self.thread.last_seq:
+                    change = lifecycle.record(self.thread, bodies, stamp=self._stamp())
                 await self._store.commit(change, fence=self._fence)
+                break
             except LostLease:
                 raise
             except Conflict:
                 # Somebody wrote to the thread beside us and left it ours: decide again on what is there now.
-                self.thread = await self._store.get(self.thread.id)
-            else:
-                self.thread = change.thread
-                self._bus.publish(self.thread.id, change.read_at)
-                return
+                conflicts += 1
+                if conflicts == MOST_CONFLICTS:
+                    raise
+            except Unavailable:
+                if self._is_left:
+                    raise
+                # Perhaps it was written, and only the answer was lost: the thread says so once it can be read.
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+            await self._look_again()
+        self.thread = change.thread
+        self._bus.publish(self.thread.id, change.read_at)
+
+    async def _look_again(self) -> None:
+        with contextlib.suppress(Unavailable):  # the next attempt to write will say the same
+            self.thread = await self._store.get(self.thread.id)
+
+    async def _has(self, change: lifecycle.Change) -> bool:
+        """Whether the log goes on with this very change."""
+        after = await self._store.read(self.thread.id, after=change.read_at, limit=1)
+        return bool(after) and after[0].id == change.events[0].id

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from clew.domain.calls import Call
-from clew.domain.errors import NotFound
+from clew.domain.calls import Call, CallStatus
+from clew.domain.errors import Corrupt, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -59,8 +59,9 @@ class LocalRun:
         scope: Scope,
     ) -> None:
         bodies = [event.body for event in log]
-        self._called = {body.call_id for body in bodies if isinstance(body, ToolCall)}
+        self._called = {body.call_id: None for body in bodies if isinstance(body, ToolCall)}  # in order
         self._answered = {body.call_id for body in bodies if isinstance(body, ToolResult)}
+        self._said = {(body.ref, str(body.content)) for body in bodies if isinstance(body, AssistantMessage)}
         self._lines = {body.ref for body in bodies if isinstance(body, Log)}
         self._documents = {body.document_id for body in bodies if isinstance(body, DocumentAdded)}
         self._asked_before = Counter(body.call_id for body in bodies if isinstance(body, Suspension))
@@ -95,7 +96,11 @@ class LocalRun:
             self._recorder.note(*new)
 
     async def begin(self, call: ToolCall, terms: Terms) -> Verdict:
-        known = await self._known(call.call_id) if call.call_id in self._called else None
+        known: Call | None = None
+        if call.call_id in self._called:
+            # The graph's own message may have brought it, and be on its way to the log: no effect comes before that.
+            await self._recorder.flush()
+            known = await self._known(call.call_id)
         if known is None:
             await self.record(call)
             failpoint("toolcall_logged")
@@ -109,7 +114,7 @@ class LocalRun:
         if isinstance(verdict, Ask):
             self.asked[call.call_id] = verdict.suspension
         elif isinstance(verdict, Go):
-            await self._start(call.call_id, self.stamp().now)
+            await self._start(call.call_id, known, self.stamp().now)
         return verdict
 
     async def finish(self, call_id: str, *, ok: bool, result: Json = None, error: str = "") -> None:
@@ -123,11 +128,18 @@ class LocalRun:
         await self._calls.pause(self.thread.id, call_id, fence=self._fence)
         self._stopped(call_id)
 
+    def abandon(self, call_id: str) -> None:
+        self._stopped(call_id)
+
     def asked_before(self, call_id: str) -> int:
         return self._asked_before[call_id]
 
     def is_asking(self, call_id: str) -> bool:
         return call_id in self.asked
+
+    def wanted(self) -> dict[str, Suspension]:
+        """What somebody must be asked, in the order the calls were made: tools that run side by side ask in any."""
+        return {call_id: self.asked[call_id] for call_id in self._called if call_id in self.asked}
 
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
         await self._recorder.flush()
@@ -164,11 +176,15 @@ class LocalRun:
                 case ToolCall(call_id=call_id):
                     if call_id in self._called:
                         continue
-                    self._called.add(call_id)
+                    self._called[call_id] = None
                 case ToolResult(call_id=call_id):
                     if call_id in self._answered:
                         continue
                     self._answered.add(call_id)
+                case AssistantMessage(ref=ref, content=content) if ref:
+                    if (ref, str(content)) in self._said:
+                        continue
+                    self._said.add((ref, str(content)))
                 case Log(ref=ref) if ref:
                     if ref in self._lines:
                         continue
@@ -188,8 +204,10 @@ class LocalRun:
         except NotFound:
             return None
 
-    async def _start(self, call_id: str, now: datetime) -> None:
-        await self._calls.start(self.thread.id, call_id, fence=self._fence, now=now)
+    async def _start(self, call_id: str, known: Call | None, now: datetime) -> None:
+        marked = await self._calls.start(self.thread.id, call_id, fence=self._fence, now=now)
+        if not marked and (known is None or known.status is not CallStatus.STARTED):
+            raise Corrupt(f"call {call_id!r} of thread {self.thread.id!r} cannot be marked as started")
         self._running.add(call_id)
         self._idle.clear()
         failpoint("tool_before_effect")

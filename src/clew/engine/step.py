@@ -5,11 +5,19 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clew.domain import lifecycle
-from clew.domain.errors import ClewError, Drained, Permanent, Transient
+from clew.domain.errors import (
+    Drained,
+    LostLease,
+    NotAllowed,
+    NotFound,
+    Permanent,
+    Transient,
+    Unavailable,
+)
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -34,6 +42,12 @@ from clew.ports import Bridge, Bus, Clock, Closing, Store
 
 logger = logging.getLogger(__name__)
 
+# A store that goes away this often in one run has something against the run.
+MOST_OUTAGES = 10
+# How long to wait before a store that was away is asked again, at first and at most.
+SHORTEST_WAIT = 0.1
+LONGEST_WAIT = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -53,39 +67,67 @@ class Step:
     limit: timedelta | None = None
     # What a round is closed with.
     closing: Closing | None = None
+    # On whose behalf threads were woken in this process, by the event that did it; commands fill it in.
+    scopes: dict[str, Scope] = field(default_factory=dict)
 
-    async def __call__(self, lease: Lease, scope: Scope = SYSTEM) -> None:
-        thread = await self.store.get(lease.thread_id)
+    async def __call__(self, lease: Lease) -> None:
+        """Raises Unavailable when the store is away; whatever else goes wrong ends in the log."""
+        recorder: Recorder | None = None
+        try:
+            thread = await self.store.get(lease.thread_id)
+            recorder = self._recorder(thread, lease)
+            await self._to_its_rest(thread, recorder, lease)
+        except Drained:
+            logger.info("run drained", extra={"thread_id": lease.thread_id})
+        except (LostLease, NotFound) as exc:
+            # Someone stopped, deleted or took over the thread while we worked: their word stands.
+            logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
+        except Unavailable:
+            raise
+        except Exception as exc:
+            # The graph is not to blame for this, or it said what cannot be kept. A thread that nobody could run
+            # would be tried for ever, so it fails for a reason that can be read.
+            logger.exception("run cannot go on", extra={"thread_id": lease.thread_id})
+            await self.fail(lease, f"internal: {self.classify(exc)}")
+        finally:
+            self.memory.drafts.pop(lease.thread_id, None)
+            if recorder is not None:
+                recorder.leave()
+
+    async def fail(self, lease: Lease, reason: str) -> None:
+        """End the round as failed, whatever the run itself could not say. One that is not ours is left alone."""
+        try:
+            thread = await self.store.get(lease.thread_id)
+            if thread.status is Status.RUNNING:
+                await self._recorder(thread, lease).record(_finished(Status.FAILED, reason))
+        except (LostLease, NotFound, NotAllowed) as exc:
+            logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
+
+    async def _to_its_rest(self, thread: Thread, recorder: Recorder, lease: Lease) -> None:
         log = await self._round(thread)
         if isinstance(owed(thread, log), Nothing | Wait):
             return
-        recorder = Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
-        run = LocalRun(log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=scope)
-        try:
-            if lease.recoveries > self.max_recoveries:
-                reason = f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
-                rest: Sequence[Body] = [_finished(Status.FAILED, reason)]
-            else:
-                rest = await self._until_it_rests(log, recorder, run, lease.fence)
-            await recorder.record(*await self._closed(rest, recorder))
-            failpoint("interrupt_logged")
-            if self.prunes and recorder.thread.status.is_terminal:
-                await self.bridge.prune(thread.id)
-        except Drained:
-            logger.info("run drained", extra={"thread_id": thread.id})
-        except ClewError as exc:
-            if exc is not recorder.refusal:
-                raise
-            # Someone stopped, deleted or took over the thread while we worked: their word stands.
-            logger.info("run ended by another", extra={"thread_id": thread.id, "code": exc.code})
-        finally:
-            self.memory.drafts.pop(thread.id, None)
+        run = LocalRun(
+            log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=self._scope(log)
+        )
+        if lease.recoveries > self.max_recoveries:
+            reason = (
+                f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
+            )
+            rest: Sequence[Body] = [_finished(Status.FAILED, reason)]
+        else:
+            rest = await self._until_it_rests(log, recorder, run, lease.fence)
+        await recorder.record(*await self._closed(rest, recorder))
+        failpoint("interrupt_logged")
+        if self.prunes and recorder.thread.status.is_terminal:
+            await self.bridge.prune(thread.id)
 
     async def _until_it_rests(
         self, log: Sequence[Event], recorder: Recorder, run: LocalRun, fence: int
     ) -> Sequence[Body]:
         """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
         failed = _failed_attempts(log)
+        outages = 0
         deadline = self._deadline(log)
         while True:
             patience = asyncio.timeout_at(deadline)
@@ -100,6 +142,15 @@ class Step:
                 if patience.expired() and self.limit is not None:
                     reason = f"timeout: the round ran longer than {self.limit.total_seconds():g} s"
                     return [_finished(Status.FAILED, reason)]
+                if (cause := _of_the_store(exc)) is not None:
+                    # Not the graph's failure, so it costs no attempt; but what never gets through ends as well.
+                    outages += 1
+                    if isinstance(cause, LostLease):
+                        raise cause from exc
+                    if outages > MOST_OUTAGES:
+                        return [_finished(Status.FAILED, f"internal: {cause}")]
+                    log = await self._when_it_is_back(recorder.thread)
+                    continue
                 failed += 1
                 failure = self.classify(exc)
                 decision = self._decide(failure, recorder.thread, failed)
@@ -116,7 +167,19 @@ class Step:
                 await asyncio.sleep(decision.seconds)
             log = await self._round(recorder.thread)
 
+    async def _when_it_is_back(self, thread: Thread) -> Sequence[Event]:
+        """The round as it stands, as soon as the store answers."""
+        wait = SHORTEST_WAIT
+        while True:
+            await asyncio.sleep(wait)
+            try:
+                return await self._round(await self.store.get(thread.id))
+            except Unavailable:
+                wait = min(2 * wait, LONGEST_WAIT)
+
     async def _attempt(self, log: Sequence[Event], run: LocalRun, fence: int) -> Sequence[Body]:
+        # A tool that was left alone by what failed beside it in an earlier attempt may still be at work.
+        await run.idle()
         run.asked.clear()
         questions: dict[str, Suspension] = {}
         last: list[Body] = []
@@ -134,7 +197,7 @@ class Step:
                         await run.record(body)
         await run.idle()
         if questions or run.asked:
-            return list((questions | run.asked).values())
+            return list((questions | run.wanted()).values())
         return [*last, _verdict(log)]
 
     async def _closed(self, rest: Sequence[Body], recorder: Recorder) -> Sequence[Body]:
@@ -166,8 +229,30 @@ class Step:
         first = thread.round_seq - 1
         return await self.store.read(thread.id, after=first, limit=thread.last_seq - first)
 
+    def _scope(self, log: Sequence[Event]) -> Scope:
+        """On whose behalf the thread was woken, if that was here and since it last waited."""
+        for event in reversed(log):
+            if isinstance(event.body, Suspension):
+                break
+            if event.id in self.scopes:
+                return self.scopes.pop(event.id)
+        return SYSTEM
+
+    def _recorder(self, thread: Thread, lease: Lease) -> Recorder:
+        return Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
+
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)
+
+
+def _of_the_store(exc: Exception) -> Unavailable | LostLease | None:
+    """The store's own failure, if it is the cause of what a graph raised."""
+    cause: BaseException | None = exc
+    for _ in range(10):
+        if cause is None or isinstance(cause, Unavailable | LostLease):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _failed_attempts(log: Sequence[Event]) -> int:

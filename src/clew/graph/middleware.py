@@ -8,11 +8,11 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
-from pydantic_core import to_jsonable_python
 
 from clew.domain.events import ToolCall
 from clew.domain.ledger import Terms
 from clew.graph.run import current_run
+from clew.graph.stream import storable
 from clew.graph.tools import LedgerTool, through_ledger
 
 
@@ -48,7 +48,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         call = ToolCall(
             call_id=call_id,
             name=name,
-            args=to_jsonable_python(request.tool_call["args"]),
+            args=storable(request.tool_call["args"]),
             idempotent=name not in self._once,
         )
         terms = Terms(approval=name in self._approval, patience=self._patience)

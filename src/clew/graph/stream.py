@@ -1,7 +1,7 @@
 """LangGraph's stream, in the words of our log. Pure: one part in, the bodies it means out."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -88,32 +88,36 @@ def outline(result: Any) -> Any:
     return value if len(str(value)) <= MAX_OUTPUT else {"truncated": True, "type": type(result).__name__}
 
 
-def as_json(values: Any) -> Any:
-    """Any state as JSON: bytes as base64, and what JSON has no word for as the name of its type."""
-    return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=_named))
+def named(odd: Any) -> str:
+    return f"<{type(odd).__name__}>"
 
 
-def storable(value: Any) -> Any:
+def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
+    """Any state as JSON: bytes as base64, and what JSON has no word for as `odd` says it. Raises ValueError."""
+    return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
+
+
+def storable(value: Any, odd: Callable[[Any], str] = named) -> Any:
     """The value as JSON that any database keeps. What cannot be kept is replaced, for a log must not end a round."""
     if isinstance(value, str):
         return _whole(value)
     try:
-        return as_json(value)
+        return as_json(value, odd)
     except ValueError:
-        return _mended(value, MAX_DEPTH)
+        return _mended(value, odd, MAX_DEPTH)
 
 
-def _mended(value: Any, depth: int) -> Any:
+def _mended(value: Any, odd: Callable[[Any], str], depth: int) -> Any:
     if isinstance(value, str):
         return _whole(value)
     if depth and isinstance(value, Mapping):
-        return {_whole(str(key)): _mended(item, depth - 1) for key, item in value.items()}
+        return {_whole(str(key)): _mended(item, odd, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, list | tuple | set | frozenset):
-        return [_mended(item, depth - 1) for item in value]
+        return [_mended(item, odd, depth - 1) for item in value]
     try:
-        return as_json(value)
+        return as_json(value, odd)
     except ValueError:
-        return _named(value)
+        return named(value)
 
 
 def _whole(text: str) -> str:
@@ -121,10 +125,6 @@ def _whole(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _named(odd: Any) -> str:
-    return f"<{type(odd).__name__}>"
 
 
 def clew_message(

@@ -11,13 +11,13 @@ from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 from pydantic import ConfigDict, ValidationError
-from pydantic_core import to_jsonable_python
 
 from clew.domain.events import ToolCall
 from clew.domain.ledger import Ask, Settled, Terms
 from clew.domain.thread import Executor, Json
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
+from clew.graph.stream import storable
 from clew.ports import Ledger
 
 CALL = "clew_call"
@@ -52,10 +52,12 @@ class LedgerTool(StructuredTool):
         return super().invoke(input, config, **kwargs)
 
     def _call(self, call: dict[str, Any]) -> ToolCall:
+        # What a ToolNode adds (the state, the store, the runtime) the model did not ask for.
+        injected = self._injected_args_keys
         return ToolCall(
             call_id=call["id"],
             name=self.name,
-            args=to_jsonable_python(call["args"]),
+            args=storable({key: value for key, value in call["args"].items() if key not in injected}),
             executor=self.executor,
             idempotent=self.idempotent,
         )
@@ -142,11 +144,14 @@ async def through_ledger(
     except TimeoutError:
         return await _failed(run, call, "the tool took too long")
     except Exception as exc:  # noqa: BLE001 - the model is told, and decides what to do about it
-        return await _failed(run, call, f"{type(exc).__name__}: {exc}")
+        return await _failed(run, call, storable(f"{type(exc).__name__}: {exc}"))
+    except BaseException:
+        run.abandon(call.call_id)
+        raise
     failpoint("tool_after_effect")
     answer = _answer(outcome)
     ok = not isinstance(answer, ToolMessage) or answer.status != "error"
-    result = to_jsonable_python(answer.content if isinstance(answer, ToolMessage) else answer, fallback=str)
+    result = storable(answer.content if isinstance(answer, ToolMessage) else answer, str)
     await run.finish(call.call_id, ok=ok, result=result if ok else None, error="" if ok else str(result))
     return outcome if isinstance(outcome, ToolMessage | Command) else _message(call, ok=ok, content=result)
 
@@ -166,7 +171,7 @@ async def _failed(run: Ledger, call: ToolCall, error: str) -> ToolMessage:
 
 
 def _message(call: ToolCall, *, ok: bool, content: Json) -> ToolMessage:
-    text = content if isinstance(content, str | list) else str(to_jsonable_python(content))
+    text = content if isinstance(content, str | list) else str(content)
     return ToolMessage(
         content=text, tool_call_id=call.call_id, name=call.name, status="success" if ok else "error"
     )

@@ -26,7 +26,7 @@ class Heartbeat:
         runner: str,
         open_store: Callable[[], AbstractAsyncContextManager[Store]],
         held: Callable[[], Collection[Lease]],
-        lost: Callable[[Collection[str]], None],
+        lost: Callable[[Collection[Lease]], None],
         *,
         lease: timedelta,
     ) -> None:
@@ -58,12 +58,15 @@ class Heartbeat:
             except ClewError as exc:
                 # The database is away. Leases run out if it stays so, and then others may take over.
                 logger.warning("heartbeat failed", extra={"code": exc.code})
-                await asyncio.sleep(self._seconds)
+            except Exception:
+                # A process without a heartbeat would claim thread after thread and lose them all.
+                logger.exception("heartbeat failed")
+            self._stopping.wait(self._seconds)
 
     async def _beat_on(self, store: Store) -> None:
         while not self._stopping.wait(self._seconds):
             if held := list(self._held()):
-                lost = await store.renew(self._runner, held, lease=self._lease)
-                if lost:
+                names = await store.renew(self._runner, held, lease=self._lease)
+                if lost := [lease for lease in held if lease.thread_id in names]:
                     with contextlib.suppress(RuntimeError):  # the loop that cared is closed
                         self._lost(lost)

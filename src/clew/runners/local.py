@@ -4,16 +4,36 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from clew.domain.errors import ClewError
-from clew.domain.records import SYSTEM, Lease, Scope
+from clew.domain.errors import ClewError, Unavailable
+from clew.domain.records import Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
 from clew.ports import Store
 from clew.runners.heartbeat import Heartbeat
 
 logger = logging.getLogger(__name__)
+
+# How long a cancelled run is given to unwind. Beyond that its fence alone keeps it from doing harm.
+UNWIND_SECONDS = 2.0
+# How long to wait before a store that was away is asked again, at first and at most.
+SHORTEST_WAIT = 0.1
+LONGEST_WAIT = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """One run of one thread. A thread may have two for a moment: one that unwinds, and one that follows it."""
+
+    lease: Lease
+    task: "asyncio.Task[None]" = field(init=False)
+    is_halted: bool = False
+
+    def halt(self) -> None:
+        self.is_halted = True
+        self.task.cancel()
 
 
 class LocalRunner:
@@ -31,8 +51,6 @@ class LocalRunner:
         concurrency: int,
         grace_seconds: float,
     ) -> None:
-        # On whose behalf threads were woken in this process; commands fill it in.
-        self.scopes: dict[str, Scope] = {}
         self._name = name
         self._store = store
         self._step = step
@@ -40,7 +58,8 @@ class LocalRunner:
         self._poll_seconds = poll_seconds
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
-        self._running: dict[str, tuple[Lease, asyncio.Task[None]]] = {}
+        # In the order they were begun; a dict because the heartbeat's thread reads it.
+        self._runs: dict[Running, None] = {}
         self._bell = asyncio.Event()
         self._draining = False
         self._loop = asyncio.get_running_loop()
@@ -55,6 +74,9 @@ class LocalRunner:
             yield
         finally:
             self._draining = True
+            self._bell.set()
+            # Not cancelled at once: threads claimed in this moment are to be given back.
+            await asyncio.wait((claiming,), timeout=self._grace_seconds)
             claiming.cancel()
             await asyncio.gather(claiming, return_exceptions=True)
             await self._drain()
@@ -66,29 +88,37 @@ class LocalRunner:
 
     def halt(self, thread_id: str) -> None:
         """Cancel the run of a thread that must not go on. Its fence has moved on, so whatever it still does is void."""
-        if held := self._running.get(thread_id):
-            held[1].cancel()
+        for run in self._of(thread_id):
+            run.halt()
 
     async def _claim_forever(self) -> None:
         wait = 0.0  # the first look is at once: a process may have died with work under way
-        while True:
+        while not self._draining:
             rung = await self._rung(wait)
             wait = self._poll_seconds
-            free = self._concurrency - len(self._running)
-            if free == 0:
-                continue
             try:
-                if not rung and not await self._store.has_work():
-                    continue
-                leases = await self._store.claim(self._name, lease=self._lease, limit=free)
+                await self._claim(rung=rung)
             except ClewError as exc:
                 logger.warning("cannot claim threads", extra={"code": exc.code})
-                continue
-            for lease in leases:
+            except Exception:
+                # Whatever it was, a process that stops looking for work is worse.
+                logger.exception("cannot claim threads")
+
+    async def _claim(self, *, rung: bool) -> None:
+        # A run that was cancelled and will not end takes nobody's place.
+        free = self._concurrency - sum(not run.is_halted for run in self._runs)
+        if free <= 0 or self._draining or (not rung and not await self._store.has_work()):
+            return
+        leases = list(await self._store.claim(self._name, lease=self._lease, limit=free))
+        if len(leases) == free:
+            self._bell.set()  # there may be more, once a place is free
+        try:
+            while leases and not self._draining:
                 failpoint("lease_taken")
-                self._start(lease)
-            if len(leases) == free:
-                self._bell.set()  # there may be more, once a place is free
+                self._start(leases.pop())
+        finally:
+            for lease in leases:
+                await self._give_back(lease)
 
     async def _rung(self, seconds: float) -> bool:
         try:
@@ -100,42 +130,94 @@ class LocalRunner:
         return True
 
     def _start(self, lease: Lease) -> None:
-        scope = self.scopes.pop(lease.thread_id, SYSTEM)
-        task = asyncio.create_task(self._run(lease, scope), name=f"run {lease.thread_id}")
-        self._running[lease.thread_id] = (lease, task)
+        earlier = self._of(lease.thread_id)
+        for run in earlier:
+            run.halt()
+        run = Running(lease)
+        run.task = asyncio.create_task(self._run(run, earlier), name=f"run {lease.thread_id}")
+        self._runs[run] = None
 
-    async def _run(self, lease: Lease, scope: Scope) -> None:
+    async def _run(self, run: Running, earlier: Collection[Running]) -> None:
         try:
-            await self._step(lease, scope)
-        except asyncio.CancelledError:
-            logger.info("run cancelled", extra={"thread_id": lease.thread_id})
-        except ClewError as exc:
-            # Nothing could be written, not even the failure; the lease runs out and somebody tries again.
-            logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
+            if earlier:
+                await asyncio.wait([each.task for each in earlier], timeout=UNWIND_SECONDS)
+            await self._to_its_rest(run)
+            if run.is_halted or self._draining:
+                await self._give_back(run.lease)
         finally:
-            self._running.pop(lease.thread_id, None)
+            del self._runs[run]
             self._bell.set()
 
-    async def _drain(self) -> None:
-        held = list(self._running.values())
-        if not held:
-            return
-        for lease, _ in held:
-            self._step.bridge.drain(lease.thread_id)
-        tasks = [task for _, task in held]
-        await asyncio.wait(tasks, timeout=self._grace_seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for lease, _ in held:
+    async def _to_its_rest(self, run: Running) -> None:
+        lease = run.lease
+        try:
+            await self._step(lease)
+        except asyncio.CancelledError:
+            if not run.is_halted:
+                run.task.uncancel()
+                await self._blame(lease)
+            logger.info("run cancelled", extra={"thread_id": lease.thread_id})
+        except Unavailable as exc:
+            # Nothing could be read or written. It is nobody's fault, so it goes back as if it had not been begun.
+            logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
+            await self._give_back(lease)
+        except Exception:
+            # Not even the failure could be written; the lease runs out and somebody tries again, but not for ever.
+            logger.exception("run given up", extra={"thread_id": lease.thread_id})
+
+    async def _blame(self, lease: Lease) -> None:
+        """Nobody here cancelled the run, so what it ran did."""
+        try:
+            await self._step.fail(lease, "the graph cancelled its own run")
+        except ClewError as exc:
+            logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
+
+    async def _give_back(self, lease: Lease) -> None:
+        """Let anybody take the thread at once. One that is no longer ours is left alone."""
+        wait = SHORTEST_WAIT
+        while True:
             try:
                 await self._store.release(self._name, lease)
-            except ClewError as exc:
-                logger.warning("lease not released", extra={"thread_id": lease.thread_id, "code": exc.code})
+            except Unavailable as exc:
+                if self._draining:
+                    logger.warning(
+                        "lease not released", extra={"thread_id": lease.thread_id, "code": exc.code}
+                    )
+                    return
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+            else:
+                self._bell.set()
+                return
+
+    async def _drain(self) -> None:
+        runs = list(self._runs)
+        if not runs:
+            return
+        for run in runs:
+            self._step.bridge.drain(run.lease.thread_id)
+        _, late = await asyncio.wait([run.task for run in runs], timeout=self._grace_seconds)
+        for run in runs:
+            if run.task in late:
+                run.halt()
+        if not late:
+            return
+        await asyncio.wait(late, timeout=UNWIND_SECONDS)
+        for run in runs:
+            if not run.task.done():
+                # It ignores being cancelled. Others may have the thread; their fence shuts this one out.
+                await self._give_back(run.lease)
+
+    def _of(self, thread_id: str) -> list[Running]:
+        return [run for run in self._runs if run.lease.thread_id == thread_id]
 
     def _held(self) -> Collection[Lease]:
-        return [lease for lease, _ in list(self._running.values())]
+        return [run.lease for run in list(self._runs) if not run.is_halted]
 
-    def _lost(self, thread_ids: Collection[str]) -> None:
-        for thread_id in thread_ids:
-            self._loop.call_soon_threadsafe(self.halt, thread_id)
+    def _lost(self, leases: Collection[Lease]) -> None:
+        self._loop.call_soon_threadsafe(self._halt, leases)
+
+    def _halt(self, leases: Collection[Lease]) -> None:
+        for run in list(self._runs):
+            if run.lease in leases:
+                run.halt()
