@@ -54,7 +54,11 @@ def clean_up(
                 budget_seconds=BUDGET_SECONDS,
                 ttl=timedelta(days=settings.threads.ttl_days),
             )
-            return await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
+            if dry_run:
+                return await cleanup.preview(wanted)
+            outcome = await cleanup.run(wanted, force=force)
+            await cleanup.give_back()
+            return outcome
 
     outcome = run(work())
     if as_json:

@@ -92,6 +92,8 @@ class Cleanup:
     # When to clean up unasked: the next time after the last one. None is never.
     next_turn: Callable[[datetime], datetime] | None = None
     portions: Portions = field(default_factory=Portions)
+    # Set when something was deleted whose room was not given back yet.
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def preview(self, wanted: Selection) -> Outcome:
         """What a cleanup would delete now. Changes nothing."""
@@ -112,9 +114,9 @@ class Cleanup:
         return await self._work(job, runner)
 
     async def go_on(self) -> bool:
-        """Take up what another one left; says whether there is more."""
+        """Take up what another one left, and give back the room it freed; says whether there is more."""
         if not await self.rows.has_unfinished():
-            return False
+            return await self.give_back() if self.freed.is_set() else False
         runner = self.new_id()
         job = await self.rows.take_up(runner=runner, lease=self.lease)
         if job is None:
@@ -137,6 +139,8 @@ class Cleanup:
         return False
 
     async def give_back(self) -> bool:
+        """Not part of a cleanup itself: whoever asked for one need not wait for this."""
+        self.freed.clear()
         await self.space.give_back(seconds=1)
         return False
 
@@ -179,8 +183,8 @@ class Cleanup:
             with suppress(ClewError):
                 await self.rows.rest(job, runner=runner, finished_at=None)
             raise
-        if finished and gone:
-            await self.space.give_back(seconds=max(0.2, min(1.0, until - time.monotonic())))
+        if gone:
+            self.freed.set()
         job = await self.rows.rest(job, runner=runner, finished_at=self.clock() if finished else None)
         due, kept = await self.rows.count(job.selection)
         logger.info(
