@@ -42,7 +42,8 @@ def download(folder: Path) -> None:
         shutil.copy(ROOT / name, folder)
     result = subprocess.run([*npm(), "ci"], cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
-        sys.exit(f"npm could not install the page's libraries:\n{result.stderr.strip()}")
+        reasons = [line for line in result.stderr.splitlines() if line.startswith("npm error")]
+        sys.exit("\n".join(["npm could not install the page's libraries:", *reasons[:4]]))
 
 
 def npm() -> list[str]:
