@@ -139,7 +139,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             [
                 page_router(WEB, authenticator=authenticator, version=__version__),
                 health_router(Readiness(stores.version, stopping), metrics),
-                *_retention_routers(settings, stores, store, execution),
+                *_retention_routers(settings, stores, store, execution, metrics),
                 threads_router(store, utc_now),
                 audit_router(store, stores.audit),
                 files_router(stores.files, _uploads(settings, stores)),
@@ -213,7 +213,7 @@ def _workflow_routers(
 
 
 def _retention_routers(
-    settings: Settings, stores: Stores, store: Store, execution: "Execution"
+    settings: Settings, stores: Stores, store: Store, execution: "Execution", metrics: Metrics
 ) -> list[APIRouter]:
     commands, cleanup = execution.commands, execution.cleanup
     looks = Looks(store, utc_now)
@@ -232,6 +232,7 @@ def _retention_routers(
             Export(store=store, files=stores.files, latest=execution.bridge.latest),
             looks=looks,
             clock=utc_now,
+            metrics=metrics,
         ),
         optimize_router(
             commands,
@@ -243,6 +244,7 @@ def _retention_routers(
             clock=utc_now,
             ttl=timedelta(days=settings.threads.ttl_days),
             sweep=Sweep(cleanup=cleanup, gate=gate, clock=utc_now, is_memory=is_memory),
+            metrics=metrics,
         ),
     ]
 

@@ -39,6 +39,7 @@ from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
+from clew.telemetry import shared_metrics
 from clew.workflows.builtin import Builtin, builtin_graphs
 
 logger = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             space=open_space(parts.db, settings.database.url.path),
             clock=parts.clock,
             new_id=parts.new_id,
-            let_go=commands.let_go,
+            let_go=lambda thread_id: _cleaned_up(commands, thread_id),
             lease=timedelta(seconds=settings.runner.lease_seconds),
             budget_seconds=settings.cleanup.budget_seconds,
             ttl=timedelta(days=settings.threads.ttl_days),
@@ -214,6 +215,11 @@ def _default_model(drivers: Drivers) -> BaseChatModel | None:
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
     profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
     return profile.retry if profile else RetryPolicy()
+
+
+def _cleaned_up(commands: Commands, thread_id: str) -> None:
+    commands.let_go(thread_id)
+    shared_metrics().deleted_threads.labels("cleanup").inc()
 
 
 def _schedule(settings: Settings) -> Callable[[datetime], datetime] | None:

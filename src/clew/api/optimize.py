@@ -25,6 +25,7 @@ from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.engine.cleanup import Cleanup, Outcome
 from clew.engine.commands import Commands, Request
 from clew.ports import Bus, Clock, Files, Graphs, Store
+from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -256,6 +257,7 @@ def optimize_router(
     clock: Clock,
     ttl: timedelta,
     sweep: Sweep,
+    metrics: Metrics,
 ) -> APIRouter:
     router = APIRouter(prefix="/api/optimize", tags=["optimize"])
 
@@ -326,6 +328,7 @@ def optimize_router(
             raise Internal(
                 f"thread {thread_id!r} could not be deleted, the database does not answer; try again later"
             ) from exc
+        metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         message = "Workflow deleted; it can be brought back for seven days" if soft else "Workflow deleted"
         return DeletedOut(thread_id=thread_id, message=message)

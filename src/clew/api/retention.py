@@ -22,6 +22,7 @@ from clew.engine.cleanup import Cleanup, Outcome
 from clew.engine.commands import Commands
 from clew.engine.export import Export
 from clew.ports import Clock, Trash
+from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ def retention_router(
     *,
     looks: Looks,
     clock: Clock,
+    metrics: Metrics,
 ) -> APIRouter:
     """Its fixed paths must be there before `/api/threads/{thread_id}`, which would take them for ids."""
     router = APIRouter(prefix="/api/threads", tags=["threads"])
@@ -199,6 +201,7 @@ def retention_router(
     async def delete_thread(caller: Caller, thread_id: ThreadId, soft: Soft = False) -> ThreadDeletedOut:
         """Delete a thread with everything that belongs to it."""
         await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
+        metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         return ThreadDeletedOut(id=thread_id)
 
