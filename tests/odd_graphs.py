@@ -2,6 +2,8 @@
 
 import asyncio
 import operator
+import os
+import signal
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +16,7 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 
 from clew.app import open_app
-from clew.config import load_settings
+from clew.config import Settings, load_settings
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Log
 from clew.graph.run import current_run
@@ -25,12 +27,12 @@ GRAPHS = (
     *("plain_gate", "gate_after", "nested_gates", "nested_question", "flaky_gate", "question_first"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
+    *("deadly", "two_naps"),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
 
-@asynccontextmanager
-async def open_odd_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
+def odd_settings(where: str, folder: Path, **environ: str) -> Settings:
     config = folder / "odd.yaml"
     config.write_text(
         "graphs:\n"
@@ -40,8 +42,12 @@ async def open_odd_house(where: str, folder: Path, **environ: str) -> AsyncGener
     url = (
         where if where.startswith("postgres") else "memory://" if where == "memory" else f"sqlite:///{where}"
     )
-    settings = load_settings({"CLEW_DATABASE_URL": url, **environ}, cwd=folder, config=config)
-    async with open_app(settings) as app:
+    return load_settings({"CLEW_DATABASE_URL": url, **environ}, cwd=folder, config=config)
+
+
+@asynccontextmanager
+async def open_odd_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
+    async with open_app(odd_settings(where, folder, **environ)) as app:
         assert not app.execution.registry.broken, app.execution.registry.broken
         yield House(app)
 
@@ -330,3 +336,30 @@ async def acts(state: Notes) -> Notes:
 def once_then_fail() -> Any:
     """A tool that must not be repeated, then a failure in the same node."""
     return _line(acts)
+
+
+async def dies(state: Notes) -> Notes:
+    mark(state, "dies")
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def deadly() -> Any:
+    """Takes its process down, each time."""
+    return _line(dies)
+
+
+async def nap(state: Notes) -> Notes:
+    mark(state, "nap")
+    await asyncio.sleep(1)
+    return {"log": ["nap"]}
+
+
+async def second_nap(state: Notes) -> Notes:
+    mark(state, "second_nap")
+    await asyncio.sleep(1)
+    return {"log": ["second nap"]}
+
+
+def two_naps() -> Any:
+    return _line(nap, second_nap)

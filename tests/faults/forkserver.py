@@ -33,6 +33,17 @@ class ForkServer:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
+    def spawn(self, job: str, *, reports: Path, **kwargs: Any) -> "Child":
+        """Start a child and go on; what it reports is in the file."""
+        answer = self._ask({"job": job, "kwargs": kwargs, "reports": str(reports)})
+        return Child(self, answer["pid"], reports)
+
+    def reap(self, pid: int, timeout: float) -> int:
+        """The exit code of a child that was spawned, or minus the signal that killed it."""
+        answer = self._ask({"reap": pid, "timeout": timeout})
+        assert answer["code"] is not None, f"process {pid} did not end within {timeout} s"
+        return int(answer["code"])
+
     def run(
         self,
         job: str,
@@ -43,8 +54,6 @@ class ForkServer:
         **kwargs: Any,
     ) -> Ended:
         """Wait for the child to end by itself, or kill it with SIGKILL so many seconds after its start or first report."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         request = {
             "job": job,
             "kwargs": kwargs,
@@ -52,13 +61,38 @@ class ForkServer:
             "kill_after_report": kill_after_report,
             "timeout": timeout,
         }
+        answer = self._ask(request)
+        assert not answer["timed_out"], f"{job} did not end within {timeout} s: {answer['reports']}"
+        return Ended(answer["code"], answer["reports"])
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "the fork server died; its stderr says why"
-        answer = json.loads(line)
-        assert not answer["timed_out"], f"{job} did not end within {timeout} s: {answer['reports']}"
-        return Ended(answer["code"], answer["reports"])
+        return json.loads(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process that runs beside the test."""
+
+    server: ForkServer
+    pid: int
+    path: Path
+
+    @property
+    def reports(self) -> list[Any]:
+        with self.path.open() as lines:
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float = 30) -> Ended:
+        return Ended(self.server.reap(self.pid, timeout), self.reports)
 
 
 @contextmanager
@@ -80,8 +114,36 @@ def fork_server(*modules: str) -> Generator[ForkServer]:
 def serve(lines: IO[str], answers: IO[str]) -> None:
     for line in lines:
         request = json.loads(line)
-        answers.write(json.dumps(_trial(**request)) + "\n")
+        if "reap" in request:
+            answer = _reap(request["reap"], request["timeout"])
+        elif "reports" in request:
+            answer = _spawn(**request)
+        else:
+            answer = _trial(**request)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _spawn(job: str, kwargs: dict[str, Any], reports: str) -> dict[str, Any]:
+    writing = os.open(reports, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    pid = os.fork()
+    if pid == 0:
+        _child(job, kwargs, writing)
+    os.close(writing)
+    return {"pid": pid}
+
+
+def _reap(pid: int, timeout: float) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return {"code": os.waitstatus_to_exitcode(status)}
+        time.sleep(0.005)
+    # Nothing is left behind, not even a child that was stopped.
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return {"code": None}
 
 
 def _trial(
