@@ -1,4 +1,4 @@
-"""One browser and one server for the tests of a process; a visit of its own for each."""
+"""One server for the tests of a process, one browser for a module, a visit for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,8 @@ from tests.processes import ROOT, Server
 LIBRARIES = ROOT / "src" / "clew" / "web" / "vendor" / "versions.json"
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open Playwright has an event loop in this thread, and async tests cannot have theirs.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if not LIBRARIES.exists():
         pytest.fail("The page's libraries are not installed: make setup, or python tools/page_libraries.py")
