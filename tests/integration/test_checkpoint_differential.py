@@ -240,12 +240,14 @@ class Player:
         return await self.graph.ainvoke(given, config, durability=self.durability)
 
     async def back(self, steps: int) -> RunnableConfig:
-        history = await self.history()
+        history = [] if self.durability == "async" else await self.history()
         return history[steps % len(history)].config if history else THREAD
 
     async def look(self) -> Any:
         """The newest state with its subgraphs, and the whole history."""
-        history = await self.history()
+        # LangGraph's own barrier changes its set in place. Stored while the next step runs, as async means, an old
+        # checkpoint may have the later set, on the packaged savers too: so there only the newest state is compared.
+        history = [] if self.durability == "async" else await self.history()
         places = {state.config["configurable"]["checkpoint_id"]: at for at, state in enumerate(history)}
         try:
             newest = self.describe(await self.graph.aget_state(THREAD, subgraphs=True), {})
