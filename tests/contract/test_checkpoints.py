@@ -19,7 +19,7 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
 
-from clew.domain.checkpoints import ChannelValue, ParentGone, Superstep, StoredCheckpoint, TaskWrites, Write
+from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.domain.errors import Corrupt, Invalid, LostLease, NotFound
 from clew.graph.checkpoints import Checkpointer
 from clew.ports import Store
