@@ -80,7 +80,13 @@ async def open_database(url: DatabaseUrl, settings: Settings | str) -> AsyncGene
 @asynccontextmanager
 async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
     if url.dsn is None:
-        async with open_sqlite(url.path) as db:
+        if isinstance(settings, Settings):
+            opened = open_sqlite(
+                url.path, readers=settings.database.readers, busy_seconds=settings.database.busy_seconds
+            )
+        else:
+            opened = open_sqlite(url.path)
+        async with opened as db:
             yield db
         return
     try:
@@ -94,7 +100,11 @@ async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[
         database = settings.database
         deadline = database.acquire_seconds + database.statement_seconds
         opening = open_postgres(
-            dsn, pool_min=database.pool_min, pool_max=database.pool_max, deadline=deadline
+            dsn,
+            pool_min=database.pool_min,
+            pool_max=database.pool_max,
+            deadline=deadline,
+            connect_seconds=database.connect_seconds,
         )
     else:
         opening = open_postgres(dsn)

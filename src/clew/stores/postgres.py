@@ -183,12 +183,18 @@ class Transaction:
 
 @asynccontextmanager
 async def open_postgres(
-    dsn: str, *, pool_min: int = 1, pool_max: int = 10, deadline: float = 8.0
+    dsn: str,
+    *,
+    pool_min: int = 1,
+    pool_max: int = 10,
+    deadline: float = 8.0,
+    connect_seconds: float | None = None,
 ) -> AsyncGenerator[PostgresDatabase]:
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
-    await migrate(dsn, deadline=deadline)
+    await migrate(dsn, deadline=connect_seconds or deadline)
+    options = _connect_options(dsn, deadline) | {"timeout": connect_seconds or deadline}
     async with asyncpg.create_pool(
-        min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **_connect_options(dsn, deadline)
+        min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **options
     ) as pool:
         db = PostgresDatabase(pool, deadline=deadline)
         try:

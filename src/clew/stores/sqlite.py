@@ -51,15 +51,16 @@ class Outcome:
 class SQLiteDatabase:
     """One file (or one database in memory). Writes queue up; all that wait at a moment share one fsync."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, readers: int = READERS, busy_seconds: float = BUSY_SECONDS) -> None:
         self._uri = _uri(path)
-        self._writer = connect(self._uri)
+        self._busy_seconds = busy_seconds
+        self._writer = connect(self._uri, busy_seconds)
         if path is not None:
-            _use_wal(self._writer)
+            _use_wal(self._writer, busy_seconds)
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_forever, name="clew-writer", daemon=True)
         # A database in memory lives in one connection, so there the writer reads as well.
-        self._readers = ThreadPoolExecutor(READERS, "clew-reader") if path is not None else None
+        self._readers = ThreadPoolExecutor(readers, "clew-reader") if path is not None else None
         self._local = threading.local()
         self._reader_connections: list[sqlite3.Connection] = []
         self._closed = False
@@ -133,7 +134,7 @@ class SQLiteDatabase:
     def _read(self, work: Callable[[], Work[T]]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "reading", None)
         if connection is None:
-            connection = self._local.reading = self._reader(BUSY_SECONDS)
+            connection = self._local.reading = self._reader(self._busy_seconds)
         connection.execute("BEGIN")
         try:
             return drive(connection, work())
@@ -189,7 +190,7 @@ class SQLiteDatabase:
         return outcomes
 
     def _begin(self) -> None:
-        deadline = time.monotonic() + BUSY_SECONDS
+        deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -234,12 +235,14 @@ class SQLiteDatabase:
 
 
 @asynccontextmanager
-async def open_sqlite(path: Path | None) -> AsyncGenerator[SQLiteDatabase]:
+async def open_sqlite(
+    path: Path | None, *, readers: int = READERS, busy_seconds: float = BUSY_SECONDS
+) -> AsyncGenerator[SQLiteDatabase]:
     """Open the file, made and migrated as needed; `None` is a database in memory that ends with the process."""
     try:
         if path is not None:
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-        db = await asyncio.to_thread(SQLiteDatabase, path)
+        db = await asyncio.to_thread(SQLiteDatabase, path, readers, busy_seconds)
     except (sqlite3.Error, OSError) as exc:
         raise ConfigError(f"cannot open the SQLite database at {path}: {exc}") from exc
     try:
@@ -346,9 +349,9 @@ def _uri(path: Path | None) -> str:
     return ":memory:" if path is None else f"file:{quote(str(path))}"
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Two first starts at once may both try to switch the journal; the switch does not wait for locks by itself."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + busy_seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
