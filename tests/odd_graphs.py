@@ -5,12 +5,16 @@ import operator
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
@@ -19,15 +23,17 @@ from clew.app import open_app
 from clew.config import Settings, load_settings
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Log
+from clew.graph.middleware import ToolLedger
 from clew.graph.run import current_run
 from clew.graph.tools import tool
+from clew.workflows.agent import Agent
 from tests.house import House
 
 GRAPHS = (
     *("plain_gate", "gate_after", "nested_gates", "nested_question", "flaky_gate", "question_first"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
-    *("deadly", "two_naps"),
+    *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off"),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
@@ -363,3 +369,93 @@ async def second_nap(state: Notes) -> Notes:
 
 def two_naps() -> Any:
     return _line(nap, second_nap)
+
+
+class Numbering(BaseChatModel):
+    """A model that numbers its calls anew in every turn, and calls a tool twice at once under one number."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "numbering"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        turns = sum(isinstance(message, ToolMessage) for message in messages)
+        if turns >= 4:
+            said = AIMessage(
+                " ".join(str(each.content) for each in messages if isinstance(each, ToolMessage))
+            )
+        else:
+            calls = [
+                {"id": "call_0", "name": "echo", "args": {"text": f"{turns + n}"}, "type": "tool_call"}
+                for n in range(2)
+            ]
+            said = AIMessage("", tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say it again."""
+    return f"<{text}>"
+
+
+def numbering() -> Any:
+    return Agent(model=Numbering(), tools=(echo,)).graph()
+
+
+def numbering_agent() -> Any:
+    return create_agent(Numbering(), [echo], middleware=[ToolLedger()])
+
+
+@tool(approval=True, idempotent=False)
+async def careful(marks: str) -> str:
+    """Ask in the middle of the work."""
+    answer = interrupt({"kind": "elicitation", "question": "really?"})
+    mark({"marks": marks}, "careful")
+    return f"done, for {answer}"
+
+
+async def works(state: Notes) -> Notes:
+    call = {"type": "tool_call", "id": "c", "name": "careful", "args": {"marks": state["marks"]}}
+    return {"messages": [await careful.ainvoke(call)]}
+
+
+def asking_tool() -> Any:
+    """A tool that is asked about before it runs, and asks something itself while it does."""
+    return _line(works)
+
+
+@tool
+async def weighs(size: int) -> str:
+    """Return so many characters."""
+    return "x" * size
+
+
+async def carries(state: Notes) -> Notes:
+    call = {"type": "tool_call", "id": "c", "name": "weighs", "args": {"size": 10_000_000}}
+    return {"messages": [await weighs.ainvoke(call)]}
+
+
+def heavy() -> Any:
+    return _line(carries)
+
+
+@tool(idempotent=False)
+async def takes_long(marks: str) -> str:
+    """Take long, the first time."""
+    if mark({"marks": marks}, "takes_long") == 0:
+        await asyncio.sleep(30)
+    return "done"
+
+
+async def begins(state: Notes) -> Notes:
+    call = {"type": "tool_call", "id": "c", "name": "takes_long", "args": {"marks": state["marks"]}}
+    return {"messages": [await takes_long.ainvoke(call)]}
+
+
+def cut_off() -> Any:
+    """A tool that must not be repeated is cut off by what fails beside it."""
+    return _side_by_side(begins, fails_once)

@@ -1,17 +1,25 @@
 """What a run meets while it runs: a store that fails, a thread taken away, a graph that will not end."""
 
 import asyncio
+import contextlib
+import random
+import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clew.domain.events import AssistantMessage, ToolCall, ToolResult
-from clew.domain.records import Lease
-from clew.domain.thread import Status, Thread
+from clew.domain.errors import ClewError, NotAllowed
+from clew.domain.events import AssistantMessage, Resolution, ToolCall, ToolResult
+from clew.domain.lifecycle import rebuild
+from clew.domain.records import Lease, Scope
+from clew.domain.thread import Kind, Status, Thread
 from clew.engine.commands import Request
 from clew.failpoints import installed
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.threads import PURGED
 from tests.databases import SHARED, locate, query
 from tests.house import House
 from tests.odd_graphs import open_odd_house
@@ -137,3 +145,175 @@ class TestStop:
         await until(lambda: "talks" in left(marks))
         thread = await house.app.execution.commands.stop(thread.id, None)
         assert thread.status is Status.STOPPED
+
+
+class TestTools:
+    @pytest.mark.parametrize("graph", ["numbering", "numbering_agent"])
+    async def test_a_model_that_numbers_its_calls_anew_in_every_turn(self, house: House, graph: str) -> None:
+        thread = await house.run(graph, "go")
+        assert (thread.status, thread.failure_reason) == (Status.COMPLETED, None)
+        calls = await house.bodies(thread, ToolCall)
+        results = {result.call_id: result.result for result in await house.bodies(thread, ToolResult)}
+        assert len(calls) == len(results) == 4
+        assert [results[call.call_id] for call in calls] == [f"<{call.args['text']}>" for call in calls]
+        said = await house.bodies(thread, AssistantMessage)
+        assert said[-1].content == "<0> <1> <2> <3>"
+
+    async def test_a_tool_that_asks_after_it_was_approved(self, house: House, marks: Path) -> None:
+        commands = house.app.execution.commands
+        thread = await house.run("asking_tool", marks=str(marks))
+        assert [call.kind for call in thread.pending.values()] == [Kind.APPROVAL]
+        await commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        ((call_id, pending),) = thread.pending.items()
+        assert (pending.kind, left(marks)) == (Kind.ELICITATION, [])
+        await commands.resolve(thread.id, None, call_id, "ada")
+        thread = await house.rest(thread)
+        assert (thread.status, left(marks)) == (Status.COMPLETED, ["careful"])
+        (result,) = await house.bodies(thread, ToolResult)
+        assert result.result == "done, for ada"
+
+    async def test_ten_megabytes_of_a_result(self, house: House) -> None:
+        thread = await house.run("heavy", marks="")
+        assert thread.status is Status.COMPLETED
+        (result,) = await house.bodies(thread, ToolResult)
+        assert len(result.result) == 10_000_000
+
+    async def test_a_tool_cut_off_by_a_failure_beside_it_is_asked_about(
+        self, house: House, marks: Path
+    ) -> None:
+        thread = await house.run("cut_off", marks=str(marks))
+        assert thread.status is Status.BLOCKED
+        assert [call.kind for call in thread.pending.values()] == [Kind.IN_DOUBT]
+        assert left(marks).count("takes_long") == 1
+        (call_id,) = thread.pending
+        await house.app.execution.commands.resolve(thread.id, None, call_id, {"retry": True})
+        thread = await house.rest(thread)
+        assert (thread.status, left(marks).count("takes_long")) == (Status.COMPLETED, 2)
+
+
+class TestWakers:
+    async def test_whoever_came_too_late_lends_nobody_a_name(self, house: House) -> None:
+        commands = house.app.execution.commands
+        thread = await house.run("plain_gate", marks="/dev/null")
+        before = len(commands.scopes)
+        ann, bob = (Scope(user_id=name, is_system=False) for name in ("ann", "bob"))
+        outcomes = await asyncio.gather(
+            *(commands.approve(thread.id, None, approved=True, scope=scope) for scope in (ann, bob)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(outcome, NotAllowed) for outcome in outcomes) == 1
+        await house.rest(thread)
+        assert len(commands.scopes) == before
+
+    async def test_what_was_given_more_time_does_not_expire(self, house: House) -> None:
+        stores, commands = house.app.stores, house.app.execution.commands
+        thread = await house.run("question_first", marks="/dev/null")
+        (call_id,) = thread.pending
+        overdue = await stores.calls.get(thread.id, call_id)
+        for deadline in (None, commands.clock() + timedelta(hours=1)):
+            assert await stores.calls.reschedule(thread.id, call_id, deadline)
+            with pytest.raises(NotAllowed):
+                await commands.expire(overdue)
+        assert (await stores.threads.get(thread.id)).status is Status.BLOCKED
+
+
+class TestRaces:
+    async def test_decisions_of_every_kind_at_once_leave_one_story(self, house: House, marks: Path) -> None:
+        commands, stores = house.app.execution.commands, house.app.stores
+        chance = random.Random(7)
+        for n in range(40):
+            mine = marks.with_name(f"marks_{n}")
+            thread = await house.run("plain_gate", marks=str(mine))
+            (call_id,) = thread.pending
+            call = await stores.calls.get(thread.id, call_id)
+            await stores.calls.reschedule(thread.id, call_id, commands.clock() - timedelta(seconds=1))
+            rivals: list[Any] = [
+                commands.approve(thread.id, None, approved=True),
+                commands.approve(thread.id, None, approved=False),
+                commands.expire(call),
+                commands.stop(thread.id, None),
+            ]
+            if n % 2:
+                rivals.append(commands.delete(thread.id, None))
+            chance.shuffle(rivals)
+            outcomes = await asyncio.gather(*rivals, return_exceptions=True)
+            assert all(o is None or isinstance(o, Thread | ClewError) for o in outcomes), outcomes
+            if n % 2:
+                assert await rows_of(house, thread.id) == {}
+                continue
+            async with asyncio.timeout(10):
+                while not (thread := await stores.threads.get(thread.id)).status.is_terminal:
+                    await asyncio.sleep(0.01)
+            log = await house.log(thread)
+            assert rebuild(log) == thread
+            answers = [event.body for event in log if isinstance(event.body, Resolution)]
+            assert len(answers) <= 1
+            assert "danger" not in left(mine) or answers[0].answer == {"approved": True}
+
+    async def test_a_thread_deleted_while_it_runs_stays_deleted(self, house: House, marks: Path) -> None:
+        chance = random.Random(11)
+        gone: list[str] = []
+        for n in range(20):
+            graph, said = chance.choice([("agent", "tools: look_up word=x"), ("two_naps", None)])
+            mine = marks.with_name(f"marks_{n}")
+            thread = await (house.start(graph, said) if said else house.start(graph, marks=str(mine)))
+            await asyncio.sleep(chance.uniform(0, 0.1))
+            await house.app.execution.commands.delete(thread.id, None)
+            gone.append(thread.id)
+        for _ in range(2):
+            assert [await rows_of(house, thread_id) for thread_id in gone] == [{}] * len(gone)
+            await asyncio.sleep(1.5)  # longer than any of them would have run
+
+    async def test_callers_who_go_away_leave_nothing_open(self, house: House) -> None:
+        """FAULTS B9, with 200 of them."""
+        commands = house.app.execution.commands
+        chance = random.Random(13)
+        thread = await house.run("agent", "hello")
+
+        async def cancelled(work: Any) -> None:
+            task = asyncio.ensure_future(work)
+            await asyncio.sleep(chance.uniform(0, 0.004))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        for n in range(200):
+            await cancelled(
+                (
+                    lambda: house.start("agent", "hello"),
+                    lambda: commands.next_round(thread.id, None, Request(message="more")),
+                    lambda: commands.stop(thread.id, None),
+                    lambda: house.log(thread),
+                )[n % 4]()
+            )
+        async with asyncio.timeout(20):
+            assert (await house.run("agent", "still there?")).status is Status.COMPLETED
+        await nobody_holds_a_lock(house)
+
+
+async def rows_of(house: House, thread_id: str) -> dict[str, int]:
+    """Where anything of the thread is left."""
+    counts = {
+        table: (
+            await query(house.app.stores.db, f"SELECT COUNT(*) FROM {table} WHERE {key} = $1", thread_id)
+        )[0][0]
+        for table, key in {"threads": "id", **dict.fromkeys(PURGED, "thread_id")}.items()
+    }
+    return {table: count for table, count in counts.items() if count}
+
+
+async def nobody_holds_a_lock(house: House) -> None:
+    """Another connection writes at once."""
+    db = house.app.stores.db
+    if isinstance(db, PostgresDatabase):
+        rows = await query(
+            db,
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state LIKE 'idle in transaction%'",
+        )
+        assert rows[0][0] == 0
+        return
+    path = (await query(db, "PRAGMA database_list"))[0][2]
+    with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")

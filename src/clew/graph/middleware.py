@@ -5,15 +5,15 @@ from datetime import timedelta
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command
 
 from clew.domain.events import ToolCall
 from clew.domain.ledger import Terms
 from clew.graph.run import current_run
 from clew.graph.stream import storable
-from clew.graph.tools import LedgerTool, through_ledger
+from clew.graph.tools import LedgerTool, own_ids, through_ledger
 
 
 class ToolLedger(AgentMiddleware[Any, Any]):
@@ -34,6 +34,30 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         self._approval = frozenset(approval)
         self._once = frozenset(once)
         self._patience = patience
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        response = await handler(request)
+        run = current_run()
+        if run is None:
+            return response
+        used = {
+            call["id"]
+            for message in request.messages
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+            if call["id"]
+        }
+        response.result = [
+            own_ids(message, used=used, new_id=run.stamp().new_id)
+            if isinstance(message, AIMessage)
+            else message
+            for message in response.result
+        ]
+        return response
 
     async def awrap_tool_call(
         self,

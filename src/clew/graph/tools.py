@@ -1,11 +1,11 @@
 """Tools that go through the ledger: logged before they run, asked about where declared, never silently run twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any, overload
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphBubbleUp
@@ -154,6 +154,25 @@ async def through_ledger(
     result = storable(answer.content if isinstance(answer, ToolMessage) else answer, str)
     await run.finish(call.call_id, ok=ok, result=result if ok else None, error="" if ok else str(result))
     return outcome if isinstance(outcome, ToolMessage | Command) else _message(call, ok=ok, content=result)
+
+
+def own_ids(message: AIMessage, *, used: Collection[str], new_id: Callable[[], str]) -> AIMessage:
+    """The message with an id of its own for every call in it.
+
+    Some models number their calls anew in every turn, or leave the number out. The ledger knows a call by its id,
+    and would take the second for the first.
+    """
+    taken = set(used)
+    renamed: dict[str, list[Any]] = {"tool_calls": [], "invalid_tool_calls": []}
+    is_fine = True
+    for kind, calls in renamed.items():
+        for call in getattr(message, kind):
+            if not call["id"] or call["id"] in taken:
+                is_fine = False
+                call = {**call, "id": f"call_{new_id()}"}
+            taken.add(call["id"])
+            calls.append(call)
+    return message if is_fine else message.model_copy(update=renamed)
 
 
 def _answer(outcome: Any) -> Any:

@@ -33,7 +33,7 @@ from clew.domain.records import ModelCall
 from clew.domain.thread import Thread
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
-from clew.graph.tools import LedgerTool, through_ledger
+from clew.graph.tools import LedgerTool, own_ids, through_ledger
 from clew.ports import Run
 
 # More calls than this in one turn is a model gone wrong; the rest are refused, and it is told so.
@@ -80,7 +80,11 @@ class Agent:
         injected = await self.inject(run.thread, events) if self.inject else ""
         shown = render(events, summary=summary, system=self.system, injected=injected, budget=self.budget)
         failpoint("llm_before")
-        reply = await self._said(run, shown)
+        reply = own_ids(
+            await self._said(run, shown),
+            used={event.body.call_id for event in events if isinstance(event.body, ToolCall)},
+            new_id=run.stamp().new_id,
+        )
         failpoint("llm_after_before_commit")
         return {"last": reply}
 
