@@ -50,7 +50,7 @@ class TestStart:
             assert (tmp_path / ".clew" / ".gitignore").read_text() == "*\n"
 
     def test_the_log_is_one_json_object_a_line(self, server: Server) -> None:
-        server.get("/api/threads")
+        server.get("/api/threads/no-such-thread")  # a refusal is worth a line, a poll is not
         until(lambda: '"request"' in server.log)
         events = [json.loads(line)["event"] for line in server.log.splitlines()]
         assert events[0] == "listening"

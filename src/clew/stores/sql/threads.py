@@ -182,7 +182,7 @@ class Threads(Tables):
             " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
             " AND (lease_until IS NULL OR lease_until <= clew_now())"
-            f" ORDER BY lease_until LIMIT $3 {SKIP_LOCKED})"
+            f" ORDER BY lease_until NULLS FIRST LIMIT $3 {SKIP_LOCKED})"
             " RETURNING id, fence, recoveries",
             (runner, lease // MICROSECOND, limit),
         )
