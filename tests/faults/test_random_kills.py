@@ -42,7 +42,12 @@ def kill_and_check(forks: ForkServer, where: str, folder: Path, *, kills: int) -
             where=where,
             folder=str(folder),
             trial=trial,
-            kill_after=chance.uniform(0.1, 0.7),
+            # Now and then while it still takes up what the one before it left; else once it has begun something new.
+            **(
+                {"kill_after": chance.uniform(0.1, 0.7)}
+                if trial % 5 == 4
+                else {"kill_after_report": chance.uniform(0, 0.4)}
+            ),
         )
         assert ended.was_killed, ended.reports
         acknowledged += ended.reports
