@@ -1,6 +1,7 @@
 """Files are read in a process of their own: nothing in them harms the server, and nothing outlives its limits."""
 
 import asyncio
+import contextlib
 import os
 import platform
 import random
@@ -52,9 +53,24 @@ async def outcome(extractor: Extractor, what: str) -> str:
     return found.contents[1].data
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Children that other tests of this process have left at work, such as a Postgres."""
+    _others.clear()
+    _others.update(child.pid for child in psutil.Process().children())
+
+
 def family() -> list[psutil.Process]:
-    """Every process we started that still lives."""
-    return [one for one in psutil.Process().children(recursive=True) if lives(one)]
+    """Every process this test started that still lives."""
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        if child.pid not in _others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [child, *child.children(recursive=True)]
+    return [one for one in found if lives(one)]
 
 
 def lives(process: psutil.Process) -> bool:
@@ -210,7 +226,7 @@ async def test_a_nursery_that_was_killed_is_replaced() -> None:
         await attempt(extractor, "nothing")
         job = asyncio.create_task(attempt(extractor, "sleep"))
         await until(lambda: len(family()) == 2)
-        nursery, child = psutil.Process().children()[0], family()[-1]
+        nursery, child = family()
         nursery.kill()
         with pytest.raises(Transient):
             await job
