@@ -38,7 +38,7 @@ from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
 from clew.engine.export import Export
 from clew.engine.uploads import Uploads
-from clew.opening import open_database, open_threads
+from clew.opening import open_bell, open_database, open_threads
 from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
 from clew.stores.measured import measured
 from clew.stores.sql.audit import AuditRows
@@ -124,6 +124,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             audit=stores.audit,
             files=stores.files,
             inbox=stores.inbox,
+            bell=open_bell(stores.db, settings),
             clock=utc_now,
             new_id=new_id,
             graph_store=await stack.enter_async_context(create_graph_store(settings)),

@@ -32,7 +32,7 @@ from clew.graph.failures import classify
 from clew.graph.registry import Registry, compiled, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
-from clew.ports import Audit, Bus, Calls, Files, Inbox, Live, Store, Summaries
+from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
@@ -59,6 +59,7 @@ class Parts:
     audit: Audit
     files: Files
     inbox: Inbox
+    bell: Bell
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -87,7 +88,8 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             if name not in registry.graphs and name not in registry.broken:
                 registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
 
-        bus = LocalBus()
+        bell = parts.bell
+        bus = LocalBus(beyond=bell.ring)
         live = LocalLive()
         bridge = LangGraphBridge(
             registry.graphs,
@@ -126,6 +128,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             poll_seconds=settings.runner.poll_seconds,
             concurrency=settings.runner.concurrency,
             grace_seconds=settings.server.shutdown_seconds,
+            call=bell.call,
         )
         commands = Commands(
             store=parts.store,
@@ -135,7 +138,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
             bus=bus,
             clock=parts.clock,
             new_id=parts.new_id,
-            wake=runner.wake,
+            wake=lambda: _wake(runner, bell),
             halt=runner.halt,
             scopes=step.scopes,
             drafts=memory.drafts,
@@ -167,7 +170,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         )
         sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
         try:
-            async with runner.running():
+            async with bell.listening(bus.ring, runner.look), runner.running():
                 yield Execution(
                     commands=commands, bus=bus, live=live, bridge=bridge, registry=registry, cleanup=cleanup
                 )
@@ -214,6 +217,12 @@ def _default_model(drivers: Drivers) -> BaseChatModel | None:
 
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
     profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
+def _wake(runner: LocalRunner, bell: Bell) -> None:
+    """Whoever has room first takes it: this process, or another one."""
+    runner.wake()
+    bell.call()
+
+
     return profile.retry if profile else RetryPolicy()
 
 

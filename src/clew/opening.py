@@ -8,11 +8,13 @@ from pathlib import Path
 
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
-from clew.ports import Histories, Space, Store
+from clew.engine.bus import Silence
+from clew.ports import Bell, Histories, Space, Store
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
+from clew.stores.sqlite_bell import SQLiteBell
 from clew.stores.sqlite_space import SQLiteSpace
 
 
@@ -40,6 +42,18 @@ def open_space(db: Database, path: Path | None) -> Space:
     from clew.stores.postgres_space import PostgresSpace  # noqa: PLC0415 - not everybody has one
 
     return PostgresSpace(db)
+
+
+def open_bell(db: Database, settings: Settings) -> Bell:
+    """Between the processes that share this database, where there is a way."""
+    database = settings.database
+    if isinstance(db, SQLiteDatabase):
+        return SQLiteBell(db) if database.url.path is not None else Silence()
+    if database.direct_url is None and database.is_behind_transaction_pooler:
+        return Silence()
+    from clew.stores.postgres_bell import PostgresBell  # noqa: PLC0415 - not everybody has one
+
+    return PostgresBell((database.direct_url or database.url).reveal(), deadline=database.statement_seconds)
 
 
 @dataclass(slots=True)

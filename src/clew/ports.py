@@ -10,7 +10,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -727,6 +727,24 @@ class Bus(Protocol):
         ...
 
     def subscribe(self, thread_id: str | None = None) -> AbstractContextManager[Subscription]: ...
+
+
+class Bell(Protocol):
+    """Rings between the processes that share a database. May lose a call: whoever waits for one looks by himself too."""
+
+    def ring(self, thread_id: str, after: int | None) -> None:
+        """Tell the others that a log has grown, and where it ended before. Never waits."""
+        ...
+
+    def call(self) -> None:
+        """Tell the others that a thread can be claimed. Never waits."""
+        ...
+
+    def listening(
+        self, heard: Callable[[str, int | None], None], called: Callable[[], None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Inside the block the others are heard, and what was rung here is told to them by its end."""
+        ...
 
 
 class Listener(Protocol):

@@ -1,9 +1,9 @@
-"""The bell inside one process."""
+"""The bell inside one process, and what rings it from outside."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
 
 class LocalSubscription:
@@ -34,10 +34,18 @@ class LocalSubscription:
 class LocalBus:
     """Rings for those who listen to a thread and for those who listen to all. Never waits for anybody."""
 
-    def __init__(self) -> None:
+    def __init__(self, beyond: Callable[[str, int | None], None] | None = None) -> None:
+        """`beyond` rings in other processes what was published here."""
+        self._beyond = beyond
         self._listeners: defaultdict[str | None, set[LocalSubscription]] = defaultdict(set)
 
     def publish(self, thread_id: str, after: int | None = None) -> None:
+        self.ring(thread_id, after)
+        if self._beyond is not None:
+            self._beyond(thread_id, after)
+
+    def ring(self, thread_id: str, after: int | None) -> None:
+        """Ring here only: another process published it."""
         for wanted in (thread_id, None):
             for subscription in self._listeners.get(wanted, ()):
                 subscription.ring(thread_id, after)
@@ -52,3 +60,21 @@ class LocalBus:
             self._listeners[thread_id].discard(subscription)
             if not self._listeners[thread_id]:
                 del self._listeners[thread_id]
+
+
+class Silence:
+    """No bell between processes: there is no other one, or no way to it. Whoever waits finds out by looking."""
+
+    def ring(self, thread_id: str, after: int | None) -> None:
+        pass
+
+    def call(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def listening(
+        self,
+        heard: Callable[[str, int | None], None],  # noqa: ARG002 - a promise of the port
+        called: Callable[[], None],  # noqa: ARG002 - the same
+    ) -> AsyncGenerator[None]:
+        yield

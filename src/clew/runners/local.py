@@ -1,6 +1,7 @@
 """The runner inside one process: claims running threads from the store and steps them."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -50,7 +51,9 @@ class LocalRunner:
         poll_seconds: float,
         concurrency: int,
         grace_seconds: float,
+        call: Callable[[], None] = lambda: None,
     ) -> None:
+        """`call` tells the runners of other processes that a thread can be claimed."""
         self._name = name
         self._store = store
         self._step = step
@@ -58,9 +61,11 @@ class LocalRunner:
         self._poll_seconds = poll_seconds
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
+        self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
         self._runs: dict[Running, None] = {}
         self._bell = asyncio.Event()
+        self._is_sure = False
         self._draining = False
         self._loop = asyncio.get_running_loop()
         self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
@@ -83,7 +88,12 @@ class LocalRunner:
             await asyncio.to_thread(self._heartbeat.stop)
 
     def wake(self) -> None:
-        """There may be something to claim."""
+        """There is something to claim."""
+        self._is_sure = True
+        self._bell.set()
+
+    def look(self) -> None:
+        """Somebody else had something to claim, and may have claimed it."""
         self._bell.set()
 
     def halt(self, thread_id: str) -> None:
@@ -94,24 +104,24 @@ class LocalRunner:
     async def _claim_forever(self) -> None:
         wait = 0.0  # the first look is at once: a process may have died with work under way
         while not self._draining:
-            rung = await self._rung(wait)
+            is_sure = await self._is_woken(wait)
             wait = self._poll_seconds
             try:
-                await self._claim(rung=rung)
+                await self._claim(is_sure=is_sure)
             except ClewError as exc:
                 logger.warning("cannot claim threads", extra={"code": exc.code})
             except Exception:
                 # Whatever it was, a process that stops looking for work is worse.
                 logger.exception("cannot claim threads")
 
-    async def _claim(self, *, rung: bool) -> None:
+    async def _claim(self, *, is_sure: bool) -> None:
         # A run that was cancelled and will not end takes nobody's place.
         free = self._concurrency - sum(not run.is_halted for run in self._runs)
-        if free <= 0 or self._draining or (not rung and not await self._store.has_work()):
+        if free <= 0 or self._draining or not (is_sure or await self._store.has_work()):
             return
         leases = list(await self._store.claim(self._name, lease=self._lease, limit=free))
         if len(leases) == free:
-            self._bell.set()  # there may be more, once a place is free
+            self.wake()  # there may be more, once a place is free
         try:
             while leases and not self._draining:
                 failpoint("lease_taken")
@@ -120,14 +130,14 @@ class LocalRunner:
             for lease in leases:
                 await self._give_back(lease)
 
-    async def _rung(self, seconds: float) -> bool:
-        try:
+    async def _is_woken(self, seconds: float) -> bool:
+        """Whether there is something for sure, when it is time to look."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._bell.wait()
-        except TimeoutError:
-            return False
         self._bell.clear()
-        return True
+        is_sure, self._is_sure = self._is_sure, False
+        return is_sure
 
     def _start(self, lease: Lease) -> None:
         earlier = self._of(lease.thread_id)
@@ -146,7 +156,7 @@ class LocalRunner:
                 await self._give_back(run.lease)
         finally:
             del self._runs[run]
-            self._bell.set()
+            self.wake()
 
     async def _to_its_rest(self, run: Running) -> None:
         lease = run.lease
@@ -187,7 +197,8 @@ class LocalRunner:
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
-                self._bell.set()
+                self.wake()
+                self._call()
                 return
 
     async def _drain(self) -> None:

@@ -192,7 +192,7 @@ async def open_postgres(
 ) -> AsyncGenerator[PostgresDatabase]:
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
     await migrate(dsn, deadline=connect_seconds or deadline)
-    options = _connect_options(dsn, deadline) | {"timeout": connect_seconds or deadline}
+    options = connect_options(dsn, deadline) | {"timeout": connect_seconds or deadline}
     async with asyncpg.create_pool(
         min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **options
     ) as pool:
@@ -205,7 +205,7 @@ async def open_postgres(
 
 async def migrate(dsn: str, *, deadline: float = 8.0) -> None:
     """Bring the database to the newest version. A migration may take long, so only the connection has a deadline."""
-    options = _connect_options(dsn, deadline) | {"command_timeout": None}
+    options = connect_options(dsn, deadline) | {"command_timeout": None}
     try:
         connection: Connection = await asyncpg.connect(**options)
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
@@ -264,7 +264,7 @@ async def _keep(connection: object) -> None:
     """Nothing outlives our transactions (an open one is rolled back before this), so no round trip to forget it."""
 
 
-def _connect_options(dsn: str, deadline: float) -> dict[str, Any]:
+def connect_options(dsn: str, deadline: float) -> dict[str, Any]:
     parts = urlsplit(dsn)
     query = dict(parse_qsl(parts.query))
     pooled = query.pop("pgbouncer", "") == "true" or parts.port == SUPABASE_POOLER_PORT

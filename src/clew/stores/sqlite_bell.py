@@ -1,0 +1,91 @@
+"""The bell between processes on one SQLite file: whether another connection wrote is asked often, for it costs little."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from clew.domain.errors import ClewError
+from clew.stores.codec import MICROSECOND
+from clew.stores.sql.threads import ACCESS_GRAIN
+from clew.stores.sql.work import Statement, Work
+from clew.stores.sqlite import SQLiteDatabase
+
+logger = logging.getLogger(__name__)
+
+# A look takes a few microseconds.
+LOOK_SECONDS = 0.05
+# A commit is stamped before it is written, and may wait for its turn in between.
+LATE = timedelta(seconds=5)
+# More threads than this in one look are left to those who look for themselves.
+MOST = 500
+
+Heard = Callable[[str, int | None], None]
+
+
+class SQLiteBell:
+    """Hears of the commits of all processes, this one's own among them: a bell too many does no harm."""
+
+    def __init__(self, db: SQLiteDatabase) -> None:
+        self._db = db
+        self._version = 0
+        self._ends: dict[str, int] = {}  # the last seq of each thread that was lately active
+
+    def ring(self, thread_id: str, after: int | None) -> None:
+        """The others see the commit itself."""
+
+    def call(self) -> None:
+        """The others see the commit itself."""
+
+    @asynccontextmanager
+    async def listening(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[None]:
+        self._version = await self._db.glance(_version)
+        self._ends = dict(await self._db.read(_active))
+        looking = asyncio.create_task(self._look_forever(heard, called))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look_forever(self, heard: Heard, called: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                version = await self._db.glance(_version)
+                if version == self._version:
+                    continue
+                for thread_id, before in self._grown(await self._db.read(_active)):
+                    heard(thread_id, before)
+                self._version = version
+            except ClewError as exc:
+                logger.warning("cannot look for other processes' work", extra={"code": exc.code})
+            except Exception:
+                # Whatever it was, a process that stops looking is worse.
+                logger.exception("cannot look for other processes' work")
+            else:
+                called()
+
+    def _grown(self, active: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int | None]]:
+        before, self._ends = self._ends, dict(active)
+        return [
+            (thread_id, before.get(thread_id))
+            for thread_id, end in self._ends.items()
+            if before.get(thread_id) != end
+        ]
+
+
+def _version() -> Work[int]:
+    rows = yield Statement("PRAGMA data_version")
+    return int(rows[0][0])
+
+
+def _active() -> Work[list[tuple[str, int]]]:
+    # Where a log grew, the thread was active, and accessed not long before: by that there is an index.
+    rows = yield Statement(
+        "SELECT id, last_seq FROM threads WHERE last_accessed_at >= clew_now() - $1"
+        " AND last_active_at >= clew_now() - $2 AND deleted_at IS NULL ORDER BY last_accessed_at DESC LIMIT $3",
+        ((ACCESS_GRAIN + LATE) // MICROSECOND, LATE // MICROSECOND, MOST),
+    )
+    return [(row[0], row[1]) for row in rows]

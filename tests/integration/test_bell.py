@@ -1,0 +1,175 @@
+"""The bell between processes: what one of them commits is heard by the others, who need not find it by looking."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from clew.domain.thread import Status
+from clew.stores.postgres_bell import PostgresBell
+from tests.databases import SHARED, locate
+from tests.house import House, open_house
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+# Nobody looks for work by himself within the time of a test.
+BLIND = {"CLEW_RUNNER_POLL_SECONDS": "60", "CLEW_SHUTDOWN_SECONDS": "0"}
+SECONDS = 20
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@asynccontextmanager
+async def two(where: str, folder: Path, **first: str) -> AsyncGenerator[tuple[House, House]]:
+    async with open_house(where, folder, **BLIND | first) as one, open_house(where, folder, **BLIND) as other:
+        yield one, other
+
+
+async def test_what_one_commits_rings_with_the_other(where: str, tmp_path: Path) -> None:
+    async with two(where, tmp_path) as (one, other):
+        with other.app.execution.bus.subscribe() as all_threads:
+            thread = await one.start("gated", log=[])
+            await heard(all_threads, thread.id)
+        blocked = await one.rest(thread, [Status.BLOCKED])
+        with other.app.execution.bus.subscribe(thread.id) as bell:
+            await one.app.execution.commands.approve(blocked.id, None, approved=True)
+            assert await bell.wait(SECONDS)
+        assert (await one.rest(blocked)).status is Status.COMPLETED
+
+
+async def test_whoever_has_room_takes_what_the_other_has_none_for(where: str, tmp_path: Path) -> None:
+    async with two(where, tmp_path, CLEW_RUNNER_CONCURRENCY="1") as (one, _):
+        marks = tmp_path / "marks"
+        await one.start("slow", marks=str(marks))
+        await one.start("slow", marks=str(marks))
+        async with asyncio.timeout(SECONDS):
+            while not marks.exists() or marks.read_text().count("slow") < 2:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_deleted_thread_rings_too(postgres_url: str, tmp_path: Path) -> None:
+    async with two(postgres_url, tmp_path) as (one, other):
+        thread = await one.run("two_steps", log=[])
+        with other.app.execution.bus.subscribe(thread.id) as bell:
+            await one.app.execution.commands.delete(thread.id, None)
+            assert await bell.wait(SECONDS)
+
+
+async def test_a_bell_on_postgres_heals(own_postgres: PostgresServer) -> None:
+    url = own_postgres.url()
+    one, other = PostgresBell(url, deadline=5), PostgresBell(url, deadline=5)
+    heard: list[tuple[str, int | None]] = []
+    async with (
+        one.listening(lambda *_: None, lambda: None),
+        other.listening(lambda *ring: heard.append(ring), lambda: None),
+    ):
+        await told(one, heard)
+        own_postgres.stop("immediate")
+        one.ring("lost", 1)
+        own_postgres.start()
+        heard.clear()
+        await told(one, heard)
+
+
+async def test_a_connection_that_is_cut_is_made_anew(postgres_url: str) -> None:
+    one, other = PostgresBell(postgres_url, deadline=5), PostgresBell(postgres_url, deadline=5)
+    heard: list[tuple[str, int | None]] = []
+    async with (
+        one.listening(lambda *_: None, lambda: None),
+        other.listening(lambda *ring: heard.append(ring), lambda: None),
+    ):
+        await told(one, heard)
+        await asyncio.to_thread(cut, postgres_url)
+        heard.clear()
+        await told(one, heard)
+
+
+async def test_more_than_fits_into_one_message_is_told_in_several(postgres_url: str) -> None:
+    one, other = PostgresBell(postgres_url, deadline=5), PostgresBell(postgres_url, deadline=5)
+    heard: dict[str, int | None] = {}
+    async with (
+        one.listening(lambda *_: None, lambda: None),
+        other.listening(heard.__setitem__, lambda: None),
+    ):
+        async with asyncio.timeout(SECONDS):
+            while "first" not in heard:
+                one.ring("first", 1)
+                await asyncio.sleep(0.01)
+        for n in range(1000):
+            one.ring(f"thread-{n:04}", n)
+            one.ring(f"thread-{n:04}", n + 1)
+        async with asyncio.timeout(SECONDS):
+            while len(heard) < 1001:
+                await asyncio.sleep(0.01)
+    assert all(heard[f"thread-{n:04}"] == n for n in range(1000))  # the news of both begin there
+
+
+async def test_what_was_rung_last_is_told_before_the_end(postgres_url: str) -> None:
+    other = PostgresBell(postgres_url, deadline=5)
+    heard: list[tuple[str, int | None]] = []
+    calls: list[None] = []
+    async with other.listening(lambda *ring: heard.append(ring), lambda: calls.append(None)):
+        one = PostgresBell(postgres_url, deadline=5)
+        async with one.listening(lambda *_: None, lambda: None):
+            await told(one, heard)
+            calls.clear()
+            one.ring("last", None)
+            one.call()
+        async with asyncio.timeout(SECONDS):
+            while ("last", None) not in heard or not calls:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "payload", ["", "nonsense", "{}", "[1, [2, 3], [], {}]", '[["t", "x"]]', "[[null, null]]"]
+)
+async def test_what_is_not_ours_is_not_heard(postgres_url: str, payload: str) -> None:
+    bell = PostgresBell(postgres_url, deadline=5)
+    one = PostgresBell(postgres_url, deadline=5)
+    heard: list[tuple[str, int | None]] = []
+    async with (
+        one.listening(lambda *_: None, lambda: None),
+        bell.listening(lambda *ring: heard.append(ring), lambda: None),
+    ):
+        await told(one, heard)
+        await asyncio.to_thread(notify, postgres_url, payload)
+        one.ring("after it", 3)
+        async with asyncio.timeout(SECONDS):
+            while ("after it", 3) not in heard:
+                await asyncio.sleep(0.01)
+        assert set(heard) == {("a thread", 7), ("after it", 3)}
+
+
+async def heard(bell: Any, thread_id: str) -> None:
+    async with asyncio.timeout(SECONDS):
+        while thread_id not in bell.rung():
+            await bell.wait(SECONDS)
+
+
+async def told(bell: PostgresBell, heard: list[tuple[str, int | None]]) -> None:
+    """Until what is rung arrives: both have connected by then."""
+    async with asyncio.timeout(SECONDS):
+        while ("a thread", 7) not in heard:
+            bell.ring("a thread", 7)
+            await asyncio.sleep(0.01)
+
+
+def cut(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def notify(url: str, payload: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_notify('clew', %s)", (payload,))
