@@ -202,7 +202,7 @@ def _workflow_routers(
             streams=streams,
             metrics=metrics,
         ),
-        messages_router(store, stores.files, looks=looks),
+        messages_router(commands, store, stores.files, looks=looks),
         documents_router(stores.files, looks=looks),
         graphs_router(execution.registry),
         tool_calls_router(commands, store, stores.calls, looks=looks),

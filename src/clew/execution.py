@@ -133,6 +133,8 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         commands = Commands(
             store=parts.store,
             calls=parts.calls,
+            files=parts.files,
+            summaries=parts.summaries,
             trash=TrashRows(parts.db),
             bridge=bridge,
             bus=bus,

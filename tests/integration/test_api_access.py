@@ -64,9 +64,12 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", f"{WORKFLOW}/status"): "read",
     ("GET", f"{WORKFLOW}/state"): "read",
     ("GET", f"{WORKFLOW}/messages"): "read",
+    ("DELETE", f"{WORKFLOW}/messages/{{message_id}}"): "write",
+    ("DELETE", f"{WORKFLOW}/messages/{{message_id}}/files/{{file_id}}"): "write",
     ("GET", f"{WORKFLOW}/logs"): "read",
     ("GET", f"{WORKFLOW}/documents"): "read",
     ("GET", f"{WORKFLOW}/documents/{{document_id}}"): "read",
+    ("GET", f"{WORKFLOW}/documents/{{document_id}}/contents"): "read",
     ("GET", f"{WORKFLOW}/events"): "read",
     ("POST", f"{WORKFLOW}/begin"): "write",
     ("POST", f"{WORKFLOW}/stop"): "write",
@@ -152,7 +155,13 @@ async def ask(
     method, path = route
     name = "preact.mjs" if "vendor" in path else "app.js"
     path = path.format(
-        thread_id=thread_id, workflow_id=thread_id, call_id="c1", document_id="d1", file_id="f1", name=name
+        thread_id=thread_id,
+        workflow_id=thread_id,
+        call_id="c1",
+        message_id="m1",
+        document_id="d1",
+        file_id="f1",
+        name=name,
     )
     body = json.dumps(BODIES.get(path.rpartition("/")[2])).encode() if method in ("POST", "PUT") else b""
     shown = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}

@@ -1,9 +1,12 @@
-"""/api/workflows/{id}/documents: what a workflow was given and what it made, to be listed and saved."""
+"""/api/workflows/{id}/documents: what a workflow was given and what it made, to be listed, read and saved."""
 
-from collections.abc import Mapping
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
+from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 
 from clew.api.access import needs
@@ -12,10 +15,14 @@ from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.schemas import Wire
-from clew.api.workflow_schemas import DocumentOut, WorkflowId
+from clew.api.workflow_schemas import DocumentOut, WholeDocumentOut, WorkflowId
 from clew.domain.documents import UNKNOWN
 from clew.domain.errors import Invalid, NotFound
+from clew.domain.plan import TaskContent
 from clew.domain.records import Document
+from clew.domain.redaction import shown_documents
+from clew.domain.thread import Thread
+from clew.engine.documents import contents_for
 from clew.ports import Files
 
 DocumentId = Annotated[str, Path(max_length=256)]
@@ -40,7 +47,7 @@ def documents_router(files: Files, *, looks: Looks) -> APIRouter:
     async def list_documents(caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
         """The documents of a workflow, in the order they came."""
         thread = await looks.at(workflow_id, caller.owner)
-        found = await files.find_documents(thread.id)
+        found = shown_documents(thread, await files.find_documents(thread.id))
         return DocumentsOut(documents=[DocumentOut.of(document) for document in found])
 
     @router.get(
@@ -54,14 +61,69 @@ def documents_router(files: Files, *, looks: Looks) -> APIRouter:
     ) -> StreamingResponse:
         """The bytes of a document, to be saved and not to be shown."""
         thread = await looks.at(workflow_id, caller.owner)
-        document = await files.get_document(thread.id, document_id)
+        document = await shown(thread, document_id)
         return StreamingResponse(
             files.read_bytes(document.sha256),
             media_type=UNKNOWN,
             headers=download_headers(full_name(document), document.size),
         )
 
+    @router.get(
+        "/{document_id}/contents",
+        response_class=StreamingResponse,
+        response_model=WholeDocumentOut,
+        responses=errors(Invalid, NotFound),
+    )
+    @needs("read")
+    async def read_document(
+        caller: Caller,
+        workflow_id: WorkflowId,
+        document_id: DocumentId,
+        prompt: Annotated[
+            str | None,
+            Query(max_length=2000, description="What it is read for: adds `dataExtracted` to every text."),
+        ] = None,
+    ) -> StreamingResponse:
+        """All there is of a document: the file itself, and what was found in it."""
+        thread = await looks.at(workflow_id, caller.owner)
+        document = await shown(thread, document_id)
+        items = await files.contents(thread.id, document.id)
+        contents = await asyncio.to_thread(contents_for, items, prompt)
+        pieces = _as_json(document, files.read_bytes(document.sha256), contents)
+        # With the first piece it is certain that the bytes are there; after it, it is too late for a 404.
+        first = await anext(pieces)
+        return StreamingResponse(_after(first, pieces), media_type="application/json")
+
+    async def shown(thread: Thread, document_id: str) -> Document:
+        if document_id in thread.redacted:
+            raise NotFound(f"no document {document_id!r} in thread {thread.id!r}")
+        return await files.get_document(thread.id, document_id)
+
     return router
+
+
+async def _as_json(
+    document: Document, parts: AsyncIterator[bytes], contents: Sequence[TaskContent]
+) -> AsyncIterator[bytes]:
+    """A WholeDocumentOut piece by piece: a file may be large, and nobody needs all of it at once."""
+    head = to_json(DocumentOut.of(document), by_alias=True)[:-1] + b',"data":"'
+    left = b""
+    async for part in parts:
+        data = left + part
+        # Three bytes are four letters; what is left over waits for the next part.
+        end = len(data) - len(data) % 3
+        yield head + b64encode(data[:end])
+        head, left = b"", data[end:]
+    yield head + b64encode(left) + b'","contents":['
+    for number, content in enumerate(contents):
+        yield (b"," if number else b"") + to_json(content)
+    yield b"]}"
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 def full_name(document: Document) -> str:

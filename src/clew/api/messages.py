@@ -1,9 +1,9 @@
-"""/api/workflows/{id}/messages and /logs: what was said and done, for those who poll."""
+"""/api/workflows/{id}/messages and /logs: what was said and done, for those who poll, and what is taken back."""
 
 from collections.abc import Collection, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,20 +12,23 @@ from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
-from clew.api.workflow_schemas import LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
+from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
-from clew.domain.errors import Invalid, NotFound
+from clew.domain.errors import Invalid, NotAllowed, NotFound
 from clew.domain.events import MESSAGES, Event, Log
 from clew.domain.thread import Thread
+from clew.engine.commands import Commands
 from clew.ports import Files, Store
 
 FromId = Annotated[
     str | None, Query(alias="id", max_length=256, description="Begin with this record; it is included.")
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
+MessageId = Annotated[str, Path(max_length=256)]
+FileId = Annotated[str, Path(max_length=256, description="The document's `fileId`, or its own id.")]
 
 
-def messages_router(store: Store, files: Files, *, looks: Looks) -> APIRouter:
+def messages_router(commands: Commands, store: Store, files: Files, *, looks: Looks) -> APIRouter:
     router = APIRouter(prefix="/api/workflows", tags=["workflows"])
 
     @router.get(
@@ -68,6 +71,25 @@ def messages_router(store: Store, files: Files, *, looks: Looks) -> APIRouter:
             return not_modified(thread.last_seq)
         page, following = await records(thread, (Log.type,), from_id, "log_", limit)
         return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
+
+    @router.delete("/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def delete_message(caller: Caller, workflow_id: WorkflowId, message_id: MessageId) -> DeletedOut:
+        """Take a message back. Nobody is shown it any more, nor is a model in later rounds."""
+        await commands.redact(workflow_id, caller.owner, message_id)
+        return DeletedOut(id=message_id)
+
+    @router.delete(
+        "/{workflow_id}/messages/{message_id}/files/{file_id}",
+        responses=errors(Invalid, NotFound, NotAllowed),
+    )
+    @needs("write")
+    async def delete_message_file(
+        caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
+    ) -> DeletedOut:
+        """Take one file of a message back. What other messages show of it stays."""
+        await commands.redact(workflow_id, caller.owner, message_id, file_id)
+        return DeletedOut(id=file_id)
 
     async def records(
         thread: Thread, types: Collection[str], from_id: str | None, prefix: str, limit: int

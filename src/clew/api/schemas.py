@@ -1,14 +1,14 @@
 """What goes over HTTP: wire names in camelCase, and the mapping from the domain."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from clew.domain.events import AssistantMessage, Body, Event, UserMessage
+from clew.domain.events import Body, Event
+from clew.domain.redaction import shown_body
 from clew.domain.thread import Json, Stats, Status, Thread
 
 
@@ -118,19 +118,19 @@ class EventOut(Wire):
     at: datetime
     redacted: bool
     content: Body | None
-    """As it stands in the log; null for a message that was redacted."""
+    """As it stands in the log; null for what was redacted."""
 
     @classmethod
     def of(cls, thread: Thread, event: Event) -> Self:
-        redacted = event.id in thread.redacted
+        shown = shown_body(thread, event)
         return cls(
             seq=event.seq,
             id=event.id,
             round=event.round,
             type=event.type,
             at=event.at,
-            redacted=redacted,
-            content=None if redacted else _shown(thread, event),
+            redacted=shown is None,
+            content=shown,
         )
 
 
@@ -138,12 +138,3 @@ class EventsOut(Wire):
     events: list[EventOut]
     last_seq: int
     """Where the log ended when the thread was looked up."""
-
-
-def _shown(thread: Thread, event: Event) -> Body:
-    """Without the documents that were redacted from a message."""
-    body = event.body
-    if not isinstance(body, UserMessage | AssistantMessage) or not body.documents:
-        return body
-    kept = tuple(document for document in body.documents if f"{event.id}/{document}" not in thread.redacted)
-    return replace(body, documents=kept)

@@ -41,7 +41,7 @@ class Offer:
             graph=graph,
             name=_name(body),
             settings=settings,
-            ttl=self.ttl if body.ttl_days is None else timedelta(days=body.ttl_days),
+            ttl=self._ttl(body),
         )
 
     def require_next_round(self, body: StartIn, thread: Thread) -> None:
@@ -52,7 +52,7 @@ class Offer:
         for field, given in (
             ("profile", body.profile is not None),
             ("name", body.name is not None),
-            ("ttlDays", body.ttl_days is not None),
+            ("ttlDays", body.says_how_long),
             ("hold", body.hold),
             ("verbose", body.verbose),
         ):
@@ -73,6 +73,11 @@ class Offer:
             graph_input=body.input,
             documents=tuple(dict.fromkeys(body.list_file_id)),
         )
+
+    def _ttl(self, body: StartIn) -> timedelta | None:
+        if not body.says_how_long:
+            return self.ttl
+        return None if body.ttl_days is None else timedelta(days=body.ttl_days)
 
     def _require_graph(self, name: str) -> None:
         if name in self.graphs.broken:

@@ -39,10 +39,15 @@ class StartIn(Given):
     profile: Annotated[str | None, Field(max_length=64)] = None
     name: Annotated[str | None, Field(max_length=200)] = None
     ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
+    """Null keeps it for ever; left out, it is kept as long as any other."""
     hold: bool = False
     """Make it, and wait for `begin`."""
     verbose: bool = False
     """Stream what the model says as `llm_token`."""
+
+    @property
+    def says_how_long(self) -> bool:
+        return "ttl_days" in self.model_fields_set
 
     @field_validator("prompt")
     @classmethod
@@ -176,6 +181,33 @@ class DocumentOut(Wire):
             mime_type=document.mime,
             size=document.size,
         )
+
+
+class ContentMetadataOut(Wire):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="allow")
+
+    is_text: bool
+    base64_encoded: bool
+    """Whether `data` is base64; else it is the text itself."""
+    ai_processed: bool
+
+
+class ContentOut(Wire):
+    sequence_nr: int
+    name: str
+    ext: str
+    content_type: str
+    data: str
+    data_extracted: str = ""
+    """What of it matters to the prompt that was asked with; left out where none was."""
+    metadata: ContentMetadataOut
+    summary: str
+
+
+class WholeDocumentOut(DocumentOut):
+    data: str
+    """The file bit by bit as it is, in base64."""
+    contents: list[ContentOut]
 
 
 class MessageOut(Wire):

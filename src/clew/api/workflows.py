@@ -36,8 +36,10 @@ from clew.api.workflow_schemas import (
 from clew.domain.errors import ClewError, Duplicate, Invalid, NotAllowed, NotFound
 from clew.domain.events import MESSAGES, Body, Log
 from clew.domain.records import Scope
+from clew.domain.redaction import without
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
+from clew.engine.redaction import redacted_texts
 from clew.ports import Bridge, Bus, Files, Inbox, Store
 from clew.telemetry import Metrics
 
@@ -92,6 +94,9 @@ def workflows_router(
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
 
         asked = ["start", id, body.model_dump(mode="json")]
+        if body.says_how_long and body.ttl_days is None:
+            # To keep it is another request than to say nothing.
+            asked.append("keep")
         return await only_once(inbox, caller, idempotency_key, asked, start, _as_json)  # type: ignore[no-any-return]
 
     @router.post("/start-batch", responses=errors(Invalid))
@@ -176,8 +181,10 @@ def workflows_router(
     @needs("read")
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
-        state = await bridge.state(await looks.at(workflow_id, caller.owner))
-        return StateOut(values=state.values, next=list(state.next))
+        thread = await looks.at(workflow_id, caller.owner)
+        state = await bridge.state(thread)
+        values = without(state.values, await redacted_texts(store, thread))
+        return StateOut(values=values, next=list(state.next))
 
     @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")

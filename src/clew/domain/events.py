@@ -162,7 +162,13 @@ class Redacted:
 
     type: ClassVar[str] = "redacted"
     message_id: str
-    document_id: str = ""
+    document_id: str = ""  # as the message names it: by its own id, or by that of its file
+    hides: tuple[str, ...] = ()  # documents that were shown for the sake of this message alone
+    unnames: bool = False  # the thread was called after what the message said
+
+    @property
+    def what(self) -> str:
+        return f"{self.message_id}/{self.document_id}" if self.document_id else self.message_id
 
 
 Body: TypeAlias = (

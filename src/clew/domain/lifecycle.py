@@ -12,6 +12,7 @@ from clew.domain.events import (
     AssistantMessage,
     Body,
     Content,
+    DocumentAdded,
     Event,
     Log,
     Opening,
@@ -171,11 +172,20 @@ def finish(
     return record(thread, [*notes, RoundFinished(status=status, reason=reason)], stamp=stamp)
 
 
-def redact(thread: Thread, message_id: str, *, stamp: Stamp, document_id: str = "") -> Change:
+def redact(
+    thread: Thread,
+    message_id: str,
+    *,
+    stamp: Stamp,
+    document_id: str = "",
+    hides: tuple[str, ...] = (),
+    unnames: bool = False,
+) -> Change:
     """Hide a message, or one document of it, from every view."""
     if not thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
-    return record(thread, [Redacted(message_id=message_id, document_id=document_id)], stamp=stamp)
+    redacted = Redacted(message_id=message_id, document_id=document_id, hides=hides, unnames=unnames)
+    return record(thread, [redacted], stamp=stamp)
 
 
 def record(
@@ -293,9 +303,15 @@ def _fold(thread: Thread, event: Event) -> Thread:
             )
         case UserMessage() | AssistantMessage() as message:
             return replace(thread, stats=_counted(thread.stats, message))
-        case Redacted(message_id=message_id, document_id=document_id):
-            hidden = f"{message_id}/{document_id}" if document_id else message_id
-            return replace(thread, redacted=thread.redacted | {hidden})
+        case Redacted() as redacted:
+            return replace(
+                thread,
+                redacted=thread.redacted | {redacted.what, *redacted.hides},
+                name="" if redacted.unnames else thread.name,
+            )
+        case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
+            # Somebody brought it again.
+            return replace(thread, redacted=thread.redacted - {document_id})
         case _:
             return thread
 

@@ -109,6 +109,7 @@ class Thread:
     settings: Mapping[str, Json] = field(default_factory=dict)
     ttl: timedelta | None = None  # None: keep
     pending: Mapping[str, Pending] = field(default_factory=dict)
+    # Ids of messages and of documents that nobody is shown, and `message/document` where it is that message's alone.
     redacted: frozenset[str] = frozenset()
     stats: Stats = Stats()
     # Moved by whoever looks at the thread, so the store keeps them and the log does not know them.

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
-from clew.domain.events import AssistantMessage, Body, Content, Opening
+from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import Incoming, Once, Scope
+from clew.domain.redaction import taken_back
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Calls, Clock, Closing, Store, Trash
+from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Request:
 class Commands:
     store: Store
     calls: Calls
+    files: Files
+    summaries: Summaries
     trash: Trash
     bridge: Bridge
     bus: Bus
@@ -185,6 +188,27 @@ class Commands:
         thread = await self._change(thread_id, owner, decide, None, contested=lambda: self.halt(thread_id))
         self.halt(thread_id)
         return thread
+
+    async def redact(self, thread_id: str, owner: Owner | None, message_id: str, file_id: str = "") -> Thread:
+        """Take a message back, or one file of it: nobody is shown it any more, and no model is told."""
+
+        async def decide(thread: Thread) -> Change:
+            said = await self.store.read(thread.id, types=MESSAGES)
+            documents = await self.files.find_documents(thread.id)
+            what = taken_back(thread, said, documents, message_id, file_id)
+            change = lifecycle.redact(
+                thread,
+                what.message_id,
+                document_id=what.document_id,
+                hides=what.hides,
+                unnames=what.unnames,
+                stamp=self._stamp(),
+            )
+            # They may tell it in other words. The log makes new ones, without it.
+            await self.summaries.drop(thread.id)
+            return change
+
+        return await self._change(thread_id, owner, decide, None)
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""

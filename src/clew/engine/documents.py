@@ -5,8 +5,14 @@ from dataclasses import dataclass
 
 from clew.domain.documents import split_name
 from clew.domain.errors import NotFound
+from clew.domain.passages import relevant, relevant_rows
+from clew.domain.plan import TaskContent
 from clew.domain.records import ContentItem, Document, File
 from clew.ports import Clock, Extractor, Files
+
+TABLES = frozenset({"text/csv", "text/tab-separated-values"})
+# What a task is shown of an item beside the item itself.
+EXTRACTED_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +64,23 @@ class Documents:
         )
         await self.files.add_document(document, found.contents)
         return TakenIn(document=document, contents=found.contents, warnings=found.warnings)
+
+
+def contents_for(items: Sequence[ContentItem], task_prompt: str | None) -> list[TaskContent]:
+    """The items in the words of the contract; for a task with what of each text it needs, which takes a moment."""
+    contents: list[TaskContent] = []
+    for item in items:
+        content: TaskContent = {
+            "sequenceNr": item.sequence_nr,
+            "name": item.name,
+            "ext": item.ext,
+            "contentType": item.content_type,
+            "data": item.data,
+            "metadata": dict(item.metadata),
+            "summary": item.summary,
+        }
+        if task_prompt is not None and item.metadata.get("isText"):
+            pick = relevant_rows if item.content_type in TABLES else relevant
+            content["dataExtracted"] = pick(item.data, task_prompt, limit=EXTRACTED_CHARACTERS)
+        contents.append(content)
+    return contents

@@ -5,7 +5,7 @@ The archive is made while it is read, so that a large thread needs no more memor
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from io import RawIOBase
 from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
@@ -14,9 +14,11 @@ from pydantic_core import to_json
 
 from clew.domain import views
 from clew.domain.errors import ClewError, NotFound
-from clew.domain.events import MESSAGES, AssistantMessage, Content, Event, Resolution, Suspension, UserMessage
+from clew.domain.events import MESSAGES, Content, Event, Resolution, Suspension
 from clew.domain.records import Document
+from clew.domain.redaction import shown_body, shown_documents, without
 from clew.domain.thread import Json, Thread
+from clew.engine.redaction import redacted_texts
 from clew.ports import Files, Store
 
 PAGE = 500
@@ -65,17 +67,15 @@ class Export:
 
     async def _state(self, thread: Thread) -> Json:
         try:
-            return await self.latest(thread.id)
+            return without(await self.latest(thread.id), await redacted_texts(self.store, thread))
         except ClewError as exc:
             # The rest of the thread is worth having without it.
             return {"error": exc.code}
 
     async def _documents(self, thread: Thread, names: "_Names", sink: "_Sink") -> AsyncIterator[bytes]:
-        hidden = {entry.partition("/")[2] for entry in thread.redacted if "/" in entry}
         found: list[Json] = []
-        for number, document in enumerate(await self.files.find_documents(thread.id), 1):
-            if hidden & {document.id, document.file_id}:
-                continue
+        documents = shown_documents(thread, await self.files.find_documents(thread.id))
+        for number, document in enumerate(documents, 1):
             path = f"documents/{number:03}_{_file_name(document)}"
             parts = aiter(self.files.read_bytes(document.sha256))
             try:
@@ -152,7 +152,7 @@ def _described(thread: Thread) -> Json:
 
 def _as_events(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
     for event in events:
-        redacted = event.id in thread.redacted
+        shown = shown_body(thread, event)
         yield _line(
             {
                 "seq": event.seq,
@@ -160,17 +160,9 @@ def _as_events(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
                 "round": event.round,
                 "type": event.type,
                 "at": event.at,
-                "content": None if redacted else _without_hidden(thread, event),
+                "content": None if shown is None else asdict(shown),
             }
         )
-
-
-def _without_hidden(thread: Thread, event: Event) -> Json:
-    body = event.body
-    if isinstance(body, UserMessage | AssistantMessage) and body.documents:
-        kept = tuple(one for one in body.documents if f"{event.id}/{one}" not in thread.redacted)
-        body = replace(body, documents=kept)
-    return asdict(body)
 
 
 def _as_messages(thread: Thread, events: Sequence[Event]) -> Iterator[str]:

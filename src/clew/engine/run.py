@@ -143,7 +143,9 @@ class LocalRun:
 
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
         await self._recorder.flush()
-        return await self._memory.summaries.load_since(self.thread.id)
+        summary, events = await self._memory.summaries.load_since(self.thread.id)
+        # What was taken back is told to no model.
+        return summary, [event for event in events if event.id not in self.thread.redacted]
 
     async def sum_up(self, from_seq: int, to_seq: int, content: Json, *, version: str) -> None:
         summary = Summary(

@@ -12,7 +12,7 @@ const LIST_MOST = 200;
 const NEWEST = 2_000;
 
 const CALLS_CHANGE = new Set(["suspension", "approval_required", "resolution", "workflow_stopped", "workflow_failed"]);
-const LIST_CHANGES = /^(workflow_|approval_|suspension|resolution)/;
+const LIST_CHANGES = /^(workflow_|approval_|suspension|resolution|redacted)/;
 
 export class Model {
   #paint;
@@ -191,7 +191,8 @@ export class Model {
     this.paint();
     if (sequence === current.thread.lastSeq) return;
     if (CALLS_CHANGE.has(eventType)) this.loadCalls(current);
-    if (eventType === "document_added" || data.documents?.length) this.loadDocuments(current);
+    if (eventType === "document_added" || eventType === "redacted" || data.documents?.length) this.loadDocuments(current);
+    if (eventType === "redacted" && data.unnames) current.thread.name = "";
     if (LIST_CHANGES.test(eventType)) this.loadThreads();
   }
 

@@ -118,7 +118,8 @@ class Chat:
         prompt = _text(asked.content) if asked else _prompt_in(state.get("messages", []))
         if not prompt.strip():
             raise Permanent("there is no prompt to work on", ErrorClass.VALIDATION)
-        known = entries(state.get("documents", []))
+        # What was taken back since the last round is not worked with again.
+        known = [one for one in entries(state.get("documents", [])) if one.id not in thread.redacted]
         for file_id in asked.documents if asked else ():
             entry = await self._take_in(run, file_id, known)
             known = [one for one in known if entry is None or one.id != entry.id] + ([entry] if entry else [])

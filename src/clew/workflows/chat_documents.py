@@ -14,17 +14,14 @@ from clew.domain.documents import media_type, split_name
 from clew.domain.errors import Invalid, NotFound, Permanent
 from clew.domain.events import DocumentAdded
 from clew.domain.inquiries import Inquiry, Material, Purpose
-from clew.domain.passages import cut, relevant, relevant_rows
+from clew.domain.passages import cut
 from clew.domain.plan import Produced, TaskContent, TaskDocument
 from clew.domain.records import ContentItem, File
 from clew.domain.thread import Json, Thread
-from clew.engine.documents import Documents, TakenIn
+from clew.engine.documents import EXTRACTED_CHARACTERS, TABLES, Documents, TakenIn, contents_for
 from clew.engine.uploads import PART_BYTES
 from clew.ports import Driver
 
-TABLES = frozenset({"text/csv", "text/tab-separated-values"})
-# What a task is shown of an item beside the item itself.
-EXTRACTED_CHARACTERS = 4_000
 # Shorter documents are read whole by whoever needs them; a model is not asked what matters in them.
 LONG_DOCUMENT = 6_000
 # What a model is shown of one document when it is asked what matters.
@@ -113,7 +110,7 @@ class Shelf:
         document = await files.get_document(thread.id, entry.id)
         data = b"".join([part async for part in _parts(files.read_bytes(document.sha256))])
         items = await files.contents(thread.id, entry.id)
-        contents = await asyncio.to_thread(_contents, items, task_prompt)
+        contents = await asyncio.to_thread(contents_for, items, task_prompt)
         if driver.can(Purpose.EXTRACT) and sum(len(item.data) for item in _readable(items)) > LONG_DOCUMENT:
             await _ask_what_matters(contents, task_prompt, driver)
         name, ext = split_name(entry.label)
@@ -130,25 +127,6 @@ class Shelf:
 async def _parts(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for part in parts:
         yield part
-
-
-def _contents(items: Sequence[ContentItem], task_prompt: str) -> list[TaskContent]:
-    contents: list[TaskContent] = []
-    for item in items:
-        content: TaskContent = {
-            "sequenceNr": item.sequence_nr,
-            "name": item.name,
-            "ext": item.ext,
-            "contentType": item.content_type,
-            "data": item.data,
-            "metadata": dict(item.metadata),
-            "summary": item.summary,
-        }
-        if item.metadata.get("isText"):
-            pick = relevant_rows if item.content_type in TABLES else relevant
-            content["dataExtracted"] = pick(item.data, task_prompt, limit=EXTRACTED_CHARACTERS)
-        contents.append(content)
-    return contents
 
 
 async def _ask_what_matters(contents: list[TaskContent], task_prompt: str, driver: Driver) -> None:

@@ -1,0 +1,119 @@
+"""What is taken back: which message or document that is, what goes with it, and what is left of the log for others."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from clew.domain import views
+from clew.domain.errors import NotFound
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    Content,
+    DocumentAdded,
+    Event,
+    Redacted,
+    RoundStarted,
+    StageCompleted,
+    UserMessage,
+)
+from clew.domain.records import Document
+from clew.domain.thread import Json, Thread
+
+HIDDEN = "[redacted]"
+# A shorter text is hidden only where it stands alone: it may be part of any word.
+_SHORT = 4
+
+
+def taken_back(
+    thread: Thread,
+    said: Iterable[Event],
+    documents: Sequence[Document],
+    message_id: str,
+    file_id: str = "",
+) -> Redacted:
+    """What is hidden with a message, or with one file of it. Raises NotFound for what is not shown anyway.
+
+    A document that another message shows stays where it is.
+    """
+    shown = {message.id: message for message in views.messages(thread, said)}
+    message = shown.pop(message_id, None)
+    if message is None:
+        raise NotFound(f"no message {message_id!r} in thread {thread.id!r}")
+    gone = [name for name in message.documents if not file_id or name in _names(file_id, documents)]
+    if file_id and not gone:
+        raise NotFound(f"no file {file_id!r} in message {message_id!r}")
+    left = {name for name in message.documents if name not in gone}
+    left.update(name for other in shown.values() for name in other.documents)
+    return Redacted(
+        message_id=message_id,
+        document_id=gone[0] if file_id else "",
+        hides=tuple(one.id for one in documents if _is_in(one, gone) and not _is_in(one, left)),
+        unnames=not file_id and bool(thread.name) and text_of(message.content).startswith(thread.name),
+    )
+
+
+def shown_documents(thread: Thread, documents: Iterable[Document]) -> list[Document]:
+    return [document for document in documents if document.id not in thread.redacted]
+
+
+def shown_body(thread: Thread, event: Event) -> Body | None:
+    """What others are told of an event; None if nothing."""
+    if event.id in thread.redacted:
+        return None
+    match event.body:
+        case UserMessage(documents=documents) | AssistantMessage(documents=documents) as message if documents:
+            kept = tuple(name for name in documents if f"{event.id}/{name}" not in thread.redacted)
+            return replace(message, documents=kept)
+        case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
+            return None
+        case RoundStarted() as started if lacks_a_message(thread):
+            opening = started.opening and replace(started.opening, name=thread.name)
+            return replace(started, opening=opening, input=None)
+        case StageCompleted() as completed if lacks_a_message(thread):
+            return replace(completed, output=None)
+        case body:
+            return body
+
+
+def lacks_a_message(thread: Thread) -> bool:
+    """Whether a whole message was taken back. What graphs were given and gave may quote it, then nobody is told."""
+    return any(what.startswith("msg_") and "/" not in what for what in thread.redacted)
+
+
+def without(value: Json, texts: Sequence[str]) -> Json:
+    """The value with none of these texts in it, wherever they stand."""
+    match value:
+        case str():
+            return _without(value, texts)
+        case dict():
+            return {key: without(one, texts) for key, one in value.items()}
+        case list():
+            return [without(one, texts) for one in value]
+        case _:
+            return value
+
+
+def text_of(content: Content) -> str:
+    """What a message says, without what stands around it."""
+    if isinstance(content, str):
+        return content.strip()
+    return "\n".join(str(part["text"]) for part in content if "text" in part).strip()
+
+
+def _without(value: str, texts: Sequence[str]) -> str:
+    for text in texts:
+        if value.strip() == text:
+            return HIDDEN
+        if len(text) >= _SHORT:
+            value = value.replace(text, HIDDEN)
+    return value
+
+
+def _names(file_id: str, documents: Iterable[Document]) -> set[str]:
+    """Both names of one document: messages of users call it by its file, those of agents by itself."""
+    found = {name for one in documents if file_id in (one.id, one.file_id) for name in (one.id, one.file_id)}
+    return found | {file_id}
+
+
+def _is_in(document: Document, names: Iterable[str]) -> bool:
+    return not {document.id, document.file_id}.isdisjoint(names)

@@ -1,0 +1,21 @@
+"""The words that were taken back, for those who must not repeat them."""
+
+from clew.domain.errors import NotFound
+from clew.domain.events import AssistantMessage, UserMessage
+from clew.domain.redaction import text_of
+from clew.domain.thread import Thread
+from clew.ports import Store
+
+
+async def redacted_texts(store: Store, thread: Thread) -> list[str]:
+    """What the messages said that were taken back whole, the longest first: one may contain another."""
+    texts: set[str] = set()
+    for record_id in thread.redacted:
+        try:
+            seq = await store.seq_of(thread.id, record_id)
+        except NotFound:
+            continue  # a document
+        for event in await store.read(thread.id, after=seq - 1, before=seq + 1):
+            if isinstance(event.body, UserMessage | AssistantMessage):
+                texts.add(text_of(event.body.content))
+    return sorted(texts - {""}, key=len, reverse=True)
