@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from json import dumps
@@ -153,6 +154,37 @@ def slow() -> StateGraph[Notes]:
     graph.add_node("slow", slow_node)
     graph.add_edge(START, "slow")
     graph.add_edge("slow", END)
+    return graph
+
+
+def blocking_node(state: Notes) -> Notes:
+    mark(state, "blocking")
+    time.sleep(60)  # what a node does that was written without us in mind
+    return {"log": ["blocking"]}
+
+
+def blocking() -> StateGraph[Notes]:
+    """One node that sits in a thread and cannot be ended."""
+    graph = StateGraph(Notes)
+    graph.add_node("blocking", blocking_node)
+    graph.add_edge(START, "blocking")
+    graph.add_edge("blocking", END)
+    return graph
+
+
+async def walk(state: Notes) -> Notes:
+    step = f"step {len(state['log'])}"
+    mark(state, step)
+    await asyncio.sleep(0.1)
+    return {"log": [step]}
+
+
+def walking() -> StateGraph[Notes]:
+    """Forty steps that take four seconds."""
+    graph = StateGraph(Notes)
+    graph.add_node("walk", walk)
+    graph.add_edge(START, "walk")
+    graph.add_conditional_edges("walk", lambda state: "walk" if len(state["log"]) < 40 else END)
     return graph
 
 

@@ -27,6 +27,8 @@ GRAPHS = (
         "writing",
         "always_overloaded",
         "endless",
+        "blocking",
+        "walking",
     ),
     *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent"),
 )

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,6 +95,16 @@ def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Ite
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def begin_upload(server: Server) -> socket.socket:
+    """A request whose body never comes, once the server has taken it up."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    connection.sendall(
+        b"GET /api/threads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert connection.recv(1024).startswith(b"HTTP/1.1 100")
+    return connection
 
 
 def one_line(result: subprocess.CompletedProcess[str], secrets: Mapping[str, str] | None = None) -> str:

@@ -129,7 +129,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             new_id=new_id,
             graph_store=await stack.enter_async_context(create_graph_store(settings)),
         )
-        execution = await stack.enter_async_context(open_execution(settings, parts))
+        execution = await stack.enter_async_context(open_execution(settings, parts, stopping))
         authenticator = Authenticator(
             stores.keys,
             clock=utc_now,

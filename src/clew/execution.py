@@ -75,8 +75,10 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Execution]:
-    """Start running threads; on leaving, drain what is under way and leave the rest to others."""
+async def open_execution(
+    settings: Settings, parts: Parts, stopping: asyncio.Event
+) -> AsyncGenerator[Execution]:
+    """Start running threads; once `stopping` is set, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
         saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(parts.db))))
         sys.path[:0] = [str(path) for path in settings.import_paths if str(path) not in sys.path]
@@ -172,7 +174,7 @@ async def open_execution(settings: Settings, parts: Parts) -> AsyncGenerator[Exe
         )
         sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
         try:
-            async with bell.listening(bus.ring, runner.look), runner.running():
+            async with bell.listening(bus.ring, runner.look), runner.running(stopping):
                 yield Execution(
                     commands=commands, bus=bus, live=live, bridge=bridge, registry=registry, cleanup=cleanup
                 )
@@ -217,14 +219,14 @@ def _default_model(drivers: Drivers) -> BaseChatModel | None:
     return driver.chat if isinstance(driver, ApiDriver) else None
 
 
-def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
-    profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
 def _wake(runner: LocalRunner, bell: Bell) -> None:
     """Whoever has room first takes it: this process, or another one."""
     runner.wake()
     bell.call()
 
 
+def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
+    profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
     return profile.retry if profile else RetryPolicy()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from clew.app import open_stores
 from clew.config import load_settings
-from tests.processes import Server, clew, environment, one_line, serving, until
+from tests.processes import Server, begin_upload, clew, environment, one_line, serving, until
 from tests.samples import opened
 
 GRACE = 2.0
@@ -210,16 +210,6 @@ class TestEnd:
         with serving(tmp_path, port=server.port) as server:
             answer = server.get("/api/threads/t1/events", Authorization=f"Bearer {key}").json()
         assert [event["type"] for event in answer["events"]] == ["round_started", "user_msg"]
-
-
-def begin_upload(server: Server) -> socket.socket:
-    """A request whose body never comes, once the server has taken it up."""
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-    connection.sendall(
-        b"GET /api/threads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
-    )
-    assert connection.recv(1024).startswith(b"HTTP/1.1 100")
-    return connection
 
 
 def is_open(port: int) -> bool:

@@ -28,6 +28,8 @@ class Server(uvicorn.Server):
         self._stopping = stopping
         self._grace = grace
         self._announce = announce
+        # Set when the app is closed. What may still keep the process is a thread of some graph that does not end.
+        self.is_closed = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -58,6 +60,9 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)
         self.should_exit = True
         logger.info("stopping", extra={"signal": signal.Signals(sig).name})
-        watchdog = threading.Timer(self._grace + CLOSING_SECONDS, os._exit, (1,))
+        watchdog = threading.Timer(self._grace + CLOSING_SECONDS, self._end)
         watchdog.daemon = True
         watchdog.start()
+
+    def _end(self) -> None:
+        os._exit(0 if self.is_closed else 1)

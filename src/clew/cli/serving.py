@@ -81,6 +81,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             await server.serve([listener])
         except OSError as exc:
             raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
+    server.is_closed = True
     logger.info("stopped")
 
 

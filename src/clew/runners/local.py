@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 # How long a cancelled run is given to unwind. Beyond that its fence alone keeps it from doing harm.
 UNWIND_SECONDS = 2.0
+# The same when the process ends, which is then at its very end.
+LAST_SECONDS = 0.5
 # How long to wait before a store that was away is asked again, at first and at most.
 SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
@@ -71,21 +73,34 @@ class LocalRunner:
         self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Work until the block ends, then drain: what is under way ends at a safe point or is left to others."""
+    async def running(self, stopping: asyncio.Event) -> AsyncGenerator[None]:
+        """Work until `stopping` is set, which the end of the block does; then drain.
+
+        What is under way ends at a safe point or is left to others. The block goes on meanwhile: whoever has open
+        streams to end and requests to answer need not be done with them first.
+        """
         self._heartbeat.start()
         claiming = asyncio.create_task(self._claim_forever())
+        ending = asyncio.create_task(self._end(claiming, stopping))
         try:
             yield
         finally:
+            stopping.set()
+            await ending
+            await asyncio.to_thread(self._heartbeat.stop)
+
+    async def _end(self, claiming: "asyncio.Task[None]", stopping: asyncio.Event) -> None:
+        try:
+            await stopping.wait()
+        finally:
             self._draining = True
             self._bell.set()
+            deadline = self._loop.time() + self._grace_seconds
             # Not cancelled at once: threads claimed in this moment are to be given back.
             await asyncio.wait((claiming,), timeout=self._grace_seconds)
             claiming.cancel()
             await asyncio.gather(claiming, return_exceptions=True)
-            await self._drain()
-            await asyncio.to_thread(self._heartbeat.stop)
+            await self._drain(max(0.0, deadline - self._loop.time()))
 
     def wake(self) -> None:
         """There is something to claim."""
@@ -201,19 +216,19 @@ class LocalRunner:
                 self._call()
                 return
 
-    async def _drain(self) -> None:
+    async def _drain(self, seconds: float) -> None:
         runs = list(self._runs)
         if not runs:
             return
         for run in runs:
             self._step.bridge.drain(run.lease.thread_id)
-        _, late = await asyncio.wait([run.task for run in runs], timeout=self._grace_seconds)
+        _, late = await asyncio.wait([run.task for run in runs], timeout=seconds)
         for run in runs:
             if run.task in late:
                 run.halt()
         if not late:
             return
-        await asyncio.wait(late, timeout=UNWIND_SECONDS)
+        await asyncio.wait(late, timeout=LAST_SECONDS)
         for run in runs:
             if not run.task.done():
                 # It ignores being cancelled. Others may have the thread; their fence shuts this one out.
