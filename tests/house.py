@@ -79,7 +79,9 @@ class House:
 
 
 def graphs_yaml() -> str:
-    return "graphs:\n" + "".join(f"  {name}: tests.graphs:{name}\n" for name in GRAPHS)
+    graphs = "".join(f"  {name}: tests.graphs:{name}\n" for name in GRAPHS)
+    chosen = "  staged: {path: 'tests.graphs:gated', stages: [developer]}\n"
+    return f"graphs:\n{graphs}{chosen}"
 
 
 @asynccontextmanager

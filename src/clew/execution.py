@@ -100,6 +100,7 @@ async def open_execution(
             clock=parts.clock,
             live=live,
             verbose=settings.runner.verbose,
+            stages=registry.stages,
         )
         memory = Memory(
             calls=parts.calls,

@@ -29,6 +29,20 @@ def test_each_node_is_seen_to_start_and_complete_once(api: Api) -> None:
     assert seqs == list(range(1, len(seqs) + 1))
 
 
+@pytest.mark.accept("001-12")
+def test_only_nodes_that_are_stages_are_seen(api: Api) -> None:
+    thread = api.run("staged", log=[])
+    assert thread["pending"]  # the gate stops before a node that is no stage, all the same
+    api.ask("POST", f"/api/workflows/{thread['id']}/approve")
+    thread = api.rest(thread["id"], "completed")
+    assert api.state(thread["id"])["log"] == ["plan", "approved=True", "code"]
+    events = api.events(thread["id"], "stage_changed", "stage_completed")
+    assert [(event["type"], event["content"]["stage"]) for event in events] == [
+        ("stage_changed", "developer"),
+        ("stage_completed", "developer"),
+    ]
+
+
 @pytest.mark.accept("001-19", "001-20", "001-23")
 def test_what_a_retry_cures_is_retried_from_the_last_checkpoint(api: Api, tmp_path: Path) -> None:
     marks = tmp_path / "marks"

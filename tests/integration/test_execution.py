@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clew.app import open_app
+from clew.config import load_settings
 from clew.domain.calls import CallStatus
 from clew.domain.errors import NotAllowed
 from clew.domain.events import (
@@ -329,3 +331,16 @@ def _input(**state: object) -> Request:
 
 def _says(message: str) -> Request:
     return Request(message=message)
+
+
+async def test_stages_that_a_graph_does_not_have_are_named_and_stop_no_other(tmp_path: Path) -> None:
+    config = tmp_path / "clew.yaml"
+    config.write_text(
+        "graphs:\n  wrong: {path: 'tests.graphs:gated', stages: [architekt]}\n  right: tests.graphs:gated\n"
+    )
+    settings = load_settings({"CLEW_DATABASE_URL": "memory://"}, cwd=tmp_path, config=config)
+    async with open_app(settings) as app:
+        registry = app.execution.registry
+        assert "right" in registry.graphs
+        assert "wrong" not in registry.graphs
+        assert "architekt" in registry.broken["wrong"]

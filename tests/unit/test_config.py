@@ -617,6 +617,18 @@ BAD_YAML = {
     "a graph without an attribute": ("graphs: {a: my.module}", "graphs.a: expected module:attribute"),
     "a graph that is an expression": ("graphs: {a: 'os:system(1)'}", "graphs.a: expected module:attribute"),
     "a graph in another language": ("graphs: {a: './agent.ts:graph'}", "graphs.a: expected module:attribute"),
+    "stages that are no list": (
+        "graphs: {a: {path: 'm:a', stages: plan}}",
+        "graphs.a.stages: expected a list of nodes",
+    ),
+    "stages that are no names": (
+        "graphs: {a: {path: 'm:a', stages: [1]}}",
+        "graphs.a.stages: expected a list of nodes",
+    ),
+    "a key a graph does not have": (
+        "graphs: {a: {path: 'm:a', stage: [b]}}",
+        "graphs.a.stage: no such key; did you mean stages?",
+    ),
     "a list of graphs": ("graphs: ['a:b']", "graphs: expected a mapping"),
     "an unknown channel": ("channels: {irc: {bot: {}}}", "channels.irc: no such key"),
     "an unknown key of a channel": (

@@ -23,6 +23,8 @@ class GraphSource:
     attribute: str
     module: str | None = None
     path: Path | None = None
+    stages: tuple[str, ...] | None = None
+    """The nodes whose beginning and end are told; all of them unless set."""
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"
@@ -38,7 +40,11 @@ class LangGraphProject:
 
 
 def read_graphs(place: Place) -> dict[str, GraphSource]:
-    return {name: _graph(name, entry) for name, entry in place.named().items()}
+    """`module:attribute`, or a mapping with it as `path`."""
+    for entry in place.named().values():
+        if isinstance(entry.value, dict):
+            entry.known(("path", "stages"))
+    return _graphs(place)
 
 
 def read_langgraph_json(path: Path) -> LangGraphProject:
@@ -46,25 +52,38 @@ def read_langgraph_json(path: Path) -> LangGraphProject:
     entries = Place(path, "", read_json(path)).entries()
     nothing = Place(path, "", None)
     return LangGraphProject(
-        graphs=read_graphs(entries.get("graphs", nothing)),
+        graphs=_graphs(entries.get("graphs", nothing)),
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=_environment(entries.get("env", nothing)),
     )
 
 
+def _graphs(place: Place) -> dict[str, GraphSource]:
+    return {name: _graph(name, entry) for name, entry in place.named().items()}
+
+
 def _graph(name: str, place: Place) -> GraphSource:
+    stages: tuple[str, ...] | None = None
     if isinstance(place.value, dict):  # langgraph.json: {"path": "./agent.py:graph", "description": ...}
-        place = place.entries().get("path", place)
+        entries = place.entries()
+        stages = _stages(entries["stages"]) if "stages" in entries else None
+        place = entries.get("path", place)
     module, _, attribute = place.text(_EXPECTED).rpartition(":")
     if not _ATTRIBUTE.fullmatch(attribute):
         raise place.expected(_EXPECTED)
     if _MODULE.fullmatch(module) and not module.endswith(".py"):
-        return GraphSource(name, attribute, module=module)
+        return GraphSource(name, attribute, module=module, stages=stages)
     path = place.folder / module
     if path.suffix != ".py":
         raise place.expected(_EXPECTED)
     # Whether it is there shows when it is loaded: one graph that is not must not keep the others from starting.
-    return GraphSource(name, attribute, path=path)
+    return GraphSource(name, attribute, path=path, stages=stages)
+
+
+def _stages(place: Place) -> tuple[str, ...]:
+    if not isinstance(place.value, list) or not all(isinstance(item, str) and item for item in place.value):
+        raise place.expected("a list of nodes")
+    return tuple(place.value)
 
 
 def _import_paths(place: Place) -> tuple[Path, ...]:

@@ -1,9 +1,10 @@
 """Runs a thread's graph on LangGraph. The only file that starts or resumes a graph."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -61,8 +62,11 @@ class LangGraphBridge:
         clock: Clock,
         live: Live | None = None,
         verbose: bool = False,
+        stages: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
+        """`stages` are the nodes whose beginning and end are told, by graph; all of them where it says nothing."""
         self._graphs = graphs
+        self._stages = stages
         self._saver = saver
         self._store = store
         self._clock = clock
@@ -81,6 +85,7 @@ class LangGraphBridge:
             fence=fence,
             clock=self._clock,
             speech=self._speech(thread),
+            stages=self._stages.get(thread.graph),
         )
         control = RunControl()
         self._controls[thread.id] = control
@@ -151,7 +156,9 @@ class GraphRun:
         fence: int,
         clock: Clock,
         speech: Speech | None = None,
+        stages: Collection[str] | None = None,
     ) -> None:
+        self._stages = stages
         self._clock = clock
         self._speech = speech
         self._graph = graph
@@ -238,10 +245,15 @@ class GraphRun:
                         yield body
                     returned = []
                     given[part["id"]] = part["input"]
-                    if part["id"] not in done:
+                    if part["id"] not in done and self._is_stage(part["name"]):
                         yield StageChanged(stage=part["name"])
                 elif not part["error"] and not part["interrupts"]:
-                    returned += completed(part["name"], part["result"], given.pop(part["id"], None))
+                    bodies = completed(part["name"], part["result"], given.pop(part["id"], None))
+                    returned += [
+                        body
+                        for body in bodies
+                        if not isinstance(body, StageCompleted) or self._is_stage(body.stage)
+                    ]
         except Exception:
             # One node failed; what ran beside it and ended is stored, and will not run again.
             for body in returned:
@@ -249,6 +261,9 @@ class GraphRun:
             raise
         for body in returned:
             yield body
+
+    def _is_stage(self, node: str) -> bool:
+        return self._stages is None or node in self._stages
 
     def _first_input(self) -> Any:
         given = next((e.body.input for e in self._log if isinstance(e.body, RoundStarted)), None)

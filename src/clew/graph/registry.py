@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,8 @@ class Source(Protocol):
     def module(self) -> str | None: ...
     @property
     def path(self) -> Path | None: ...
+    @property
+    def stages(self) -> Collection[str] | None: ...
 
 
 class NotAGraph(Exception):
@@ -44,6 +46,8 @@ class Registry:
 
     graphs: dict[str, Graph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    # The nodes whose beginning and end are told, where somebody chose.
+    stages: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 async def open_registry(
@@ -58,7 +62,10 @@ async def open_registry(
     for source in sources:
         try:
             found = getattr(_module(source), source.attribute)
-            registry.graphs[source.name] = compiled(await _made(found, stack), saver=saver, store=store)
+            graph = compiled(await _made(found, stack), saver=saver, store=store)
+            if source.stages is not None:
+                registry.stages[source.name] = _stages(graph, source.stages)
+            registry.graphs[source.name] = graph
         except Exception as exc:  # noqa: BLE001 - somebody else's code may raise anything while it is imported
             registry.broken[source.name] = f"{type(exc).__name__}: {exc}"
     return registry
@@ -87,6 +94,12 @@ def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | 
             raise NotAGraph(
                 f"expected a StateGraph, a compiled graph or a function that makes one, got a {type(found).__name__}"
             )
+
+
+def _stages(graph: Graph, stages: Collection[str]) -> frozenset[str]:
+    if unknown := sorted(set(stages) - set(graph.nodes)):
+        raise NotAGraph(f"its stages name nodes it does not have: {', '.join(unknown)}")
+    return frozenset(stages)
 
 
 def _nodes(nodes: All | Sequence[str]) -> All | list[str]:
