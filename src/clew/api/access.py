@@ -1,20 +1,25 @@
 """What a route asks of its caller, declared on its endpoint; and the table of all routes the guard reads it from."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import iter_route_contexts
+from starlette.convertors import Convertor
 from starlette.routing import BaseRoute, Mount, WebSocketRoute, compile_path
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from clew.api.credentials import SCOPES
+from clew.api.direct import Direct, is_direct
 from clew.api.errors import MethodNotAllowed
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _DECLARED = "__clew_access__"
+# The beginning of a parameter in the pattern of a path.
+_NAMED = re.compile(r"\(\?P<\w+>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,9 @@ class Rule:
     methods: frozenset[str]
     access: Access
     pattern: re.Pattern[str]
+    convertors: Mapping[str, Convertor[Any]]
+    endpoint: Callable[..., Any]
+    app: ASGIApp
 
     @property
     def is_websocket(self) -> bool:
@@ -56,30 +64,54 @@ def public(endpoint: Endpoint) -> Endpoint:
 
 def rules_of(routes: Iterable[BaseRoute]) -> list[Rule]:
     """Raises TypeError for a route that does not say who may call it, so that such an app does not start."""
-    return [
-        Rule(
-            path=context.path or "",
-            methods=frozenset(context.methods or ()),
-            access=_access(context),
-            pattern=compile_path(context.path or "")[0],
-        )
-        for context in iter_route_contexts(list(routes))
-    ]
+    return [_rule(context) for context in iter_route_contexts(list(routes))]
 
 
-def match(rules: Sequence[Rule], scope: Scope) -> Rule | None:
-    """The first route that takes the request, None if there is none. Raises MethodNotAllowed."""
-    path = _path_inside(scope)
-    found = [rule for rule in rules if rule.pattern.match(path)]
-    if scope["type"] == "websocket":
-        return next((rule for rule in found if rule.is_websocket), None)
-    found = [rule for rule in found if not rule.is_websocket]
-    for rule in found:
-        if scope["method"] in rule.methods:
-            return rule
-    if found:
-        raise MethodNotAllowed(", ".join(sorted(frozenset().union(*(rule.methods for rule in found)))))
-    return None
+class Table:
+    """All routes, to be found by what a request asks for. Where two would take it, it is the first one's."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        methods = frozenset().union(*(rule.methods for rule in rules))
+        self._by_method = {
+            method: _Choice([rule for rule in rules if method in rule.methods]) for method in methods
+        }
+        self._websockets = _Choice([rule for rule in rules if rule.is_websocket])
+
+    def find(self, scope: Scope) -> tuple[Rule, dict[str, Any]] | None:
+        """The route that takes the request with the parameters in its path, None if there is none.
+
+        Raises MethodNotAllowed.
+        """
+        path = _path_inside(scope)
+        if scope["type"] == "websocket":
+            return self._websockets.find(path)
+        choice = self._by_method.get(scope["method"])
+        found = None if choice is None else choice.find(path)
+        if found is None and (allowed := self._methods_of(path)):
+            raise MethodNotAllowed(", ".join(sorted(allowed)))
+        return found
+
+    def _methods_of(self, path: str) -> frozenset[str]:
+        return frozenset().union(*(rule.methods for rule in self._rules if rule.pattern.match(path)))
+
+
+class _Choice:
+    """One of several rules. All their patterns are one, so that a path is compared with all of them in one go."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._pattern = re.compile("|".join(f"({_NAMED.sub('(?:', rule.pattern.pattern)})" for rule in rules))
+
+    def find(self, path: str) -> tuple[Rule, dict[str, Any]] | None:
+        found = self._pattern.match(path)
+        if found is None or found.lastindex is None:
+            return None
+        rule = self._rules[found.lastindex - 1]
+        parts = rule.pattern.match(path) if rule.convertors else None
+        if parts is None:
+            return rule, {}
+        return rule, {name: rule.convertors[name].convert(part) for name, part in parts.groupdict().items()}
 
 
 def _declare(access: Access) -> Callable[[Endpoint], Endpoint]:
@@ -88,6 +120,24 @@ def _declare(access: Access) -> Callable[[Endpoint], Endpoint]:
         return endpoint
 
     return mark
+
+
+def _rule(context: Any) -> Rule:
+    access = _access(context)
+    pattern, _, convertors = compile_path(context.path)
+    # FastAPI leaves in the stack what is to be closed at the end.
+    app: ASGIApp = AsyncExitStackMiddleware(context.app)
+    if is_direct(context.endpoint):
+        app = Direct(context.endpoint, convertors, app)
+    return Rule(
+        path=context.path,
+        methods=frozenset(context.methods or ()),
+        access=access,
+        pattern=pattern,
+        convertors=convertors,
+        endpoint=context.endpoint,
+        app=app,
+    )
 
 
 def _access(context: Any) -> Access:

@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Callable, Collection
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 
@@ -23,7 +24,7 @@ OUTAGE_SECONDS = 60.0
 _REMEMBERED = 4096
 
 # A proxy on this machine would make the whole world look local.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 
 
 class Authenticator:
@@ -108,13 +109,15 @@ class Authenticator:
 
 def credential(headers: Headers) -> str | None:
     """The key a request shows. Query strings end up in logs and histories, so a key there is not looked at."""
-    shown = [*headers.getlist("x-api-key")]
-    for value in headers.getlist("authorization"):
-        scheme, _, token = value.partition(" ")
-        if scheme.lower() != "bearer":
-            raise Unauthenticated("expected Authorization: Bearer <key>")
-        shown.append(token)
-    tokens = {token.strip() for token in shown}
+    tokens: set[str] = set()
+    for name, value in headers.raw:
+        if name == b"x-api-key":
+            tokens.add(value.decode("latin-1").strip())
+        elif name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            if scheme.lower() != "bearer":
+                raise Unauthenticated("expected Authorization: Bearer <key>")
+            tokens.add(token.strip())
     if len(tokens) > 1:
         raise Unauthenticated("two different keys were sent")
     return tokens.pop() if tokens else None
@@ -126,10 +129,11 @@ def require_this_machine(headers: Headers) -> None:
         raise Forbidden(
             "without API keys only http://127.0.0.1 and http://localhost are served: clew keys create"
         )
-    if any(name in headers for name in _FORWARDED):
+    if any(name in _FORWARDED for name, _ in headers.raw):
         raise Forbidden("requests through a proxy need an API key: clew keys create")
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -5,10 +5,10 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.api.errors import TooLarge, TooSlow, refuse
+from clew.api.errors import TooLarge, TooSlow
 from clew.api.guard import RULE
 from clew.api.strict_json import check_json
-from clew.domain.errors import ClewError, Invalid
+from clew.domain.errors import Invalid
 
 BODY_SECONDS = 30.0
 
@@ -27,15 +27,12 @@ class Bodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            try:
-                _check_address(scope)
-                if scope[RULE].access.body == "whole":
+            _check_address(scope)
+            if scope[RULE].access.body == "whole" and _may_have_body(scope):
+                try:
                     receive = await self._whole(scope, receive)
-            except ClewError as exc:
-                await refuse(scope, receive, send, exc)
-                return
-            except Disconnected:
-                return
+                except Disconnected:
+                    return
         await self._app(scope, receive, send)
 
     async def _whole(self, scope: Scope, receive: Receive) -> Receive:
@@ -76,6 +73,13 @@ def _check_address(scope: Scope) -> None:
         raise Invalid("the path holds a NUL character", field="path")
     if b"%00" in scope["query_string"]:
         raise Invalid("the query holds a NUL character", field="query")
+
+
+def _may_have_body(scope: Scope) -> bool:
+    """A request to read something has none unless it says so, and to find that out costs more than the rest of this."""
+    if scope["method"] != "GET":
+        return True
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
 def _is_json(content_type: str) -> bool:

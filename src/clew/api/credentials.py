@@ -12,6 +12,9 @@ from clew.domain.thread import Owner
 
 SCOPES = ("read", "write", "admin", "metrics")
 
+# Under this key a request's scope says who is calling.
+PRINCIPAL = "clew.principal"
+
 _PREFIX_BYTES = 5
 _SECRET_BYTES = 20  # 160 bits
 _SHAPE = re.compile(r"clew_[a-z2-7]{8}_[a-z2-7]{32}")

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.domain.errors import (
     ClewError,
@@ -117,23 +115,26 @@ async def refuse(scope: Scope, receive: Receive, send: Send, exc: ClewError) -> 
         await send({"type": "websocket.close", "code": 1008, "reason": exc.code})
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(ClewError)
-    async def ours(request: Request, exc: ClewError) -> Response:
-        request.scope[CODE] = exc.code
-        return error_response(exc)
+class Refusals:
+    """Answers for what is refused further in, by us or by the framework."""
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, exc: RequestValidationError) -> Response:
-        return await ours(request, invalid_of(exc))
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    @app.exception_handler(HTTPException)
-    async def framework(request: Request, exc: HTTPException) -> Response:
-        code = request.scope[CODE] = _FRAMEWORK.get(exc.status_code, "INVALID")
-        return JSONResponse(error_body(code, exc.detail), exc.status_code, exc.headers)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except ClewError as exc:
+            await refuse(scope, receive, send, exc)
+        except (RequestValidationError, WebSocketRequestValidationError) as exc:
+            await refuse(scope, receive, send, invalid_of(exc))
+        except HTTPException as exc:
+            code = scope[CODE] = _FRAMEWORK.get(exc.status_code, "INVALID")
+            answer = JSONResponse(error_body(code, exc.detail), exc.status_code, exc.headers)
+            await answer(scope, receive, send)
 
 
-def invalid_of(exc: RequestValidationError) -> Invalid:
+def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) -> Invalid:
     """The first thing that is wrong, and where. The validator's message does not repeat the value."""
     first = exc.errors()[0]
     source, *inside = (str(part) for part in first["loc"])

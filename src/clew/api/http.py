@@ -6,13 +6,14 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew import __version__
-from clew.api.access import needs, rules_of
+from clew.api.access import Rule, needs, rules_of
 from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
-from clew.api.errors import add_error_handlers
-from clew.api.guard import Guard
+from clew.api.errors import Refusals
+from clew.api.guard import RULE, Guard
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
 from clew.telemetry import Metrics
@@ -37,26 +38,32 @@ def create_http(
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is in `Observe`
     )
-    add_error_handlers(app)
     for router in routers:
         app.include_router(router)
     app.include_router(_about(app))
     rules = rules_of(app.routes)
 
-    # The last one added is the first one to see a request.
-    app.add_middleware(Bodies, max_bytes=max_body_bytes, seconds=body_seconds)
-    app.add_middleware(Guard, rules=rules, authenticator=authenticator)
+    # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
+    way: ASGIApp = Bodies(_to_route, max_bytes=max_body_bytes, seconds=body_seconds)
+    way = Guard(way, rules=rules, authenticator=authenticator)
+    way = Refusals(way)
     if origins := list(allowed_origins):
-        app.add_middleware(
-            CORSMiddleware,
+        way = CORSMiddleware(
+            way,
             allow_origins=origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "X-API-Key", "Content-Type", "Last-Event-ID", REQUEST_ID],
             expose_headers=[REQUEST_ID],
         )
-    app.add_middleware(Observe, metrics=metrics, new_id=new_id)
+    app.middleware_stack = Observe(way, metrics=metrics, new_id=new_id)
     return app
+
+
+async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
+    rule: Rule = scope[RULE]
+    await rule.app(scope, receive, send)
 
 
 def _about(app: FastAPI) -> APIRouter:

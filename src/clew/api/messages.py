@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from clew.api.access import needs
 from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified
+from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
@@ -37,6 +38,7 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
         responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
+    @direct
     async def list_messages(
         request: Request,
         caller: Caller,
@@ -58,6 +60,7 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
         responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
+    @direct
     async def list_logs(
         request: Request,
         caller: Caller,

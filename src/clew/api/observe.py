@@ -4,14 +4,15 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from functools import cache
 
-from starlette.datastructures import Headers
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.api.access import Rule
-from clew.api.credentials import Principal
+from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import CODE, Internal, refuse
-from clew.api.guard import PRINCIPAL, RULE
+from clew.api.guard import RULE
 from clew.telemetry import Metrics, log_context
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 REQUEST_ID = "X-Request-ID"
 
 # What a client or a proxy may call its request; anything else is not repeated in a header or a log.
-_ID_SHAPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ID_SHAPE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 # A label must not grow with what clients think up.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _GONE = 499
@@ -49,11 +50,12 @@ class Observe:
         self._app = app
         self._metrics = metrics
         self._new_id = new_id
+        # There are as many as routes and statuses, and finding one takes longer than counting.
+        self._counted = cache(self._counters)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
+            raise TypeError(f"Clew does not speak {scope['type']!r}: who opens it closes it")
         request_id = self._request_id(scope)
         answer = Answer(send, request_id)
         started = time.perf_counter()
@@ -70,8 +72,8 @@ class Observe:
                 self._note(scope, answer.status or _GONE, time.perf_counter() - started)
 
     def _request_id(self, scope: Scope) -> str:
-        given = Headers(scope=scope).get(REQUEST_ID, "")
-        return given if _ID_SHAPE.fullmatch(given) else self._new_id()
+        given = next((value for name, value in scope["headers"] if name == _REQUEST_ID), b"")
+        return given.decode() if _ID_SHAPE.fullmatch(given) else self._new_id()
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         rule: Rule | None = scope.get(RULE)
@@ -79,8 +81,9 @@ class Observe:
         method = scope.get("method", "WEBSOCKET")
         method = method if method in _METHODS or scope["type"] == "websocket" else "OTHER"
         route = rule.path if rule else "none"
-        self._metrics.http_requests.labels(method, route, status).inc()
-        self._metrics.http_seconds.labels(method, route).observe(seconds)
+        requests, timer = self._counted(method, route, status)
+        requests.inc()
+        timer.observe(seconds)
         # Who polls asks every second and gets the same answer: what changes something or is refused is worth a line.
         is_quiet = status < 400 and (method == "GET" or (rule is not None and rule.access.scope is None))
         level = logging.DEBUG if is_quiet else logging.INFO
@@ -97,6 +100,11 @@ class Observe:
                 **({"code": scope[CODE]} if CODE in scope else {}),
                 **({"tenant": principal.tenant, "key_id": principal.key_id} if principal else {}),
             },
+        )
+
+    def _counters(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._metrics.http_requests.labels(method, route, status), self._metrics.http_seconds.labels(
+            method, route
         )
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from clew.api.access import needs
 from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
+from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.messages import log_outs, message_outs
@@ -140,6 +141,7 @@ def workflows_router(
 
     @router.get("/{workflow_id}", responses=errors(Invalid, NotFound))
     @needs("read")
+    @direct
     async def get_workflow(caller: Caller, workflow_id: WorkflowId) -> WholeWorkflowOut:
         """The whole workflow with the newest of its messages and logs."""
         thread = await looks.at(workflow_id, caller.owner)
@@ -162,6 +164,7 @@ def workflows_router(
         responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
     @needs("read")
+    @direct
     async def get_status(
         request: HttpRequest,
         caller: Caller,
@@ -179,6 +182,7 @@ def workflows_router(
 
     @router.get("/{workflow_id}/state", responses=errors(Invalid, NotFound))
     @needs("read")
+    @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
         thread = await looks.at(workflow_id, caller.owner)

@@ -1,0 +1,87 @@
+"""The short way to an endpoint that is asked very often: with its parameters read off the address, and no search for more."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
+from urllib.parse import parse_qsl
+
+from fastapi import params
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clew.api.credentials import PRINCIPAL, Principal
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_DECLARED = "__clew_direct__"
+# No parameter in a path may be longer than this; FastAPI says so to whoever tries.
+_SHORT = 256
+
+
+def direct(endpoint: Endpoint) -> Endpoint:
+    """The endpoint takes the caller, the request, texts in its path and single values in its query: nothing else."""
+    setattr(endpoint, _DECLARED, True)
+    return endpoint
+
+
+def is_direct(endpoint: Callable[..., Any]) -> bool:
+    return getattr(endpoint, _DECLARED, False)
+
+
+class Direct:
+    """Calls the endpoint. What does not fit goes the long way, and is refused there as anywhere else."""
+
+    def __init__(
+        self, endpoint: Callable[..., Any], path_names: Mapping[str, Any], long_way: ASGIApp
+    ) -> None:
+        """Raises TypeError for an endpoint that takes something else."""
+        self._endpoint = endpoint
+        self._long_way = long_way
+        self._caller = self._request = ""
+        self._query: dict[str, tuple[str, TypeAdapter[Any]]] = {}
+        for name, hint in get_type_hints(endpoint, include_extras=True).items():
+            kind, *more = get_args(hint) or (hint,)
+            if name == "return" or name in path_names:
+                continue
+            if kind is Principal:
+                self._caller = name
+            elif kind is Request:
+                self._request = name
+            elif more and isinstance(more[0], params.Query):
+                self._query[more[0].alias or name] = name, TypeAdapter(hint)
+            else:
+                raise TypeError(
+                    f"{endpoint.__name__} cannot be called directly: {name} is not in the address"
+                )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = self._given(scope)
+        if given is None:
+            await self._long_way(scope, receive, send)
+            return
+        if self._caller:
+            given[self._caller] = scope[PRINCIPAL]
+        if self._request:
+            given[self._request] = Request(scope, receive)
+        answer = await self._endpoint(**given)
+        if isinstance(answer, BaseModel):
+            answer = Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+        await answer(scope, receive, send)
+
+    def _given(self, scope: Scope) -> dict[str, Any] | None:
+        """What the address says, None if it is not as it should be."""
+        if len(scope["path"]) > _SHORT:
+            return None
+        given = dict(scope["path_params"])
+        if scope["query_string"]:
+            try:
+                for alias, value in parse_qsl(
+                    scope["query_string"].decode("latin-1"), keep_blank_values=True
+                ):
+                    if alias in self._query:
+                        name, kind = self._query[alias]
+                        given[name] = kind.validate_python(value)
+            except (ValidationError, ValueError):
+                return None
+        return given
