@@ -29,6 +29,20 @@ def test_a_cache_that_is_damaged_is_told_by_the_log(tmp_path: Path) -> None:
         assert api.answer(thread, approved=True)["status"] == "completed"
 
 
+@pytest.mark.accept("002-17")
+def test_a_tool_that_was_refused_is_listed_as_an_error(api: Api) -> None:
+    thread = api.run("agent", "tools: send_mail to=ada")
+    (call_id,) = thread["pending"]
+    thread = api.answer(thread, approved=False, feedback="not to her")
+    assert thread["status"] == "completed"
+    (call,) = api.ask("GET", f"/api/workflows/{thread['id']}/tool-calls?status=errored")["toolCalls"]
+    assert (call["id"], call["status"]) == (call_id, "errored")
+    assert call["result"]["ok"] is False
+    assert call["result"]["error"].endswith(": not to her")
+    # The model is told that it failed, and why, not that the tool said no.
+    assert api.content(thread["id"], "assistant_msg")[-1]["content"] == call["result"]["error"]
+
+
 @pytest.mark.accept("002-8", "002-31")
 def test_killed_while_idle_it_remembers_everything(tmp_path: Path) -> None:
     with api_serving(tmp_path) as server:

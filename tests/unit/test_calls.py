@@ -42,7 +42,6 @@ def test_a_call_waits_until_somebody_begins() -> None:
         (ToolResult(call_id="c1", ok=True, result=[1]), CallStatus.RESOLVED, [1]),
         (ToolResult(call_id="c1", ok=True), CallStatus.RESOLVED, None),
         (ToolResult(call_id="c1", ok=False, error="no"), CallStatus.ERRORED, {"ok": False, "error": "no"}),
-        (Resolution(call_id="c1", outcome="answered", answer="a"), CallStatus.RESOLVED, "a"),
         (Resolution(call_id="c1", outcome="expired", answer="e"), CallStatus.EXPIRED, "e"),
         (Resolution(call_id="c1", outcome="cancelled"), CallStatus.ERRORED, None),
     ],
@@ -52,6 +51,26 @@ def test_how_a_call_ends(result: Body, status: CallStatus, shown: object) -> Non
     assert (call.status, call.result, call.deadline) == (status, shown, None)
     assert call.resolved_at == NOW + timedelta(seconds=3)
     assert not call.status.is_open
+
+
+def test_the_answer_to_a_question_of_the_graph_itself_ends_it() -> None:
+    call = folded(waits(deadline=DEADLINE), Resolution(call_id="c1", outcome="answered", answer="a"))
+    assert (call.status, call.result, call.deadline) == (CallStatus.RESOLVED, "a", None)
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "shown"),
+    [
+        (ToolResult(call_id="c1", ok=True, result="a"), CallStatus.RESOLVED, "a"),
+        (ToolResult(call_id="c1", ok=False, error="no"), CallStatus.ERRORED, {"ok": False, "error": "no"}),
+    ],
+)
+def test_the_answer_to_a_tool_ends_as_its_result_says(
+    result: ToolResult, status: CallStatus, shown: object
+) -> None:
+    answer = Resolution(call_id="c1", outcome="answered", answer="a")
+    call = folded(asks(), waits(deadline=DEADLINE), answer, result)
+    assert (call.status, call.result, call.deadline) == (status, shown, None)
 
 
 def test_the_first_answer_stays() -> None:

@@ -182,6 +182,13 @@ def test_a_refusal_is_the_tools_error() -> None:
     assert change.thread.status is R
 
 
+def test_a_refusal_says_why() -> None:
+    asked = recorded(opened().thread, asks(), waits(executor=Executor.SERVER)).thread
+    answer = {"approved": False, "feedback": "not to him"}
+    change = resolve(asked, call(), answer, stamp=stamp(), by="ann", approved=False)
+    assert getattr(change.events[-1].body, "error", "") == "refused by ann: not to him"
+
+
 def test_a_persons_own_answer_is_the_result() -> None:
     asked = recorded(opened().thread, asks(), waits(kind=Kind.ELICITATION)).thread
     answer, result = (event.body for event in resolve(asked, call(), "blue", stamp=stamp()).events)

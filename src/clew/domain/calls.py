@@ -117,6 +117,9 @@ def _answered(call: Call, body: ToolResult | Resolution, at: datetime) -> Call:
     if isinstance(body, ToolResult):
         status = CallStatus.RESOLVED if body.ok else CallStatus.ERRORED
         answer = body.result if body.ok else {"ok": False, "error": body.error}
+    elif body.settles and body.outcome == "answered" and call.name:
+        # The answer is the tool's result, or a no to its running: the result in the same commit says which.
+        return replace(call, deadline=None)
     elif body.settles:
         status, answer = _SETTLED[body.outcome], body.answer
     else:

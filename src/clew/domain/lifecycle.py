@@ -132,9 +132,15 @@ def resolve(
     bodies: list[Body] = [Resolution(call_id=call.id, outcome="answered", answer=answer, by=by)]
     if call.name:
         refused = pending.kind is Kind.APPROVAL and not approved
-        error = f"refused by {by or 'a person'}" if refused else ""
+        error = _refusal(answer, by) if refused else ""
         bodies.append(ToolResult(call_id=call.id, ok=not refused, result=answer, error=error))
     return record(thread, bodies, stamp=stamp)
+
+
+def _refusal(answer: Json, by: str) -> str:
+    """What the model is told: it may do better next time if it knows why."""
+    feedback = answer.get("feedback") if isinstance(answer, dict) else None
+    return f"refused by {by or 'a person'}" + (f": {feedback}" if feedback else "")
 
 
 def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
