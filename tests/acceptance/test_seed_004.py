@@ -19,7 +19,7 @@ from uuid import UUID
 import docx
 import httpx
 import openpyxl
-import pypdfium2
+import pypdfium2  # type: ignore[import-untyped]
 import pytest
 from PIL import Image
 from reportlab.lib.styles import getSampleStyleSheet
@@ -742,24 +742,13 @@ class TestDelete:
         chat.ask("DELETE", "/messages/msg_unknown", 404)
         chat.ask("DELETE", f"/messages/{chat.logs[0]['id']}", 404)
         chat.ask("DELETE", f"/messages/{last['id']}")
+        assert_nobody_is_told("4711", chat, but="It is noted.")
 
         place.model.plans(plan_of(says="I do not know."))
         place.chats.run("What was the code?", id=chat.id)
         assert "4711" not in prompt_of(place.model.requests[-1])
         assert "It is noted." in prompt_of(place.model.requests[-1])
-        exported = place.chats.send("GET", f"/api/threads/{chat.id}/export").content
-        with zipfile.ZipFile(io.BytesIO(exported)) as archive:
-            kept = "".join(archive.read(name).decode() for name in archive.namelist())
-        told = [
-            kept,
-            chat.send("GET").text,
-            chat.send("GET", "/state").text,
-            place.chats.send("GET", f"/api/threads/{chat.id}/events?limit=1000").text,
-            place.chats.send("GET", f"/api/threads/{chat.id}").text,
-            streamed(chat),
-        ]
-        assert all("It is noted." in text or "What was the code?" in text for text in told[:4])
-        assert [text for text in told if "4711" in text] == []
+        assert_nobody_is_told("4711", chat, but="What was the code?")
 
     @pytest.mark.accept("004-39")
     def test_a_file_is_taken_from_its_message_alone(self, place: Place) -> None:
@@ -796,6 +785,29 @@ class TestDelete:
         chats.run("Here it is again", one, id=chat.id)
         assert set(chat.documents) == {"one.txt", "two.txt", "made.txt"}
         assert [document["fileId"] for document in chat.messages[0]["documents"]] == [two]
+
+
+def assert_nobody_is_told(secret: str, chat: Chat, *, but: str) -> None:
+    """In whatever there is to be read of the chat; which tells the other thing, or it would not be worth reading."""
+    thread = f"/api/threads/{chat.id}"
+    exported = chat.chats.send("GET", f"{thread}/export").content
+    with zipfile.ZipFile(io.BytesIO(exported)) as archive:
+        told = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert {"log.jsonl", "messages.jsonl", "messages.md", "state.json"} <= set(told)
+    told |= {
+        "whole": chat.send("GET").text,
+        "state": chat.send("GET", "/state").text,
+        "messages": chat.send("GET", "/messages").text,
+        "events": chat.chats.send("GET", f"{thread}/events?limit=1000").text,
+        "thread": chat.chats.send("GET", thread).text,
+        "list": chat.chats.send("GET", "/api/workflows").text,
+        "stream": streamed(chat),
+    }
+    assert [name for name, text in told.items() if secret in text] == []
+    telling = {name for name, text in told.items() if but in text}
+    assert telling >= {
+        *("log.jsonl", "messages.jsonl", "messages.md", "state.json", "state", "whole", "stream")
+    }
 
 
 def streamed(chat: Chat) -> str:
