@@ -1,6 +1,7 @@
 """The product opened inside a test, with graphs of the tests registered as a user would register them."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ def graphs_yaml() -> str:
 @asynccontextmanager
 async def open_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
     """`where` as tests/databases.py locates it: memory, a path, or a URL."""
-    config = folder / "clew.yaml"
+    # One a process: a file that several write is at moments half a file to the others.
+    config = folder / f"clew-{os.getpid()}.yaml"
     config.write_text(graphs_yaml())
     url = (
         "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"

@@ -15,6 +15,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
+from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
@@ -33,13 +34,14 @@ GRAPHS = (
     *("plain_gate", "gate_after", "nested_gates", "nested_question", "flaky_gate", "question_first"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
-    *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off"),
+    *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off", "whispering"),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
 
 def odd_settings(where: str, folder: Path, **environ: str) -> Settings:
-    config = folder / "odd.yaml"
+    # One a process: a file that several write is at moments half a file to the others.
+    config = folder / f"odd-{os.getpid()}.yaml"
     config.write_text(
         "graphs:\n"
         + "".join(f"  {name}: tests.odd_graphs:{name}\n" for name in GRAPHS)
@@ -459,3 +461,18 @@ async def begins(state: Notes) -> Notes:
 def cut_off() -> Any:
     """A tool that must not be repeated is cut off by what fails beside it."""
     return _side_by_side(begins, fails_once)
+
+
+class Whispers(TypedDict, total=False):
+    messages: Annotated[list[AnyMessage], EphemeralValue]
+
+
+def whispering() -> Any:
+    """What a node says is in the state until the next one has spoken."""
+    graph = StateGraph(Whispers)
+    graph.add_node("first", lambda _: {"messages": [AIMessage("one", id="one")]})
+    graph.add_node("second", lambda _: {"messages": [AIMessage("two", id="two")]})
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+    return graph

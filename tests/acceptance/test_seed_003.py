@@ -293,7 +293,7 @@ class TestDelete:
         assert answer.status_code == 400
         assert answer.json()["error"]["message"] == "Workflow is not waiting for input"
         blocked = await spec.start()
-        await query(spec.db, "UPDATE threads SET graph = 'gone' WHERE id = $1", blocked)
+        del spec.app.execution.registry.graphs["interview"]
         assert (await spec.status(blocked))["status"] == "waiting_input"
         answer = await spec.http.post(f"/api/optimize/{blocked}/answer", json={"text": "yes"})
         assert answer.status_code == 409

@@ -11,7 +11,7 @@ import pytest
 
 from clew.domain.errors import ClewError, Corrupt, NotFound, StorageFull
 from clew.domain.lifecycle import Change, finish
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Owner, Status, Thread
 from clew.ports import Calls, Store, Summaries
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.work import Database
@@ -94,6 +94,15 @@ async def test_a_damaged_event_is_its_own_threads_trouble(
         "settings = '{'",
         "redacted = '7'",
         "round_started_at = -9223372036854775807",
+        # False, and nothing in the row contradicts it.
+        "fsm_state = replace(fsm_state, 'c1', 'c2')",
+        "round = 7",
+        "last_seq = 4, fsm_state = replace(fsm_state, '\"last_seq\":5', '\"last_seq\":4')",
+        'status = \'completed\', fsm_state = \'{"state":"idle","pending":{},"last_seq":5}\'',
+        "failure_reason = 'none'",
+        "created_at = created_at - 1",
+        "graph = 'another'",
+        "seal = seal + 1",
     ],
 )
 async def test_where_the_row_is_damaged_the_log_tells_the_thread(
@@ -104,15 +113,22 @@ async def test_where_the_row_is_damaged_the_log_tells_the_thread(
     assert found == threads["bad"]
     assert found.fsm_state == threads["bad"].fsm_state
     assert found.expires_at is not None
-    listed = {thread.id: thread for thread in await store.find()}
-    if "status" not in damage:
-        assert listed == threads
-    # The next change writes the row anew.
+    # And its row says so again, to whoever looks for threads in the database.
+    assert {thread.id: thread for thread in await store.find(status={Status.BLOCKED})} == threads
     change = finish(found, Status.STOPPED, stamp=stamp())
     await store.commit(change)
     assert await store.get("bad") == change.thread
     assert {thread.id for thread in await store.find()} == set(threads)
     assert {call.thread_id for call in await calls.due(now=NOW, limit=9)} == {"good", "fine"}
+
+
+async def test_another_tenants_name_in_a_row_opens_it_to_nobody(
+    store: Store, database: Database, threads: dict[str, Thread]
+) -> None:
+    await query(database, "UPDATE threads SET tenant = 'thieves' WHERE id = 'bad'")
+    with pytest.raises(NotFound):
+        await store.get("bad", Owner(tenant="thieves"))
+    assert await store.get("bad", threads["bad"].owner) == threads["bad"]
 
 
 async def test_with_row_and_log_damaged_a_thread_is_corrupt_and_lists_go_on(

@@ -103,7 +103,6 @@ def planning_model() -> Iterator[str]:
 
 @pytest.mark.accept("004-41")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 def test_finished_tasks_do_not_run_again(forks: ForkServer, where: str, tmp_path: Path) -> None:
     kill_at(PLACES, forks, where, tmp_path)
 

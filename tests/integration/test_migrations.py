@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from clew.domain.errors import ClewError, ConfigError
+from clew.domain.lifecycle import Change
+from clew.stores.codec import micros
 from clew.stores.migrations import Migration, migrations
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql import migrate
-from clew.stores.sql.work import Database
+from clew.stores.sql.threads import COLUMNS, INSERT_EVENT, SEAL, event_row, thread_row
+from clew.stores.sql.work import Database, placeholders
 from tests.databases import open_database, open_store, query, schema_of
 from tests.samples import opened
 
@@ -61,7 +64,7 @@ async def test_a_fresh_database_equals_one_that_grew_step_by_step(
         know(monkeypatch, migrations(dialect)[:version])
         async with open_database(where) as db:
             if version == 1:
-                await open_store(db).commit(change)
+                await commit_as_then(db, change)
             versions = await query(db, "SELECT version, name FROM migrations ORDER BY version")
             assert [tuple(row) for row in versions] == [
                 (one.version, one.name) for one in migrations(dialect)[:version]
@@ -70,6 +73,22 @@ async def test_a_fresh_database_equals_one_that_grew_step_by_step(
         assert await schema_of(db) == await schema_of(fresh)
         assert await open_store(db).get("t1") == change.thread
         assert await open_store(db).read("t1") == list(change.events)
+
+
+async def commit_as_then(db: Database, change: Change) -> None:
+    """As the first version did: without a seal."""
+    thread = change.thread
+    columns = [column for column in COLUMNS.split(", ") if column != "seal"]
+    now = micros(thread.last_active_at)
+    await query(
+        db,
+        f"INSERT INTO threads ({', '.join(columns)}) VALUES ({placeholders(1, len(columns))})",
+        *thread_row(thread)[:SEAL],
+        now,
+        None,
+    )
+    for event in change.events:
+        await query(db, INSERT_EVENT, *event_row(event))
 
 
 async def test_opening_again_changes_nothing(new: Callable[[], str]) -> None:

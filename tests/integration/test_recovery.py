@@ -1,10 +1,10 @@
 """What a run meets while it runs: a store that fails, a thread taken away, a graph that will not end."""
 
 import asyncio
-import contextlib
 import random
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from clew.domain.errors import ClewError, NotAllowed
-from clew.domain.events import AssistantMessage, Resolution, ToolCall, ToolResult
-from clew.domain.lifecycle import rebuild
-from clew.domain.records import Lease, Scope
-from clew.domain.thread import Kind, Status, Thread
+from clew.domain.events import AssistantMessage, Body, Opening, Resolution, ToolCall, ToolResult
+from clew.domain.lifecycle import Stamp, rebuild
+from clew.domain.records import SYSTEM, Lease, Scope
+from clew.domain.thread import Kind, Owner, Status, Thread
 from clew.engine.commands import Request
+from clew.engine.recorder import Recorder
+from clew.engine.run import LocalRun, Memory
 from clew.failpoints import installed
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED
@@ -95,6 +97,33 @@ class TestStore:
             assert [thread.status for thread in ended] == [Status.COMPLETED] * 3
             for thread in ended:
                 assert len(await house.bodies(thread, AssistantMessage)) == 1
+
+
+class TestLostWords:
+    async def test_a_node_ended_and_its_step_did_not(self, house: House) -> None:
+        """What it said is among its writes alone: its channel keeps a value for one step, and there was none."""
+        stores, execution = house.app.stores, house.app.execution
+        thread = await execution.commands.start(
+            Opening(owner=Owner(), graph="whispering"), Request(message="go"), held=True
+        )
+        log = await house.log(thread)
+
+        def stamp() -> Stamp:
+            return Stamp(execution.commands.clock(), execution.commands.new_id)
+
+        def bodies() -> AsyncGenerator[Body]:
+            recorder = Recorder(thread, fence=0, store=stores.threads, bus=execution.bus, stamp=stamp)
+            memory = Memory(calls=stores.calls, summaries=stores.summaries)
+            run = LocalRun(log, recorder, memory, fence=0, stamp=stamp, scope=SYSTEM)
+            return execution.bridge.run(log, run, fence=0)
+
+        async with aclosing(bodies()) as dying:
+            async for body in dying:
+                if isinstance(body, AssistantMessage):
+                    break
+        await query(stores.db, "DELETE FROM checkpoints WHERE seq = (SELECT max(seq) FROM checkpoints)")
+        revived = [body.content async for body in bodies() if isinstance(body, AssistantMessage)]
+        assert revived == ["one", "two"]
 
 
 class TestRounds:
@@ -314,6 +343,6 @@ async def nobody_holds_a_lock(house: House) -> None:
         assert rows[0][0] == 0
         return
     path = (await query(db, "PRAGMA database_list"))[0][2]
-    with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as other:
+    with closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("ROLLBACK")

@@ -36,7 +36,7 @@ from clew.graph.run import running
 from clew.graph.speech import Speech
 from clew.graph.standing import Gate, Graph, Question, Standing, find_standing, some_gate
 from clew.graph.store import GraphStore
-from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown
+from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown, with_others
 from clew.graph.tools import CALL
 from clew.ports import Clock, Live, Run
 
@@ -337,7 +337,9 @@ class GraphRun:
 
     async def _missed(self, state: StateSnapshot) -> list[Body]:
         """What the checkpoint knows and the log does not: a kill came between the two."""
-        found = missed(self._log, messages_in(state.values))
+        # A task may have ended and its step not: then a channel that keeps a value for one step shows nothing of it.
+        ended = [message for task in state.tasks for message in messages_in(task.result)]
+        found = missed(self._log, with_others(messages_in(state.values), ended))
         if found:
             # A state may hold what was said in rounds before this one.
             _, earlier = await self._run.transcript()

@@ -63,6 +63,13 @@ def messages_in(result: Any) -> list[BaseMessage]:
     return list(found.values())
 
 
+def with_others(messages: Sequence[BaseMessage], others: Iterable[BaseMessage]) -> list[BaseMessage]:
+    """And those of the others that are not among them: by id, or if they have none yet by what they say."""
+    ids = {message.id for message in messages}
+    contents = [message.content for message in messages]
+    return [*messages, *(m for m in others if (m.id not in ids if m.id else m.content not in contents))]
+
+
 def _messages(value: Any) -> Iterator[BaseMessage]:
     if isinstance(value, BaseMessage):
         yield value

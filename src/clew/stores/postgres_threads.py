@@ -40,6 +40,7 @@ _TYPES = [
     "bigint[]",
     "bigint[]",
     "bigint[]",
+    "bigint[]",
 ]
 _GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
 _EVENT_TYPES = ("text[]", "bigint[]", "text[]", "bigint[]", "text[]", "text[]", "bigint[]")
@@ -59,6 +60,7 @@ _FOLDED = [
     "ttl",
     "round_started_at",
     "last_active_at",
+    "seal",
 ]
 
 # The same rules as the statements in sql/threads.py, for many changes at once. A change whose thread moved on

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from zlib import crc32
 
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
@@ -25,6 +26,7 @@ from clew.stores.codec import (
 from clew.stores.sql import calls, inbox
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.work import (
+    FOR_UPDATE,
     SKIP_LOCKED,
     Many,
     Row,
@@ -48,8 +50,9 @@ FEW = 100
 
 COLUMNS = (
     "id, tenant, user_id, graph, name, status, stage, round, round_seq, settings, fsm_state, stats, redacted, last_seq,"
-    " failure_reason, ttl, created_at, round_started_at, last_active_at, last_accessed_at, expires_at"
+    " failure_reason, ttl, created_at, round_started_at, last_active_at, seal, last_accessed_at, expires_at"
 )
+SEAL = COLUMNS.split(", ").index("seal")
 EVENT_COLUMNS = "seq, id, round, type, version, content, at"
 
 # In the order a deleted thread's rows go. The thread itself went when it was buried.
@@ -111,9 +114,13 @@ class Threads(Tables):
     async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
         try:
             return await self._db.glance(lambda: _cached(thread_id, owner))
-        except Corrupt:
-            # The row is a cache: where it cannot be read or contradicts itself, the log is asked.
-            return await self._db.read(lambda: _told_by_log(thread_id, owner))
+        except Corrupt as exc:
+            # The row is a cache of the log: where it is not what we wrote, the log's word stands.
+            logger.warning("%s; the log is asked", exc, extra={"thread_id": thread_id})
+            thread = await self._db.write(lambda: _mended(thread_id))
+        if owner is not None and owner not in (thread.owner, Owner(tenant=thread.owner.tenant)):
+            raise NotFound(f"no thread {thread_id!r}")
+        return thread
 
     async def find(
         self,
@@ -356,8 +363,8 @@ def event_row(event: Event) -> tuple[Value, ...]:
 
 
 def thread_row(thread: Thread) -> tuple[Value, ...]:
-    """The folded columns, in the order of COLUMNS."""
-    return (
+    """The columns that come from the log, in the order of COLUMNS, and the seal on them."""
+    folded = (
         thread.id,
         thread.owner.tenant,
         thread.owner.user_id,
@@ -378,23 +385,30 @@ def thread_row(thread: Thread) -> tuple[Value, ...]:
         maybe_micros(thread.round_started_at),
         micros(thread.last_active_at),
     )
+    return (*folded, _seal(folded))
+
+
+def _seal(folded: Sequence[Value]) -> int:
+    """Tells a row that we wrote from one that was changed by other hands."""
+    return crc32("\0".join(map(str, folded)).encode(errors="surrogatepass"))
 
 
 def _cached(thread_id: str, owner: Owner | None) -> Work[Thread]:
     return to_thread((yield from _row(COLUMNS, thread_id, owner)))
 
 
-def _told_by_log(thread_id: str, owner: Owner | None) -> Work[Thread]:
+def _mended(thread_id: str) -> Work[Thread]:
     """The thread as its log tells it, with what only its row knows. Raises Corrupt if the log is damaged as well."""
-    accessed, expires = yield from _row("last_accessed_at, expires_at", thread_id, owner)
+    accessed, expires = yield from _row("last_accessed_at, expires_at", thread_id, None, FOR_UPDATE)
     thread = rebuild((yield from events(thread_id)))
+    yield Statement(_MEND[thread.status is Status.RUNNING], thread_row(thread))
     return replace(thread, last_accessed_at=maybe_moment(accessed), expires_at=maybe_moment(expires))
 
 
-def _row(columns: str, thread_id: str, owner: Owner | None) -> Work[Row]:
+def _row(columns: str, thread_id: str, owner: Owner | None, lock: str = "") -> Work[Row]:
     mine, args = owned(owner, 2)
     rows = yield Statement(
-        f"SELECT {columns} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine}",
+        f"SELECT {columns} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine} {lock}",
         (thread_id, *args),
     )
     if not rows:
@@ -443,8 +457,12 @@ def to_thread(row: Row) -> Thread:
     try:
         thread, fsm_state = _read_row(row)
         agrees = fsm_state["last_seq"] == thread.last_seq
+        # Rows of before there were seals have none.
+        sealed = row[SEAL] is None or row[SEAL] == _seal(row[:SEAL])
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as exc:
         raise Corrupt(f"thread {row[0]!r}: its row cannot be read back") from exc
+    if not sealed:
+        raise Corrupt(f"thread {row[0]!r}: its row was changed by other hands")
     if not agrees or (thread.status is Status.BLOCKED) != bool(thread.pending):
         raise Corrupt(f"thread {row[0]!r}: its row contradicts itself")
     return thread
@@ -471,6 +489,7 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         created_at,
         round_started_at,
         last_active_at,
+        _,
         last_accessed_at,
         expires_at,
     ) = row
@@ -511,23 +530,29 @@ def refuse(change: Change, fence: int | None) -> Work[None]:
     raise Conflict(f"thread {thread_id!r} is at seq {rows[0][0]}, not at {change.read_at}")
 
 
-# Placeholders $1 to $19 are thread_row's.
-_INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 21)}) ON CONFLICT (id) DO NOTHING"
+# Placeholders $1 to $20 are thread_row's.
+_INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 22)}) ON CONFLICT (id) DO NOTHING"
 # What never changes after the first commit is not written again.
 _FOLDED = (
     "name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
-    " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19"
+    " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19,"
+    " seal = $20"
 )
 # A thread that stops running gives up its lease, and a new fence shuts out whoever still works under the old one.
 _RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
 # The immutable columns are compared: they bind $2, $3, $4 and $17, and a foreign row is never overwritten.
 _READ_AT = (
-    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17 AND last_seq = $20"
+    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17 AND last_seq = $21"
     " AND deleted_at IS NULL"
 )
 # By whether the thread still runs.
 _UPDATE = {runs: f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}" for runs in (True, False)}
-_UPDATE_FENCED = {runs: f"{sql} AND fence = $21" for runs, sql in _UPDATE.items()}
+_UPDATE_FENCED = {runs: f"{sql} AND fence = $22" for runs, sql in _UPDATE.items()}
+_MEND = {
+    runs: f"UPDATE threads SET tenant = $2, user_id = $3, graph = $4, created_at = $17, {_FOLDED}"
+    f"{'' if runs else _RESTS} WHERE id = $1"
+    for runs in (True, False)
+}
 
 
 def _insert(thread: Thread) -> Update:
