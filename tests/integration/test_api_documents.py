@@ -1,15 +1,16 @@
 """Documents of a workflow over HTTP: listed, and saved as they are; the graphs one can start."""
 
 import hashlib
+from base64 import b64decode
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from clew.app import App, utc_now
-from clew.domain.records import Document
+from clew.domain.records import ContentItem, Document
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import opened
 
@@ -66,7 +67,71 @@ async def test_a_document_is_saved_and_never_shown(house: House) -> None:
     assert "x-evil" not in answer.headers
 
 
-@pytest.mark.parametrize("path", ["t1/documents/d2", "t2/documents/d1", "t3/documents", "t3/documents/d1"])
+@pytest.mark.accept("004-29", "004-30")
+async def test_a_document_comes_whole_with_what_is_in_it(house: House) -> None:
+    """In as many pieces as it has parts, none of which is a multiple of what base64 takes at once."""
+    files = house.app.stores.files
+    parts = [bytes([number]) * 1000 for number in range(4)]
+    for number, part in enumerate(parts):
+        await files.add_part("many", number, part, now=utc_now())
+    item = ContentItem(
+        sequence_nr=1,
+        name="page_1",
+        ext="txt",
+        content_type="text/plain",
+        data='The costs of "logistics" fell. The sun shone.',
+        metadata={"isText": True, "base64Encoded": False, "aiProcessed": False},
+        summary="costs",
+    )
+    document = replace(await files.get_document("t1", "d1"), id="d2", size=4000, sha256="many")
+    await files.add_document(document, [item])
+    path = "/api/workflows/t1/documents/d2/contents"
+    answer = await house.client.get(path)
+    assert answer.headers["content-type"] == "application/json"
+    found = answer.json()
+    assert b64decode(found.pop("data"), validate=True) == b"".join(parts)
+    (shown,) = found.pop("contents")
+    assert found == (await house.client.get("/api/workflows/t1/documents")).json()["documents"][1]
+    expected = {
+        "sequenceNr": 1,
+        "name": "page_1",
+        "ext": "txt",
+        "contentType": "text/plain",
+        "data": item.data,
+        "metadata": item.metadata,
+        "summary": "costs",
+    }
+    assert shown == expected
+    (asked,) = (await house.client.get(path, params={"prompt": "logistics"})).json()["contents"]
+    assert asked == expected | {"dataExtracted": 'The costs of "logistics" fell.'}
+
+
+@pytest.mark.parametrize(("parts", "status"), [([b""], 200), ([], 404)])
+async def test_an_empty_document_is_one_and_a_lost_one_is_not(
+    house: House, parts: list[bytes], status: int
+) -> None:
+    files = house.app.stores.files
+    for number, part in enumerate(parts):
+        await files.add_part("other", number, part, now=utc_now())
+    document = replace(await files.get_document("t1", "d1"), id="d2", size=0, sha256="other")
+    await files.add_document(document, ())
+    answer = await house.client.get("/api/workflows/t1/documents/d2/contents")
+    assert answer.status_code == status
+    if status == 200:
+        assert (answer.json()["data"], answer.json()["contents"]) == ("", [])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "t1/documents/d2",
+        "t2/documents/d1",
+        "t3/documents",
+        "t3/documents/d1",
+        "t1/documents/d2/contents",
+        "t2/documents/d1/contents",
+    ],
+)
 async def test_a_document_belongs_to_its_workflow(house: House, path: str) -> None:
     assert (await house.client.get(f"/api/workflows/{path}")).status_code == 404
 
