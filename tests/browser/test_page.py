@@ -57,6 +57,30 @@ def test_the_next_round_and_the_thread_after_a_reload(visit: Visit, server: Serv
     visit.check(server)
 
 
+def test_what_is_taken_back_leaves_the_page(
+    visit: Visit, server: Server, report_and_sales: tuple[Path, Path]
+) -> None:
+    page = visit.page
+    visit.drop(*report_and_sales)
+    visit.write(PROMPT)
+    page.keyboard.press("Enter")
+    visit.wait_for("completed", 40)
+    path = f"{server.address}/api/workflows/{visit.id}/messages"
+    first = httpx.get(path).json()["messages"][0]
+    expect(page.locator(".said.user .file .name")).to_have_text(["report.pdf", "sales.csv"])
+    httpx.delete(f"{path}/{first['id']}/files/{first['documents'][0]['fileId']}").raise_for_status()
+    expect(page.locator(".said.user .file .name")).to_have_text(["sales.csv"])
+    expect(page.locator(".menu .name").filter(has_text="report.pdf")).to_have_count(0)
+    httpx.delete(f"{path}/{first['id']}").raise_for_status()
+    for _ in ("at once", "and after a reload"):
+        expect(page.locator(".said.last")).to_have_count(1)
+        expect(page.locator(".said.user")).to_have_count(0)
+        expect(page.locator(".head h1")).to_have_text("Untitled")
+        expect(page.get_by_text(PROMPT)).to_have_count(0)
+        page.reload()
+    visit.check(server)
+
+
 def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
     visit: Visit, server: Server
 ) -> None:

@@ -8,6 +8,7 @@ from clew.domain.errors import NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
+    Content,
     DocumentAdded,
     Event,
     Opening,
@@ -19,7 +20,7 @@ from clew.domain.events import (
 )
 from clew.domain.lifecycle import record, redact
 from clew.domain.records import Document
-from clew.domain.redaction import shown_body, shown_documents, taken_back, without
+from clew.domain.redaction import shown_body, shown_documents, taken_back, texts_of, without
 from clew.domain.thread import Status, Thread
 from tests.samples import ANN, NOW, stamp
 
@@ -123,6 +124,17 @@ def test_a_document_that_is_brought_again_is_shown_again() -> None:
     message = shown_body(thread, log[1])
     assert isinstance(message, UserMessage)
     assert message.documents == ("file_two",), "but not where it was taken back"
+
+
+def test_a_message_of_parts_is_its_texts_and_its_images() -> None:
+    image = "iVBORw0KGgo" * 10
+    parts: Content = [
+        {"type": "text", "text": " look "},
+        {"type": "image", "source": {"kind": "base64", "data": image}},
+    ]
+    assert texts_of(parts) == {"look", image}
+    assert texts_of(" look ") == {"look"}
+    assert texts_of("  ") == set()
 
 
 def test_words_are_hidden_wherever_they_stand() -> None:

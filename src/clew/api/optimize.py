@@ -143,7 +143,7 @@ class OptimizeOut(BaseModel):
             if isinstance(event.body, Resolution) and event.body.call_id in asked
         ]
         payload = next((call.prompt for call in thread.pending.values()), None)
-        said = [event.body.content for event in told if isinstance(event.body, AssistantMessage)]
+        said = [message.content for message in views.messages(thread, told) if message.role == "assistant"]
         return cls(
             thread_id=thread.id,
             status=_STATUS.get(thread.status, "running"),

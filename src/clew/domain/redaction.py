@@ -1,6 +1,6 @@
 """What is taken back: which message or document that is, what goes with it, and what is left of the log for others."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from clew.domain import views
@@ -22,6 +22,8 @@ from clew.domain.thread import Json, Thread
 HIDDEN = "[redacted]"
 # A shorter text is hidden only where it stands alone: it may be part of any word.
 _SHORT = 4
+# An image, say, in base64.
+_LONG = 64
 
 
 def taken_back(
@@ -98,6 +100,28 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content.strip()
     return "\n".join(str(part["text"]) for part in content if "text" in part).strip()
+
+
+def texts_of(content: Content) -> set[str]:
+    """All that a message says, piece by piece: its texts, and what else in it is too long to be a name."""
+    if isinstance(content, str):
+        return {content.strip()} - {""}
+    said = {str(part["text"]).strip() for part in content if "text" in part}
+    return (said | {text for text in _strings(list(content)) if len(text) >= _LONG}) - {""}
+
+
+def _strings(value: Json) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for one in value.values():
+                yield from _strings(one)
+        case list():
+            for one in value:
+                yield from _strings(one)
+        case _:
+            pass
 
 
 def _without(value: str, texts: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, UserMessage
-from clew.domain.redaction import text_of
+from clew.domain.redaction import texts_of
 from clew.domain.thread import Thread
 from clew.ports import Store
 
@@ -17,5 +17,5 @@ async def redacted_texts(store: Store, thread: Thread) -> list[str]:
             continue  # a document
         for event in await store.read(thread.id, after=seq - 1, before=seq + 1):
             if isinstance(event.body, UserMessage | AssistantMessage):
-                texts.add(text_of(event.body.content))
-    return sorted(texts - {""}, key=len, reverse=True)
+                texts |= texts_of(event.body.content)
+    return sorted(texts, key=len, reverse=True)

@@ -114,7 +114,11 @@ export class Timeline {
 
   on_redacted({ message_id, document_id }) {
     for (const round of this.rounds) {
-      if (!document_id) round.messages = round.messages.filter((message) => message.id !== message_id);
+      if (!document_id) {
+        round.messages = round.messages.filter((message) => message.id !== message_id);
+        // What a stage gave may quote the message; the server does not tell it any more either.
+        for (const one of round.activity) delete one.output;
+      }
       for (const message of round.messages) {
         if (message.id === message_id) message.documents = message.documents.filter((id) => id !== document_id);
       }
