@@ -5,7 +5,7 @@ import operator
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -20,7 +20,7 @@ from langchain_core.messages import (
     ToolCall,
     ToolMessage,
 )
-from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
@@ -320,7 +320,8 @@ class Obedient(BaseChatModel):
     """A model that does what it is told. Told `[path] ...` first, it leaves a mark there for every time it is asked.
 
     `tools: name key=value,key=value; name` calls tools, and is answered with their results. `slowly: text` says the
-    text word by word, with a pause. Anything else is repeated.
+    text word by word, with a pause. `parts: [...]` is answered with these parts, `raw: name text` calls a tool with
+    that text for its arguments. Anything else is repeated.
     """
 
     @property
@@ -337,6 +338,11 @@ class Obedient(BaseChatModel):
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         answer = self._answer(messages)
+        if (last := str(messages[-1].content)).startswith("raw: "):
+            name, _, text = last.removeprefix("raw: ").partition(" ")
+            chunk = tool_call_chunk(name=name, args=text, id="call_raw", index=0)
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[chunk]))
+            return
         if _marked(str(messages[-1].content))[1].startswith("slowly: "):
             for word in str(answer.content).split():
                 yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
@@ -350,11 +356,16 @@ class Obedient(BaseChatModel):
 
     def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
         last = next(message for message in reversed(messages) if not isinstance(message, SystemMessage))
-        path, said = _marked(next(str(each.content) for each in messages if isinstance(each, HumanMessage)))
+        path, said = _marked(next(each.text for each in messages if isinstance(each, HumanMessage)))
         if path:
             leave(path, "model")
         if isinstance(last, HumanMessage):
-            _, said = _marked(str(last.content))
+            _, said = _marked(str(last.text))
+        if isinstance(last, HumanMessage) and said.startswith("raw: "):
+            name, _, args = said.removeprefix("raw: ").partition(" ")
+            return AIMessage("", invalid_tool_calls=[invalid_tool_call(name=name, args=args, id="call_raw")])
+        if isinstance(last, HumanMessage) and said.startswith("parts: "):
+            return AIMessage(loads(said.removeprefix("parts: ")))
         if isinstance(last, HumanMessage) and said.startswith("tools: "):
             wanted = said.removeprefix("tools: ").split("; ")
             calls = [_call(f"call_{len(messages)}_{n}", text) for n, text in enumerate(wanted)]

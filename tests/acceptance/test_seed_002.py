@@ -1,11 +1,13 @@
 """Seed 002, persistence and resumability: a real server, asked over HTTP, killed in every state a thread can be in."""
 
+import json
 import signal
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -276,3 +278,63 @@ def test_settings_hold_no_keys_functions_or_handles(api: Api) -> None:
     (started,) = api.content(thread["id"], "round_started")
     assert "sk-" not in str(started)
     assert " at 0x" not in str(started)
+
+
+THOUGHT = {"type": "thinking", "thinking": "a cat, and it is grey: 猫", "signature": "c2ln"}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+SAID = {"type": "text", "text": "It is a cat."}
+CALLED = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"word": "cat"}}
+
+
+@pytest.mark.accept("002-33")
+@pytest.mark.parametrize("parts", [[THOUGHT, SAID], [SAID, IMAGE], [THOUGHT, SAID, CALLED], []])
+def test_what_a_model_says_in_parts_comes_back_as_it_was(api: Api, parts: list[Any]) -> None:
+    thread = api.run("agent", f"parts: {json.dumps(parts)}")
+    assert thread["status"] == "completed"
+    assert [said["content"] for said in api.content(thread["id"], "assistant_msg")] == [parts]
+    shown = shown_next(api, thread)
+    assert ("assistant", parts) in shown
+
+
+@pytest.mark.accept("002-33")
+def test_what_a_user_says_in_parts_reaches_the_model_as_it_was(api: Api) -> None:
+    parts = [{"type": "text", "text": "What is this?"}, IMAGE]
+    body = {"graph": "agent", "input": {"messages": [{"role": "user", "content": parts}]}}
+    thread = api.rest(api.ask("POST", "/api/workflows/start", json=body)["id"])
+    assert thread["status"] == "completed"
+    assert [said["content"] for said in api.content(thread["id"], "user_msg")] == [parts]
+    assert shown_next(api, thread)[:2] == [("system", "You are a test."), ("user", parts)]
+
+
+def shown_next(api: Api, thread: Any) -> list[Any]:
+    """What the model is shown in the next round."""
+    api.ask("POST", f"/api/workflows/start?id={thread['id']}", json={"prompt": "and now?"})
+    thread = api.rest(thread["id"], after=thread["lastSeq"])
+    calls = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+    newest = max(calls, key=lambda call: call["turnRef"])
+    return [(turn["role"], turn["content"]) for turn in newest["renderedContext"]]
+
+
+@pytest.mark.accept("002-33")
+@pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
+@pytest.mark.parametrize(
+    "args", ["nonsense", "[1, 2]", '"text"', "7", "null", '{"word"', '{"word": }', "{'upto': 3}"]
+)
+def test_odd_arguments_of_a_tool_are_answered_and_the_turn_goes_on(api: Api, graph: str, args: str) -> None:
+    name = "look_up" if graph == "agent" else "count"
+    thread = api.run(graph, f"raw: {name} {args}")
+    assert thread["status"] == "completed"
+    (result,) = api.content(thread["id"], "tool_result")
+    assert result["ok"] is False
+    assert result["error"].startswith("invalid tool arguments")
+    (call,) = api.ask("GET", f"/api/workflows/{thread['id']}/tool-calls?status=errored")["toolCalls"]
+    assert call["name"] == name
+    assert api.content(thread["id"], "assistant_msg")[-1]["content"].startswith("invalid tool arguments")
+
+
+@pytest.mark.accept("002-33")
+def test_no_arguments_where_some_are_needed_are_answered_too(api: Api) -> None:
+    thread = api.run("agent", "raw: look_up ")
+    (result,) = api.content(thread["id"], "tool_result")
+    assert (thread["status"], result["ok"]) == ("completed", False)
+    assert result["error"].startswith("invalid tool arguments: word")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from clew.api.workflow_schemas import CHAT, StartIn
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.events import Opening
+from clew.domain.events import Content, Opening
 from clew.domain.thread import Json, Owner, Thread
 from clew.engine.commands import Request
 from clew.ports import Files, Graphs
@@ -69,7 +69,7 @@ class Offer:
             except NotFound as exc:
                 raise Invalid(str(exc), field="listFileId") from exc
         return Request(
-            message=body.prompt,
+            message=_said(body.input) if body.prompt is None else body.prompt,
             graph_input=body.input,
             documents=tuple(dict.fromkeys(body.list_file_id)),
         )
@@ -84,6 +84,21 @@ class Offer:
             raise Invalid(f"the graph {name!r} cannot be loaded: {self.graphs.broken[name]}", field="graph")
         if name not in self.graphs.graphs:
             raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
+
+
+def _said(given: Json) -> Content | None:
+    """What the user says where the input is a list of messages: a text, or parts such as texts and images."""
+    match given:
+        case {"messages": [*_, {"role": "user", "content": content}]}:
+            pass
+        case {"messages": [*_, {"type": "human", "content": content}]}:
+            pass
+        case _:
+            return None
+    if isinstance(content, str):
+        return content if content.strip() else None
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return parts if parts and len(parts) == len(content) else None
 
 
 def _name(body: StartIn) -> str:

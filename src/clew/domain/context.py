@@ -10,6 +10,8 @@ from clew.domain.thread import Json
 
 RESULT_EXPIRED = "[result expired]"
 NO_RESULT = "[no result]"
+# The parts of a message that are read as words.
+TEXTS = ("text", "thinking", "reasoning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,18 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else str(value)
 
 
+def _length(content: Content) -> int:
+    """How much is said. An image is no text, however many letters it takes to write it down."""
+    if isinstance(content, str):
+        return len(content)
+    return sum(
+        len(text)
+        for part in content
+        for text in part.values()
+        if isinstance(text, str) and part.get("type") in TEXTS
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """When the past is summed up: beyond so many messages or tokens, all but the newest `keep`."""
@@ -140,7 +154,7 @@ class Compaction:
     def span(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events to sum up now; empty while there is room. Never cuts between a call and its result."""
         said = [event for event in events if isinstance(event.body, UserMessage | AssistantMessage)]
-        size = sum(len(_text(event.body.content)) for event in said if hasattr(event.body, "content")) // 4
+        size = sum(_length(event.body.content) for event in said if hasattr(event.body, "content")) // 4
         if (len(said) <= self.messages and size <= self.tokens) or len(said) <= self.keep:
             return ()
         # A user's message begins a turn: nothing before it is open any more.

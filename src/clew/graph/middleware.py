@@ -13,7 +13,11 @@ from clew.domain.events import ToolCall
 from clew.domain.ledger import Terms
 from clew.graph.run import current_run
 from clew.graph.stream import storable
-from clew.graph.tools import LedgerTool, own_ids, through_ledger
+from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
+
+# What a model wrote where a tool's arguments should be. LangChain's agents look at calls they can carry out only, and
+# would leave this one without an answer.
+ODD = "clew_odd_arguments"
 
 
 class ToolLedger(AgentMiddleware[Any, Any]):
@@ -52,7 +56,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             if call["id"]
         }
         response.result = [
-            own_ids(message, used=used, new_id=run.stamp().new_id)
+            _answerable(own_ids(message, used=used, new_id=run.stamp().new_id))
             if isinstance(message, AIMessage)
             else message
             for message in response.result
@@ -66,9 +70,13 @@ class ToolLedger(AgentMiddleware[Any, Any]):
     ) -> ToolMessage | Command[Any]:
         run = current_run()
         call_id = request.tool_call["id"]
+        name = request.tool_call["name"]
+        if run is not None and call_id and ODD in request.tool_call["args"]:
+            await run.record(ToolCall(call_id=call_id, name=name, args=storable(request.tool_call["args"])))
+            await run.finish(call_id, ok=False, error=INVALID)
+            return ToolMessage(INVALID, tool_call_id=call_id, name=name, status="error")
         if run is None or not call_id or isinstance(request.tool, LedgerTool):
             return await handler(request)
-        name = request.tool_call["name"]
         call = ToolCall(
             call_id=call_id,
             name=name,
@@ -78,3 +86,19 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         terms = Terms(approval=name in self._approval, patience=self._patience)
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome
+
+
+def _answerable(message: AIMessage) -> AIMessage:
+    """With every call among those that are carried out: odd arguments are found there, and answered as such."""
+    if not message.invalid_tool_calls:
+        return message
+    odd = [
+        {
+            "id": call["id"],
+            "name": call["name"] or "unknown",
+            "args": {ODD: call["args"]},
+            "type": "tool_call",
+        }
+        for call in message.invalid_tool_calls
+    ]
+    return message.model_copy(update={"tool_calls": [*message.tool_calls, *odd], "invalid_tool_calls": []})

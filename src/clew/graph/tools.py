@@ -1,7 +1,7 @@
 """Tools that go through the ledger: logged before they run, asked about where declared, never silently run twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ from clew.graph.stream import storable
 from clew.ports import Ledger
 
 CALL = "clew_call"
+INVALID = "invalid tool arguments"
 
 
 class LedgerTool(StructuredTool):
@@ -140,7 +141,7 @@ async def through_ledger(
         await run.pause(call.call_id)
         raise
     except ValidationError as exc:
-        return await _failed(run, call, f"invalid tool arguments: {_fields(exc)}")
+        return await _failed(run, call, f"{INVALID}: {_fields(exc)}")
     except TimeoutError:
         return await _failed(run, call, "the tool took too long")
     except Exception as exc:  # noqa: BLE001 - the model is told, and decides what to do about it
@@ -164,15 +165,31 @@ def own_ids(message: AIMessage, *, used: Collection[str], new_id: Callable[[], s
     """
     taken = set(used)
     renamed: dict[str, list[Any]] = {"tool_calls": [], "invalid_tool_calls": []}
+    anew: dict[str, str] = {}
     is_fine = True
     for kind, calls in renamed.items():
         for call in getattr(message, kind):
             if not call["id"] or call["id"] in taken:
                 is_fine = False
+                given = call["id"]
                 call = {**call, "id": f"call_{new_id()}"}
+                if given:
+                    anew[given] = call["id"]
             taken.add(call["id"])
             calls.append(call)
-    return message if is_fine else message.model_copy(update=renamed)
+    if is_fine:
+        return message
+    return message.model_copy(update={**renamed, "content": _renamed(message.content, anew)})
+
+
+def _renamed(content: Any, anew: Mapping[str, str]) -> Any:
+    """Some providers show a call among the parts of the message too, and want it back under the same id."""
+    if isinstance(content, str):
+        return content
+    return [
+        {**part, "id": anew[part["id"]]} if isinstance(part, dict) and part.get("id") in anew else part
+        for part in content
+    ]
 
 
 def _answer(outcome: Any) -> Any:

@@ -33,12 +33,11 @@ from clew.domain.records import ModelCall
 from clew.domain.thread import Thread
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
-from clew.graph.tools import LedgerTool, own_ids, through_ledger
+from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
 from clew.ports import Run
 
 # More calls than this in one turn is a model gone wrong; the rest are refused, and it is told so.
 MAX_CALLS = 64
-INVALID = "invalid tool arguments"
 
 Inject = Callable[[Thread, Sequence[Event]], Awaitable[str]]
 SumUp = Callable[[Rendered], Awaitable[str]]
