@@ -144,7 +144,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[S
     settings = {
         "CLEW_MODELS_OPENAI_BASE_URL": model.url,
         "CLEW_AGENTS_FOLDER": str(agents),
-        "CLEW_LIMITS_ROUND_SECONDS": "2",
+        "CLEW_LIMITS_ROUND_SECONDS": "5",
         "CLEW_LIMITS_UPLOAD_BYTES": "1024",
         "CLEW_DEBUG": "true",
     }
@@ -572,7 +572,7 @@ class TestFailure:
         assert (chat.status, "resource limit" in chat.whole["failureReason"]) == ("failed", True)
         strict.model.plans(Hang())
         chat = strict.ann.run("Take for ever")
-        assert chat.ask("GET", "/status")["error"] == "timeout: the round ran longer than 2 s"
+        assert chat.ask("GET", "/status")["error"] == "timeout: the round ran longer than 5 s"
         assert chat.messages[-1]["status"] == "last"
 
     @pytest.mark.accept("004-42")
