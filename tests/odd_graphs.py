@@ -31,7 +31,15 @@ from clew.workflows.agent import Agent
 from tests.house import House
 
 GRAPHS = (
-    *("plain_gate", "gate_after", "nested_gates", "nested_question", "flaky_gate", "question_first"),
+    *(
+        "plain_gate",
+        "gate_after",
+        "nested_gates",
+        "nested_decision",
+        "nested_question",
+        "flaky_gate",
+        "question_first",
+    ),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
     *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off", "whispering"),
@@ -121,6 +129,23 @@ def nested_gates() -> Any:
     graph.add_node("inner", inner)
     graph.add_edge(START, "inner")
     graph.add_edge("inner", END)
+    return graph
+
+
+def decided(state: Decided) -> Notes:
+    mark(state, "decided")
+    return {"log": [f"approved={state.get('human_approved')}"]}
+
+
+def nested_decision() -> Any:
+    """A stop inside of a graph in a graph, where only the inner one has a word for the decision."""
+    inner = _line(plan, decided, state=Decided).compile(interrupt_before=["decided"])
+    graph = StateGraph(Notes)
+    graph.add_node("inner", inner)
+    graph.add_node("danger", danger)
+    graph.add_edge(START, "inner")
+    graph.add_edge("inner", "danger")
+    graph.add_edge("danger", END)
     return graph
 
 

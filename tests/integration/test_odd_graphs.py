@@ -120,6 +120,20 @@ class TestGates:
             ["plan", "danger", "more_danger"],
         )
 
+    @pytest.mark.accept("001-6", "001-7")
+    @pytest.mark.parametrize("approved", [True, False])
+    async def test_a_graph_in_a_graph_is_told_what_was_decided(
+        self, house: House, marks: Path, approved: bool
+    ) -> None:
+        thread = await house.run("nested_decision", marks=str(marks))
+        assert (thread.status, left(marks)) == (Status.BLOCKED, ["plan"])
+        await house.app.execution.commands.approve(thread.id, None, approved=approved)
+        thread = await house.rest(thread)
+        # It has a way for a no: what becomes of that is its own affair, and the round has failed all the same.
+        assert thread.status is (Status.COMPLETED if approved else Status.FAILED)
+        assert left(marks) == ["plan", "decided", "danger"]
+        assert (await house.state(thread))["log"] == ["plan", f"approved={approved}", "danger"]
+
     async def test_what_fails_behind_the_gate_is_tried_again_without_asking(
         self, house: House, marks: Path
     ) -> None:

@@ -34,7 +34,7 @@ from clew.graph.checkpoints import Checkpointer
 from clew.graph.latest import latest_state
 from clew.graph.run import running
 from clew.graph.speech import Speech
-from clew.graph.standing import Gate, Graph, Question, Standing, find_standing, some_gate
+from clew.graph.standing import NULL_TASK, Gate, Graph, Question, Standing, find_standing, some_gate
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown, with_others
 from clew.graph.tools import CALL
@@ -159,6 +159,7 @@ class GraphRun:
         stages: Collection[str] | None = None,
     ) -> None:
         self._stages = stages
+        self._fence = fence
         self._clock = clock
         self._speech = speech
         self._graph = graph
@@ -189,7 +190,7 @@ class GraphRun:
             elif standing.has_ended or self._is_refused(standing):
                 return
             else:
-                value = self._next_input(standing)
+                value = await self._next_input(standing)
             stopped = False
             async with aclosing(self._stream(value, control, standing)) as parts:
                 async for part in parts:
@@ -275,7 +276,7 @@ class GraphRun:
             given = {APPROVED: None} | given
         return given
 
-    def _next_input(self, standing: Standing) -> Any:
+    async def _next_input(self, standing: Standing) -> Any:
         resume = {
             question.id: self._answer(question)
             for question in standing.questions
@@ -285,8 +286,14 @@ class GraphRun:
             return Command(resume=resume)
         gate = standing.gate
         # What was written and is not yet in a checkpoint is stored beside it, and is taken in by itself.
-        if gate is not None and self._can_tell(gate) and APPROVED not in standing.commanded:
-            return Command(update={APPROVED: is_yes(self._answers[gate.id].answer)})
+        if gate is None or not self._can_tell(gate) or APPROVED in gate.commanded:
+            return None
+        told = {APPROVED: is_yes(self._answers[gate.id].answer)}
+        if not gate.is_nested:
+            return Command(update=told)
+        # A command goes to the whole graph, so what it would leave beside the checkpoint is left there by hand.
+        config: RunnableConfig = {"configurable": {**gate.config["configurable"], FENCE: self._fence}}
+        await self._saver.aput_writes(config, [*told.items()], NULL_TASK)
         return None
 
     def _must_wait(self, standing: Standing, *, revived: bool) -> bool:
@@ -303,7 +310,7 @@ class GraphRun:
         return gate is not None and not self._can_tell(gate) and not is_yes(self._answers[gate.id].answer)
 
     def _can_tell(self, gate: Gate) -> bool:
-        return APPROVED in self._graph.channels and not gate.is_nested
+        return APPROVED in gate.channels
 
     def _is_answered(self, question: Question) -> bool:
         if _is_of_tool(question):

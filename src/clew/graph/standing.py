@@ -1,9 +1,10 @@
 """Where a graph stands: what of its step is done, what it asks, and the gate it must not pass without a yes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
@@ -32,7 +33,12 @@ class Gate:
 
     id: str
     before: tuple[str, ...]
-    is_nested: bool
+    # Where the graph is that it belongs to: the whole one, or one inside of it.
+    config: RunnableConfig
+    channels: frozenset[str] = frozenset()
+    # Channels a command wrote to that no checkpoint holds yet: written again they would be written twice.
+    commanded: frozenset[str] = frozenset()
+    is_nested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,6 @@ class Standing:
     state: StateSnapshot
     questions: Sequence[Question]
     gate: Gate | None
-    # Channels a command wrote to that no checkpoint holds yet: written again they would be written twice.
-    commanded: frozenset[str]
 
     @property
     def has_ended(self) -> bool:
@@ -60,22 +64,12 @@ class Standing:
 
 async def find_standing(graph: Graph, saver: BaseCheckpointSaver[Any], config: Any) -> Standing:
     state = await graph.aget_state(config, subgraphs=True)
-    saved = await saver.aget_tuple(state.config)
-    return Standing(
-        state,
-        await _questions(saver, state),
-        await _gate(saver, graph, state),
-        frozenset(
-            channel
-            for task_id, channel, _ in (saved.pending_writes or () if saved else ())
-            if task_id == NULL_TASK
-        ),
-    )
+    return Standing(state, await _questions(saver, state), await _gate(saver, graph, state))
 
 
 def some_gate(state: StateSnapshot) -> Gate:
     """For a graph that stopped where no gate of it is known to us."""
-    return Gate(_id(state), state.next, is_nested=True)
+    return Gate(_id(state), state.next, state.config, is_nested=True)
 
 
 async def _questions(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[Question]:
@@ -104,13 +98,23 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
         if isinstance(task.state, StateSnapshot) and isinstance(inner.get(task.name), Pregel):
             gate = await _gate(saver, inner[task.name], task.state)
             if gate is not None:
-                return Gate(gate.id, gate.before, is_nested=True)
+                return replace(gate, is_nested=True)
     if not state.tasks or any(task.interrupts or task.result is not None for task in state.tasks):
         return None  # the step has begun, so its gate is behind it
     waits = _any_of(graph.interrupt_before_nodes, state.next)
     if not waits and graph.interrupt_after_nodes:
         waits = _any_of(graph.interrupt_after_nodes, await _just_ran(saver, state))
-    return Gate(_id(state), state.next, is_nested=False) if waits else None
+    if not waits:
+        return None
+    return Gate(
+        _id(state), state.next, state.config, frozenset(graph.channels), await _commanded(saver, state)
+    )
+
+
+async def _commanded(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> frozenset[str]:
+    saved = await saver.aget_tuple(state.config)
+    writes = saved.pending_writes or () if saved else ()
+    return frozenset(channel for task_id, channel, _ in writes if task_id == NULL_TASK)
 
 
 async def _just_ran(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[str]:
