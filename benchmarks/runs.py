@@ -151,14 +151,11 @@ class Clew:
 
     async def _run(self) -> None:
         connection = self._free.pop() if self._free else await self._connect()
-        started = await connection.ask(
-            "POST", "/api/workflows/start", {"prompt": "go", "graph": "two", "input": {"said": ["go"]}}
+        answer = await connection.ask(
+            "POST", "/api/workflows/start?wait=60", {"graph": "two", "input": {"said": ["go"]}}
         )
-        path = f"/api/workflows/{started['id']}"
-        while (status := (await connection.ask("GET", f"{path}/status?wait=30"))["status"]) != "completed":
-            if status != "running":
-                raise RuntimeError(f"a run ended as {status}")
-        await connection.ask("GET", f"{path}/state")
+        if answer["status"] != "completed" or answer["state"]["values"]["said"] != ["go", "one", "two"]:
+            raise RuntimeError(f"a run ended as {answer['status']}")
         self._free.append(connection)
 
     async def _connect(self) -> Connection:

@@ -120,7 +120,7 @@ async def open_execution(
             max_recoveries=settings.runner.max_recoveries,
             prunes=settings.checkpoints.keep == "latest",
             limit=timedelta(seconds=settings.limits.round_seconds),
-            closing=builtin.closing,
+            closings=builtin.closings,
         )
         runner = LocalRunner(
             name=parts.new_id(),
@@ -147,7 +147,7 @@ async def open_execution(
             halt=runner.halt,
             scopes=step.scopes,
             drafts=memory.drafts,
-            closing=builtin.closing,
+            closings=builtin.closings,
         )
         chores = Chores(
             store=parts.store,

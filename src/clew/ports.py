@@ -722,11 +722,16 @@ class Subscription(Protocol):
 class Bus(Protocol):
     """Says that a log has grown. Carries no data and may lose a call: readers read the store."""
 
-    def publish(self, thread_id: str, after: int | None = None) -> None:
-        """`after` is where the log ended before: whoever hears of the thread for the first time reads on from there."""
+    def publish(self, thread_id: str, after: int | None = None, *, goes_on: bool = False) -> None:
+        """`after` is where the log ended before: whoever hears of the thread for the first time reads on from there.
+
+        `goes_on` says that the thread runs on, as before: nothing for those who wait for its rest.
+        """
         ...
 
-    def subscribe(self, thread_id: str | None = None) -> AbstractContextManager[Subscription]: ...
+    def subscribe(
+        self, thread_id: str | None = None, *, for_rest: bool = False
+    ) -> AbstractContextManager[Subscription]: ...
 
 
 class Bell(Protocol):

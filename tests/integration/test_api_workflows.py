@@ -94,6 +94,39 @@ class TestStart:
         small = await ann.ask("GET", f"/api/workflows/{started['id']}/status")
         assert small == {"status": "completed", "lastActivity": whole["lastActivity"]}
 
+    async def test_whoever_waits_is_answered_with_the_state(self, ann: Client) -> None:
+        async def start(graph: str, wait: float, **more: Any) -> Any:
+            return await ann.ask(
+                "POST", "/api/workflows/start", params={"wait": wait}, json={"graph": graph, **more}
+            )
+
+        done = await start("two_steps", 20, input={"log": ["in"]})
+        assert (done["status"], done["state"]["values"]["log"]) == ("completed", ["in", "plan", "code"])
+        held = await start("gated", 20, input={"log": []})
+        assert (held["status"], held["state"]["next"]) == ("blocked", ["human_approval_node"])
+        assert len(held["pending"]) == 1
+        slow = await start("slow", 0.2, prompt="go")
+        assert (slow["status"], slow["state"]) == ("running", None)
+        assert (await ann.start(input={"log": []}))["state"] is None
+        for wait in ("-1", "61", "soon"):
+            body = {"graph": "two_steps", "prompt": "go"}
+            refused = await ann.refused("POST", "/api/workflows/start", 400, params={"wait": wait}, json=body)
+            assert refused["field"] == "wait"
+
+    async def test_a_request_that_is_repeated_waits_for_the_same_run(self, ann: Client) -> None:
+        first, again = [
+            await ann.ask(
+                "POST",
+                "/api/workflows/start",
+                params={"wait": 20},
+                json={"graph": "two_steps", "input": {"log": ["in"]}},
+                headers={"Idempotency-Key": "one"},
+            )
+            for _ in range(2)
+        ]
+        assert first == again
+        assert first["status"] == "completed"
+
     @pytest.mark.accept("004-5")
     @pytest.mark.parametrize(
         ("body", "field"),

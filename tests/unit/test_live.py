@@ -52,6 +52,16 @@ class TestBus:
             assert bell.rung() == {"t1": 3, "t2": 0, "t3": None}
             assert bell.rung() == {}
 
+    async def test_who_waits_for_a_rest_sleeps_through_the_run(self) -> None:
+        bus = LocalBus()
+        with bus.subscribe("t1", for_rest=True) as bell, bus.subscribe("t1") as every:
+            bus.publish("t1", 3, goes_on=True)
+            assert (await bell.wait(0), await every.wait(0)) == (False, True)
+            bus.publish("t1", 4)
+            assert await bell.wait(0)
+            bus.ring("t1", None)
+            assert await bell.wait(0), "another process may have ended it"
+
     async def test_nobody_is_remembered_after_leaving(self) -> None:
         bus = LocalBus()
         with bus.subscribe("t1"), bus.subscribe("t1"), bus.subscribe():

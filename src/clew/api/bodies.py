@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.api.errors import TooLarge, TooSlow
 from clew.api.guard import RULE
-from clew.api.strict_json import check_json
+from clew.api.strict_json import JSON, check_json
 from clew.domain.errors import Invalid
 
 BODY_SECONDS = 30.0
@@ -44,7 +44,7 @@ class Bodies:
         except TimeoutError:
             raise TooSlow(f"the body did not arrive within {self._seconds:g} seconds") from None
         if _is_json(headers.get("content-type", "")):
-            check_json(body)
+            scope[JSON] = check_json(body)
         return _replay(body, receive)
 
     async def _read(self, receive: Receive) -> bytes:

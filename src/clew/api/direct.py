@@ -6,11 +6,13 @@ from urllib.parse import parse_qsl
 
 from fastapi import params
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.credentials import PRINCIPAL, Principal
+from clew.api.strict_json import JSON
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -20,7 +22,8 @@ _SHORT = 256
 
 
 def direct(endpoint: Endpoint) -> Endpoint:
-    """The endpoint takes the caller, the request, texts in its path and single values in its query: nothing else."""
+    """The endpoint takes the caller, the request, texts in its path, single values in its query and in headers, and a
+    body of JSON: nothing else."""
     setattr(endpoint, _DECLARED, True)
     return endpoint
 
@@ -39,7 +42,9 @@ class Direct:
         self._endpoint = endpoint
         self._long_way = long_way
         self._caller = self._request = ""
+        self._body: tuple[str, type[BaseModel]] | None = None
         self._query: dict[str, tuple[str, TypeAdapter[Any]]] = {}
+        self._headers: dict[bytes, tuple[str, TypeAdapter[Any]]] = {}
         for name, hint in get_type_hints(endpoint, include_extras=True).items():
             kind, *more = get_args(hint) or (hint,)
             if name == "return" or name in path_names:
@@ -50,6 +55,10 @@ class Direct:
                 self._request = name
             elif more and isinstance(more[0], params.Query):
                 self._query[more[0].alias or name] = name, TypeAdapter(hint)
+            elif more and isinstance(more[0], params.Header) and more[0].alias:
+                self._headers[more[0].alias.lower().encode()] = name, TypeAdapter(hint)
+            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+                self._body = name, kind
             else:
                 raise TypeError(
                     f"{endpoint.__name__} cannot be called directly: {name} is not in the address"
@@ -67,21 +76,31 @@ class Direct:
         answer = await self._endpoint(**given)
         if isinstance(answer, BaseModel):
             answer = Response(answer.model_dump_json(by_alias=True), media_type="application/json")
+        elif not isinstance(answer, Response):
+            answer = Response(to_json(answer), media_type="application/json")
         await answer(scope, receive, send)
 
     def _given(self, scope: Scope) -> dict[str, Any] | None:
-        """What the address says, None if it is not as it should be."""
+        """What the request says, None if it is not as it should be."""
         if len(scope["path"]) > _SHORT:
             return None
         given = dict(scope["path_params"])
-        if scope["query_string"]:
-            try:
+        try:
+            if scope["query_string"]:
                 for alias, value in parse_qsl(
                     scope["query_string"].decode("latin-1"), keep_blank_values=True
                 ):
                     if alias in self._query:
                         name, kind = self._query[alias]
                         given[name] = kind.validate_python(value)
-            except (ValidationError, ValueError):
-                return None
+            if self._headers:
+                for header, text in scope["headers"]:
+                    if header in self._headers:
+                        name, kind = self._headers[header]
+                        given[name] = kind.validate_python(text.decode("latin-1"))
+            if self._body is not None:
+                name, model = self._body
+                given[name] = model.model_validate(scope[JSON])
+        except (KeyError, ValidationError, ValueError):
+            return None
         return given

@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 
 from clew.domain.errors import Invalid
 
+# Where a route finds what a body says, in the scope of its request.
+JSON = "clew.json"
+
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
 
@@ -16,10 +19,10 @@ _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _INT64 = range(-(2**63), 2**63)
 
 
-def check_json(body: bytes) -> None:
-    """Raises Invalid, with the field `body`. An empty body is none."""
+def check_json(body: bytes) -> Any:
+    """What the body says. Raises Invalid, with the field `body`. An empty body is none."""
     if not body:
-        return
+        return None
     try:
         value = json.loads(
             body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_not_json, parse_float=_finite
@@ -31,6 +34,7 @@ def check_json(body: bytes) -> None:
     except ValueError:
         raise _wrong("not JSON") from None
     _check_values(value, texts=_SUSPICIOUS.search(body) is not None)
+    return value
 
 
 def _check_values(value: Any, *, texts: bool) -> None:

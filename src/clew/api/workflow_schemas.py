@@ -312,6 +312,11 @@ class StateOut(Wire):
     """The nodes that come next."""
 
 
+class StartedOut(WorkflowOut):
+    state: StateOut | None = None
+    """The state of the graph, if the answer waited until it no longer ran."""
+
+
 class CallOut(Wire):
     id: str
     workflow_id: str

@@ -26,6 +26,7 @@ from clew.api.workflow_schemas import (
     BatchIn,
     BatchOut,
     DeletedOut,
+    StartedOut,
     StartIn,
     StateOut,
     StatusOut,
@@ -53,6 +54,8 @@ LOOK_SECONDS = 2.0
 NEWEST = 200
 BATCH = 1000
 
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait while it is running.")]
+
 STOPPED = "Workflow stopped by user"
 
 
@@ -73,15 +76,20 @@ def workflows_router(
 
     @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate))
     @needs("write")
+    @direct
     async def start_workflow(
         caller: Caller,
         body: StartIn,
         id: Annotated[
             str | None, Query(max_length=256, description="Go on with this workflow: its next round.")
         ] = None,
+        wait: Wait = 0,
         idempotency_key: IdempotencyKey = None,
-    ) -> WorkflowOut:
-        """Start a workflow, or the next round of one. It runs in the background."""
+    ) -> StartedOut:
+        """Start a workflow, or the next round of one. It runs in the background.
+
+        With `wait`, the answer comes once it is no longer running, with the state of its graph.
+        """
 
         async def start(once: MakeOnce | None) -> Thread:
             if id is None:
@@ -98,7 +106,13 @@ def workflows_router(
         if body.says_how_long and body.ttl_days is None:
             # To keep it is another request than to say nothing.
             asked.append("keep")
-        return await only_once(inbox, caller, idempotency_key, asked, start, _as_json)  # type: ignore[no-any-return]
+        started = await only_once(inbox, caller, idempotency_key, asked, start, _as_json)
+        if not wait:
+            return started  # type: ignore[no-any-return]
+        with streams.one("poll", caller):
+            thread = await rested(started["id"], caller, wait)
+        state = None if thread.status is Status.RUNNING else await state_of(thread)
+        return StartedOut.of(thread, state=state)
 
     @router.post("/start-batch", responses=errors(Invalid))
     @needs("write")
@@ -169,15 +183,13 @@ def workflows_router(
         request: HttpRequest,
         caller: Caller,
         workflow_id: WorkflowId,
-        wait: Annotated[
-            float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait while it is running.")
-        ] = 0,
+        wait: Wait = 0,
     ) -> Response:
         """The status and nothing else; with `wait`, once it is no longer running."""
         thread = await looks.at(workflow_id, caller.owner)
         if wait and thread.status is Status.RUNNING:
             with streams.one("poll", caller):
-                thread = await rested(thread, caller, wait)
+                thread = await rested(thread.id, caller, wait)
         return answer_unless_known(request, thread.last_seq, lambda: StatusOut.of(thread), exclude_none=True)
 
     @router.get("/{workflow_id}/state", responses=errors(Invalid, NotFound))
@@ -185,10 +197,7 @@ def workflows_router(
     @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
-        thread = await looks.at(workflow_id, caller.owner)
-        state = await bridge.state(thread)
-        values = without(state.values, await redacted_texts(store, thread))
-        return StateOut(values=values, next=list(state.next))
+        return await state_of(await looks.at(workflow_id, caller.owner))
 
     @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
@@ -218,13 +227,18 @@ def workflows_router(
         logger.info("thread deleted", extra={"thread_id": workflow_id, "key_id": caller.key_id})
         return DeletedOut(id=workflow_id)
 
-    async def rested(thread: Thread, caller: Principal, seconds: float) -> Thread:
+    async def state_of(thread: Thread) -> StateOut:
+        state = await bridge.state(thread)
+        values = without(state.values, await redacted_texts(store, thread))
+        return StateOut(values=values, next=list(state.next))
+
+    async def rested(thread_id: str, caller: Principal, seconds: float) -> Thread:
         """The thread when it no longer runs, or when the time is over."""
         time = asyncio.get_running_loop().time
         deadline = time() + seconds
-        with bus.subscribe(thread.id) as bell:
+        with bus.subscribe(thread_id, for_rest=True) as bell:
             while True:
-                thread = await store.get(thread.id, caller.owner)
+                thread = await store.get(thread_id, caller.owner)
                 left = deadline - time()
                 if thread.status is not Status.RUNNING or left <= 0 or streams.stopping.is_set():
                     return thread
@@ -238,7 +252,7 @@ def scope_of(caller: Principal) -> Scope:
 
 
 def _as_json(thread: Thread) -> Json:
-    return WorkflowOut.of(thread).model_dump(mode="json", by_alias=True)
+    return StartedOut.of(thread).model_dump(mode="json", by_alias=True)
 
 
 def _farewell(thread: Thread) -> tuple[Body, ...]:

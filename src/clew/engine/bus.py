@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class LocalSubscription:
-    def __init__(self) -> None:
+    def __init__(self, *, for_rest: bool = False) -> None:
+        self.for_rest = for_rest
         self._bell = asyncio.Event()
         self._grown: dict[str, int | None] = {}
 
@@ -39,20 +40,23 @@ class LocalBus:
         self._beyond = beyond
         self._listeners: defaultdict[str | None, set[LocalSubscription]] = defaultdict(set)
 
-    def publish(self, thread_id: str, after: int | None = None) -> None:
-        self.ring(thread_id, after)
+    def publish(self, thread_id: str, after: int | None = None, *, goes_on: bool = False) -> None:
+        self.ring(thread_id, after, goes_on=goes_on)
         if self._beyond is not None:
             self._beyond(thread_id, after)
 
-    def ring(self, thread_id: str, after: int | None) -> None:
+    def ring(self, thread_id: str, after: int | None, *, goes_on: bool = False) -> None:
         """Ring here only: another process published it."""
         for wanted in (thread_id, None):
             for subscription in self._listeners.get(wanted, ()):
-                subscription.ring(thread_id, after)
+                if not (goes_on and subscription.for_rest):
+                    subscription.ring(thread_id, after)
 
     @contextmanager
-    def subscribe(self, thread_id: str | None = None) -> Generator[LocalSubscription]:
-        subscription = LocalSubscription()
+    def subscribe(
+        self, thread_id: str | None = None, *, for_rest: bool = False
+    ) -> Generator[LocalSubscription]:
+        subscription = LocalSubscription(for_rest=for_rest)
         self._listeners[thread_id].add(subscription)
         try:
             yield subscription

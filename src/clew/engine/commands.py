@@ -1,7 +1,7 @@
 """The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clew.domain import lifecycle
@@ -53,8 +53,8 @@ class Commands:
     scopes: dict[str, Scope] = field(default_factory=dict)
     # What models of this process are saying right now.
     drafts: dict[str, str] = field(default_factory=dict)
-    # What a stopped round is closed with.
-    closing: Closing | None = None
+    # What a stopped round of a graph is closed with, by the graph's name.
+    closings: Mapping[str, Closing] = field(default_factory=dict)
 
     async def start(
         self,
@@ -247,10 +247,11 @@ class Commands:
         self.bus.publish(thread_id)
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
-        if self.closing is None:
+        close = self.closings.get(thread.graph)
+        if close is None:
             return ()
         log = await self.store.read(thread.id, after=thread.round_seq - 1)
-        return self.closing(thread, log, Status.STOPPED, "")
+        return close(thread, log, Status.STOPPED, "")
 
     async def _begun(self, thread: Thread) -> Change:
         return lifecycle.begin(thread, stamp=self._stamp())

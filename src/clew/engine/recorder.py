@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from clew.domain import lifecycle
 from clew.domain.errors import Conflict, LostLease, Unavailable
 from clew.domain.events import Body
-from clew.domain.thread import Thread
+from clew.domain.thread import Status, Thread
 from clew.ports import Bus, Store
 
 # What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
@@ -142,7 +142,7 @@ class Recorder:
                 wait = min(2 * wait, LONGEST_WAIT)
             await self._look_again()
         self.thread = change.thread
-        self._bus.publish(self.thread.id, change.read_at)
+        self._bus.publish(self.thread.id, change.read_at, goes_on=self.thread.status is Status.RUNNING)
 
     async def _look_again(self) -> None:
         with contextlib.suppress(Unavailable):  # the next attempt to write will say the same

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -65,8 +65,8 @@ class Step:
     prunes: bool = False
     # How long a round may run, waiting for people aside.
     limit: timedelta | None = None
-    # What a round is closed with.
-    closing: Closing | None = None
+    # What a round of a graph is closed with, by the graph's name.
+    closings: Mapping[str, Closing] = field(default_factory=dict)
     # On whose behalf threads were woken in this process, by the event that did it; commands fill it in.
     scopes: dict[str, Scope] = field(default_factory=dict)
 
@@ -203,11 +203,12 @@ class Step:
     async def _closed(self, rest: Sequence[Body], recorder: Recorder) -> Sequence[Body]:
         """With what its graph has to say to the end of a round, where it is one."""
         end = rest[-1]
-        if self.closing is None or not isinstance(end, RoundFinished):
+        close = self.closings.get(recorder.thread.graph)
+        if close is None or not isinstance(end, RoundFinished):
             return rest
         await recorder.flush()
         log = await self._round(recorder.thread)
-        return [*rest[:-1], *self.closing(recorder.thread, log, end.status, end.reason), end]
+        return [*rest[:-1], *close(recorder.thread, log, end.status, end.reason), end]
 
     def _deadline(self, log: Sequence[Event]) -> float | None:
         if self.limit is None:

@@ -44,6 +44,9 @@ ROUND = "clew_round"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
 
+# What the first runner that ever claims a thread is given.
+FIRST_FENCE = 1
+
 # The channel an approval is written to, where a graph has one: the gate's node reads it.
 APPROVED = "human_approved"
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
@@ -162,6 +165,8 @@ class GraphRun:
         self._fence = fence
         self._clock = clock
         self._speech = speech
+        # Nobody has run the thread before, so the graph stands nowhere yet.
+        self._is_first = fence == FIRST_FENCE
         self._graph = graph
         self._saver = saver
         self._run = run
@@ -176,7 +181,7 @@ class GraphRun:
         }
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
-        standing = await self._stands()
+        standing = None if self._is_first else await self._stands()
         if standing is not None:
             for body in await self._missed(standing.state):
                 yield body

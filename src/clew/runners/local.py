@@ -68,6 +68,8 @@ class LocalRunner:
         self._runs: dict[Running, None] = {}
         self._bell = asyncio.Event()
         self._is_sure = False
+        # Whether more could be claimed than there were places.
+        self._is_full = False
         self._draining = False
         self._loop = asyncio.get_running_loop()
         self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
@@ -132,11 +134,11 @@ class LocalRunner:
     async def _claim(self, *, is_sure: bool) -> None:
         # A run that was cancelled and will not end takes nobody's place.
         free = self._concurrency - sum(not run.is_halted for run in self._runs)
+        self._is_full = free <= 0
         if free <= 0 or self._draining or not (is_sure or await self._store.has_work()):
             return
         leases = list(await self._store.claim(self._name, lease=self._lease, limit=free))
-        if len(leases) == free:
-            self.wake()  # there may be more, once a place is free
+        self._is_full = len(leases) == free
         try:
             while leases and not self._draining:
                 failpoint("lease_taken")
@@ -171,7 +173,8 @@ class LocalRunner:
                 await self._give_back(run.lease)
         finally:
             del self._runs[run]
-            self.wake()
+            if self._is_full:
+                self.wake()
 
     async def _to_its_rest(self, run: Running) -> None:
         lease = run.lease

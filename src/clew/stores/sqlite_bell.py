@@ -25,11 +25,12 @@ Heard = Callable[[str, int | None], None]
 
 
 class SQLiteBell:
-    """Hears of the commits of all processes, this one's own among them: a bell too many does no harm."""
+    """Hears of the commits of other processes."""
 
     def __init__(self, db: SQLiteDatabase) -> None:
         self._db = db
         self._version = 0
+        self._foreign = 0
         self._ends: dict[str, int] = {}  # the last seq of each thread that was lately active
 
     def ring(self, thread_id: str, after: int | None) -> None:
@@ -41,6 +42,7 @@ class SQLiteBell:
     @asynccontextmanager
     async def listening(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[None]:
         self._version = await self._db.glance(_version)
+        self._foreign = await self._db.write(_version)
         self._ends = dict(await self._db.read(_active))
         looking = asyncio.create_task(self._look_forever(heard, called))
         try:
@@ -56,9 +58,14 @@ class SQLiteBell:
                 version = await self._db.glance(_version)
                 if version == self._version:
                     continue
+                # To the connection that writes here, only what another one wrote makes a new version.
+                foreign = await self._db.write(_version)
+                if foreign == self._foreign:
+                    self._version = version
+                    continue
                 for thread_id, before in self._grown(await self._db.read(_active)):
                     heard(thread_id, before)
-                self._version = version
+                self._version, self._foreign = version, foreign
             except ClewError as exc:
                 logger.warning("cannot look for other processes' work", extra={"code": exc.code})
             except Exception:

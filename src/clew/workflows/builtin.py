@@ -1,6 +1,6 @@
 """The graphs that are there without anybody registering one, and how their rounds end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,8 @@ from langgraph.graph import StateGraph
 
 from clew.agents.language import LanguageDetector
 from clew.agents.registry import AgentRegistry
-from clew.domain.events import Body, Event
 from clew.domain.retry import RetryPolicy
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Thread
 from clew.engine.documents import Documents
 from clew.ports import Closing, Driver
 from clew.workflows.agent import Agent
@@ -26,10 +25,6 @@ class Builtin:
 
     graphs: dict[str, StateGraph[Any, Any, Any, Any]]
     closings: dict[str, Closing]
-
-    def closing(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
-        close = self.closings.get(thread.graph)
-        return close(thread, log, status, reason) if close else ()
 
 
 def builtin_graphs(
