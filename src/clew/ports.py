@@ -659,9 +659,12 @@ class Run(Ledger, Protocol):
 class Bridge(Protocol):
     """Runs a thread's graph from where it stands until it ends or must wait."""
 
-    def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
+    def run(
+        self, log: Sequence[Event], run: Run, *, fence: int, is_new: bool = False
+    ) -> AsyncGenerator[Body, None]:
         """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
 
+        `is_new` says that nobody has run the thread before, so there is nothing to find out about where it stands.
         Suspensions come last, once everything they rest on is durable. A graph that ended yields none.
         """
         ...

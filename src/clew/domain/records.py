@@ -18,6 +18,10 @@ class Scope:
 SYSTEM = Scope()
 
 
+# What whoever claims a thread first is given.
+FIRST_FENCE = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to run a thread for a while. Every write under it shows its fence."""

@@ -31,7 +31,7 @@ from clew.domain.events import (
     Suspension,
 )
 from clew.domain.ledger import GATE, is_yes
-from clew.domain.records import SYSTEM, Lease, Scope
+from clew.domain.records import FIRST_FENCE, SYSTEM, Lease, Scope
 from clew.domain.recovery import Nothing, Wait, owed
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
@@ -129,14 +129,16 @@ class Step:
         failed = _failed_attempts(log)
         outages = 0
         deadline = self._deadline(log)
+        is_new = fence == FIRST_FENCE
         while True:
             patience = asyncio.timeout_at(deadline)
             try:
                 async with patience:
-                    return await self._attempt(log, run, fence)
+                    return await self._attempt(log, run, fence, is_new=is_new)
             except Drained:
                 raise
             except Exception as exc:
+                is_new = False
                 if recorder.refusal is not None:
                     raise recorder.refusal from exc
                 if patience.expired() and self.limit is not None:
@@ -177,13 +179,15 @@ class Step:
             except Unavailable:
                 wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _attempt(self, log: Sequence[Event], run: LocalRun, fence: int) -> Sequence[Body]:
+    async def _attempt(
+        self, log: Sequence[Event], run: LocalRun, fence: int, *, is_new: bool
+    ) -> Sequence[Body]:
         # A tool that was left alone by what failed beside it in an earlier attempt may still be at work.
         await run.idle()
         run.asked.clear()
         questions: dict[str, Suspension] = {}
         last: list[Body] = []
-        async with aclosing(self.bridge.run(log, run, fence=fence)) as bodies:
+        async with aclosing(self.bridge.run(log, run, fence=fence, is_new=is_new)) as bodies:
             async for body in bodies:
                 match body:
                     case Suspension():

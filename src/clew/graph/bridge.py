@@ -44,9 +44,6 @@ ROUND = "clew_round"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
 
-# What the first runner that ever claims a thread is given.
-FIRST_FENCE = 1
-
 # The channel an approval is written to, where a graph has one: the gate's node reads it.
 APPROVED = "human_approved"
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
@@ -78,7 +75,9 @@ class LangGraphBridge:
         self._controls: dict[str, RunControl] = {}
         self._tenants: dict[tuple[str, str], Graph] = {}
 
-    async def run(self, log: Sequence[Event], run: Run, *, fence: int) -> AsyncGenerator[Body, None]:
+    async def run(
+        self, log: Sequence[Event], run: Run, *, fence: int, is_new: bool = False
+    ) -> AsyncGenerator[Body, None]:
         thread = run.thread
         driven = GraphRun(
             self._graph(thread),
@@ -86,6 +85,7 @@ class LangGraphBridge:
             run,
             log,
             fence=fence,
+            is_new=is_new,
             clock=self._clock,
             speech=self._speech(thread),
             stages=self._stages.get(thread.graph),
@@ -157,6 +157,7 @@ class GraphRun:
         log: Sequence[Event],
         *,
         fence: int,
+        is_new: bool,
         clock: Clock,
         speech: Speech | None = None,
         stages: Collection[str] | None = None,
@@ -165,8 +166,7 @@ class GraphRun:
         self._fence = fence
         self._clock = clock
         self._speech = speech
-        # Nobody has run the thread before, so the graph stands nowhere yet.
-        self._is_first = fence == FIRST_FENCE
+        self._is_new = is_new
         self._graph = graph
         self._saver = saver
         self._run = run
@@ -181,7 +181,7 @@ class GraphRun:
         }
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
-        standing = None if self._is_first else await self._stands()
+        standing = None if self._is_new else await self._stands()
         if standing is not None:
             for body in await self._missed(standing.state):
                 yield body
