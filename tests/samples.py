@@ -89,6 +89,7 @@ EVERY_BODY: Sequence[Body] = (
         ),
         held=True,
         input={"messages": []},
+        by="ann",
     ),
     RoundStarted(round=2),
     UserMessage(content="hello", documents=("d1", "d2"), marker="last", number=1, source="telegram:7"),

@@ -145,7 +145,6 @@ async def open_execution(
             new_id=parts.new_id,
             wake=lambda: _wake(runner, bell),
             halt=runner.halt,
-            scopes=step.scopes,
             drafts=memory.drafts,
             closings=builtin.closings,
         )

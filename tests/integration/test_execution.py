@@ -333,6 +333,25 @@ def _says(message: str) -> Request:
     return Request(message=message)
 
 
+async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_path: Path) -> None:
+    where = str(tmp_path / "clew.sqlite")
+    environ = {"CLEW_RUNNER_CONCURRENCY": "1", "CLEW_SHUTDOWN_SECONDS": "0"}
+    async with open_house(where, tmp_path, **environ) as one:
+        slow = await one.start("slow", marks=str(tmp_path / "marks"))
+        async with asyncio.timeout(20):
+            while not (tmp_path / "marks").exists():
+                await asyncio.sleep(0.01)
+        ada = Scope(user_id="ada", is_system=False)
+        thread = await one.start("agent", "tools: my_name", scope=ada)
+        deadline = await one.start("agent", "tools: my_name")
+        async with open_house(where, tmp_path) as other:
+            (result,) = await other.bodies(await other.rest(thread), ToolResult)
+            assert (result.ok, result.result) == (True, "somebody")
+            (result,) = await other.bodies(await other.rest(deadline), ToolResult)
+            assert (result.ok, "nobody is here" in result.error) == (False, True)
+            await other.app.execution.commands.stop(slow.id, None)
+
+
 async def test_stages_that_a_graph_does_not_have_are_named_and_stop_no_other(tmp_path: Path) -> None:
     config = tmp_path / "clew.yaml"
     config.write_text(

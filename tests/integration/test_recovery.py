@@ -14,7 +14,7 @@ import pytest
 from clew.domain.errors import ClewError, NotAllowed
 from clew.domain.events import AssistantMessage, Body, Opening, Resolution, ToolCall, ToolResult
 from clew.domain.lifecycle import Stamp, rebuild
-from clew.domain.records import SYSTEM, Lease, Scope
+from clew.domain.records import SYSTEM, Lease
 from clew.domain.thread import Kind, Owner, Status, Thread
 from clew.engine.commands import Request
 from clew.engine.recorder import Recorder
@@ -225,15 +225,13 @@ class TestWakers:
     async def test_whoever_came_too_late_lends_nobody_a_name(self, house: House) -> None:
         commands = house.app.execution.commands
         thread = await house.run("plain_gate", marks="/dev/null")
-        before = len(commands.scopes)
-        ann, bob = (Scope(user_id=name, is_system=False) for name in ("ann", "bob"))
         outcomes = await asyncio.gather(
-            *(commands.approve(thread.id, None, approved=True, scope=scope) for scope in (ann, bob)),
+            *(commands.approve(thread.id, None, approved=True, by=name) for name in ("ann", "bob")),
             return_exceptions=True,
         )
         assert sum(isinstance(outcome, NotAllowed) for outcome in outcomes) == 1
         await house.rest(thread)
-        assert len(commands.scopes) == before
+        assert len(await house.bodies(thread, Resolution)) == 1
 
     async def test_what_was_given_more_time_does_not_expire(self, house: House) -> None:
         stores, commands = house.app.stores, house.app.execution.commands

@@ -13,8 +13,9 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.lifecycle import Change, next_round
-from clew.domain.recovery import GoOn, Nothing, Owed, Redispatch, Resume, RunTurn, Wait, owed
+from clew.domain.lifecycle import Change, next_round, take_up
+from clew.domain.records import SYSTEM, Scope
+from clew.domain.recovery import GoOn, Nothing, Owed, Redispatch, Resume, RunTurn, Wait, owed, woken_by
 from clew.domain.thread import Executor, Kind, Status
 from tests.samples import asks, opened, recorded, stamp, waits
 
@@ -113,3 +114,42 @@ def test_a_client_that_answers_its_own_call_has_settled_it() -> None:
     call = ToolCall(call_id="c1", name="open_file", args={}, executor=Executor.CLIENT)
     asked = waits(executor=Executor.CLIENT, kind=Kind.CLIENT_EXEC)
     assert after(call, asked, answered(answer="text")) == Resume({"c1": "text"})
+
+
+def woken(*bodies: Body) -> Scope:
+    """For whom a thread of ann's runs behind these events."""
+    first = opened()
+    then = recorded(first.thread, *bodies)
+    return woken_by(then.thread, [*first.events, *then.events])
+
+
+def answered_by(name: str, call_id: str = "c1") -> Resolution:
+    return Resolution(call_id=call_id, outcome="answered", answer=1, by=name)
+
+
+EXPIRED = Resolution(call_id="c2", outcome="expired")
+
+
+@pytest.mark.parametrize(
+    ("bodies", "whom"),
+    [
+        ([waits(), answered_by("ann")], Scope(user_id="ann", is_system=False)),
+        # A key that is no user's own acts for no user, however it is called.
+        ([waits(), answered_by("key_1")], Scope(user_id="", is_system=False)),
+        ([waits(), answered_by("")], Scope(user_id="", is_system=False)),
+        # Whoever came last woke it, and a deadline is nobody, whoever answered before it.
+        ([waits(), waits("c2"), answered_by("ann"), EXPIRED], SYSTEM),
+        ([waits(), waits("c2"), EXPIRED, answered_by("ann")], Scope(user_id="ann", is_system=False)),
+        ([waits(), answered_by("ann"), ANSWER, asks("c3")], Scope(user_id="ann", is_system=False)),
+        ([waits("c2"), EXPIRED, ANSWER], SYSTEM),
+    ],
+)
+def test_a_thread_runs_for_whoever_woke_it_last(bodies: list[Body], whom: Scope) -> None:
+    assert woken(*bodies) == whom
+
+
+@pytest.mark.parametrize(("by", "whom"), [(None, SYSTEM), ("", Scope(is_system=False))])
+def test_a_round_runs_for_whoever_began_it(by: str | None, whom: Scope) -> None:
+    ended = recorded(opened().thread, RoundFinished(status=Status.FAILED)).thread
+    for change in (next_round(ended, "more", stamp=stamp(), by=by), take_up(ended, stamp=stamp(), by=by)):
+        assert woken_by(change.thread, change.events) == whom

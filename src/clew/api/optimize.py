@@ -306,9 +306,7 @@ def optimize_router(
             raise NotAllowed(
                 f"this workflow can be read but not go on: there is no graph {thread.graph!r} here"
             )
-        thread = await commands.resolve(
-            thread_id, caller.owner, waiting[0], body.text, by=caller.user_id, scope=scope_of(caller)
-        )
+        thread = await commands.resolve(thread_id, caller.owner, waiting[0], body.text, by=caller.user_id)
         return await shown(await rested(thread))
 
     @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))

@@ -19,7 +19,6 @@ from clew.api.workflow_schemas import (
     ResolveIn,
     WorkflowId,
 )
-from clew.api.workflows import scope_of
 from clew.domain.calls import CallStatus
 from clew.domain.errors import Invalid, NotAllowed, NotFound
 from clew.domain.events import Resolution
@@ -62,7 +61,6 @@ def approvals_router(commands: Commands, store: Store, prefix: str) -> APIRouter
                 approved=approved,
                 feedback=feedback,
                 by=_name(caller),
-                scope=scope_of(caller),
             )
         except NotAllowed as exc:
             raise await with_decision(store, exc, workflow_id, caller.owner) from exc
@@ -119,7 +117,6 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
                 approved=approved,
                 kind=pending.kind,
                 by=_name(caller),
-                scope=scope_of(caller),
             )
         except NotAllowed as exc:
             raise await with_decision(store, exc, workflow_id, caller.owner, call_id) from exc

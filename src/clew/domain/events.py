@@ -40,6 +40,9 @@ class RoundStarted:
     opening: Opening | None = None
     held: bool = False
     input: Json = None
+    by: str | None = (
+        None  # the user it is for; empty for a caller that is no user in particular, None for nobody
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,17 +76,18 @@ def open_thread(
     graph_input: Json = None,
     documents: tuple[str, ...] = (),
     held: bool = False,
+    by: str | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
-    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input)
+    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by)
     return record(None, [started, *_said(message, documents)], stamp=stamp, thread_id=thread_id)
 
 
-def begin(thread: Thread, *, stamp: Stamp) -> Change:
+def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
     """Start the round of a thread that was only made."""
     if thread.status is not Status.PENDING:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it was started already")
-    return record(thread, [RoundStarted(round=thread.round)], stamp=stamp)
+    return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
 
 
 def next_round(
@@ -96,18 +97,19 @@ def next_round(
     stamp: Stamp,
     graph_input: Json = None,
     documents: tuple[str, ...] = (),
+    by: str | None = None,
 ) -> Change:
     if not thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new round must wait")
-    started = RoundStarted(round=thread.round + 1, input=graph_input)
+    started = RoundStarted(round=thread.round + 1, input=graph_input, by=by)
     return record(thread, [started, *_said(message, documents)], stamp=stamp)
 
 
-def take_up(thread: Thread, *, stamp: Stamp) -> Change:
+def take_up(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
     """Go on with a failed round where it stood, without new input."""
     if thread.status is not Status.FAILED:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
-    return record(thread, [RoundStarted(round=thread.round)], stamp=stamp)
+    return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
 
 
 def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:

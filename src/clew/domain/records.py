@@ -9,7 +9,7 @@ from clew.domain.thread import Json, Owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """On whose behalf a thread goes on. Deadlines and recoveries act for the system, which is nobody in particular."""
+    """On whose behalf a thread goes on. Deadlines act for the system, which is nobody in particular."""
 
     user_id: str = ""
     is_system: bool = True

@@ -20,8 +20,6 @@ logger = logging.getLogger(__name__)
 # How often a command decides again because the thread moved on under it, before it says so to its caller.
 ATTEMPTS = 20
 PATIENT_ATTEMPTS = 2
-# How many wakers are remembered whose threads this process has not run.
-MOST_SCOPES = 10_000
 OPEN = (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
 
 
@@ -49,8 +47,6 @@ class Commands:
     wake: Callable[[], None]
     # Called with the id of a thread that must not run on: its run in this process is cancelled.
     halt: Callable[[str], None]
-    # On whose behalf threads were woken, by the event that did it, for the runner of this process; gone when it is.
-    scopes: dict[str, Scope] = field(default_factory=dict)
     # What models of this process are saying right now.
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
@@ -79,11 +75,15 @@ class Commands:
             documents=request.documents,
             held=held,
             stamp=self._stamp(),
+            by=_by(scope),
         )
-        return await self._commit(change, scope, once=once, admits=admits)
+        return await self._commit(change, once=once, admits=admits)
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
-        return await self._change(thread_id, owner, self._begun, scope)
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.begin(thread, stamp=self._stamp(), by=_by(scope))
+
+        return await self._change(thread_id, owner, decide)
 
     async def next_round(
         self,
@@ -102,13 +102,18 @@ class Commands:
                 graph_input=request.graph_input,
                 documents=request.documents,
                 stamp=self._stamp(),
+                by=_by(scope),
             )
 
-        return await self._change(thread_id, owner, decide, scope, once=once, admits=admits)
+        return await self._change(thread_id, owner, decide, once=once, admits=admits)
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         """Take a failed thread up again where it stood."""
-        return await self._change(thread_id, owner, self._taken_up, scope)
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.take_up(thread, stamp=self._stamp(), by=_by(scope))
+
+        return await self._change(thread_id, owner, decide)
 
     async def resolve(
         self,
@@ -120,7 +125,6 @@ class Commands:
         approved: bool = True,
         kind: Kind | None = None,
         by: str = "",
-        scope: Scope | None = None,
     ) -> Thread:
         """Answer a pending call: the first answer counts, any later one is refused.
 
@@ -133,7 +137,7 @@ class Commands:
                 raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
 
-        thread = await self._change(thread_id, owner, decide, scope)
+        thread = await self._change(thread_id, owner, decide)
         failpoint("decision_committed_before_resume")
         return thread
 
@@ -145,7 +149,6 @@ class Commands:
         approved: bool,
         feedback: str = "",
         by: str = "",
-        scope: Scope | None = None,
     ) -> Thread:
         """Say yes or no to the one approval the thread waits for."""
 
@@ -158,7 +161,7 @@ class Commands:
             call = await self.calls.get(thread.id, waiting[0])
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
 
-        thread = await self._change(thread_id, owner, decide, scope)
+        thread = await self._change(thread_id, owner, decide)
         failpoint("decision_committed_before_resume")
         return thread
 
@@ -173,7 +176,7 @@ class Commands:
             return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
-        await self._change(call.thread_id, None, decide, None)
+        await self._change(call.thread_id, None, decide)
 
     async def stop(self, thread_id: str, owner: Owner | None, notes: tuple[Body, ...] = ()) -> Thread:
         """End the round at once: first in the log, then in the process that runs it."""
@@ -185,7 +188,7 @@ class Commands:
             closed = await self._closed(thread)
             return lifecycle.stop(thread, open_calls, notes=(*said, *notes, *closed), stamp=self._stamp())
 
-        thread = await self._change(thread_id, owner, decide, None, contested=lambda: self.halt(thread_id))
+        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
         self.halt(thread_id)
         return thread
 
@@ -208,7 +211,7 @@ class Commands:
             await self.summaries.drop(thread.id)
             return change
 
-        return await self._change(thread_id, owner, decide, None)
+        return await self._change(thread_id, owner, decide)
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
@@ -253,18 +256,11 @@ class Commands:
         log = await self.store.read(thread.id, after=thread.round_seq - 1)
         return close(thread, log, Status.STOPPED, "")
 
-    async def _begun(self, thread: Thread) -> Change:
-        return lifecycle.begin(thread, stamp=self._stamp())
-
-    async def _taken_up(self, thread: Thread) -> Change:
-        return lifecycle.take_up(thread, stamp=self._stamp())
-
     async def _change(
         self,
         thread_id: str,
         owner: Owner | None,
         decide: Callable[[Thread], Awaitable[Change]],
-        scope: Scope | None,
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
@@ -276,7 +272,7 @@ class Commands:
                 contested()
             thread = await self.store.get(thread_id, owner)
             try:
-                return await self._commit(await decide(thread), scope, once=once, admits=admits)
+                return await self._commit(await decide(thread), once=once, admits=admits)
             except LostLease:
                 raise
             except Conflict:
@@ -287,31 +283,22 @@ class Commands:
     async def _commit(
         self,
         change: Change,
-        scope: Scope | None,
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
     ) -> Thread:
         failpoint("accept_before_commit")
-        if scope is not None:
-            self._remember(change.events[0].id, scope)
-        try:
-            await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
-        except BaseException:
-            # Whoever came too late has woken nobody.
-            self.scopes.pop(change.events[0].id, None)
-            raise
+        await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
         self.bus.publish(change.thread.id, change.read_at)
         if change.thread.status is Status.RUNNING:
             self.wake()
         failpoint("accept_after_commit_before_reply")
         return change.thread
 
-    def _remember(self, event_id: str, scope: Scope) -> None:
-        while len(self.scopes) >= MOST_SCOPES:
-            # Another process ran these.
-            del self.scopes[next(iter(self.scopes))]
-        self.scopes[event_id] = scope
-
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)
+
+
+def _by(scope: Scope | None) -> str | None:
+    """What the log keeps of it, so that whichever process runs the thread knows whom it is for."""
+    return None if scope is None or scope.is_system else scope.user_id

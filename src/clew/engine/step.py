@@ -31,8 +31,8 @@ from clew.domain.events import (
     Suspension,
 )
 from clew.domain.ledger import GATE, is_yes
-from clew.domain.records import FIRST_FENCE, SYSTEM, Lease, Scope
-from clew.domain.recovery import Nothing, Wait, owed
+from clew.domain.records import FIRST_FENCE, Lease
+from clew.domain.recovery import Nothing, Wait, owed, woken_by
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
 from clew.engine.recorder import Recorder
@@ -67,8 +67,6 @@ class Step:
     limit: timedelta | None = None
     # What a round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
-    # On whose behalf threads were woken in this process, by the event that did it; commands fill it in.
-    scopes: dict[str, Scope] = field(default_factory=dict)
 
     async def __call__(self, lease: Lease) -> None:
         """Raises Unavailable when the store is away; whatever else goes wrong ends in the log."""
@@ -108,7 +106,7 @@ class Step:
         if isinstance(owed(thread, log), Nothing | Wait):
             return
         run = LocalRun(
-            log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=self._scope(log)
+            log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=woken_by(thread, log)
         )
         if lease.recoveries > self.max_recoveries:
             reason = (
@@ -233,15 +231,6 @@ class Step:
         """The events of the current round, as far as the thread knows them."""
         first = thread.round_seq - 1
         return await self.store.read(thread.id, after=first, limit=thread.last_seq - first)
-
-    def _scope(self, log: Sequence[Event]) -> Scope:
-        """On whose behalf the thread was woken, if that was here and since it last waited."""
-        for event in reversed(log):
-            if isinstance(event.body, Suspension):
-                break
-            if event.id in self.scopes:
-                return self.scopes.pop(event.id)
-        return SYSTEM
 
     def _recorder(self, thread: Thread, lease: Lease) -> Recorder:
         return Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
