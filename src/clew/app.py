@@ -22,6 +22,7 @@ from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
+from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
 from clew.api.optimize import Sweep, optimize_router
@@ -151,6 +152,10 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             new_id=new_id,
             max_body_bytes=settings.limits.body_bytes,
             allowed_origins=settings.server.allowed_origins,
+            limits=Limits(
+                requests_per_second=settings.limits.requests_per_second,
+                wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
+            ),
         )
         try:
             yield App(http=http, stores=stores, execution=execution, metrics=metrics, stopping=stopping)
@@ -182,7 +187,9 @@ def _workflow_routers(
 ) -> list[APIRouter]:
     commands, bus, live = execution.commands, execution.bus, execution.live
     looks = Looks(store, utc_now)
-    streams = Streams(stopping, metrics)
+    streams = Streams(
+        stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
+    )
     offer = Offer(
         graphs=execution.registry,
         profiles=settings.profiles,

@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from clew.api.auth import LOCAL, Authenticator
+from clew.api.errors import TooMany
 from clew.api.events import events_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
@@ -414,12 +415,18 @@ async def test_a_connection_nobody_reads_from_is_cut(tmp_path: Path, path: str) 
 
 
 async def test_there_are_not_more_streams_than_allowed() -> None:
-    streams = Streams(asyncio.Event(), Metrics(), most=4)
-    other = LOCAL.__class__(tenant="other", user_id="", scopes=LOCAL.scopes, key_id="key_2")
+    streams = Streams(asyncio.Event(), Metrics(), most=4, most_of_one=2)
+    other = replace(LOCAL, tenant="other", key_id="key_2")
+    third = replace(LOCAL, tenant="other", key_id="key_3")
     with streams.one("sse", LOCAL), streams.one("sse", LOCAL):
-        with pytest.raises(Unavailable), streams.one("sse", LOCAL):
+        with pytest.raises(TooMany), streams.one("sse", LOCAL):
             pass
-        with streams.one("sse", other), streams.one("ws", other):
+        with (
+            streams.one("sse", other),
+            streams.one("ws", other),
+            pytest.raises(Unavailable, match="too many"),
+            streams.one("sse", third),
+        ):
             pass
     with streams.one("sse", LOCAL):
         pass

@@ -130,7 +130,7 @@ async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
             app.execution.bus,
             app.execution.live,
             authenticator=authenticator,
-            streams=Streams(app.stopping, app.metrics, most=8, check_seconds=0.1),
+            streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
             send_seconds=0.5,
             ping_seconds=0.1,
             auth_seconds=0.3,

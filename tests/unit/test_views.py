@@ -53,7 +53,7 @@ def test_log_lines_carry_progress_level_and_the_status_of_their_moment() -> None
 def test_every_status_has_a_word_in_every_contract() -> None:
     thread = opened().thread
     words = {
-        status: (chat_status(now := replace(thread, status=status)), conversation_status(now))
+        status: (chat_status(status), conversation_status(replace(thread, status=status)))
         for status in Status
     }
     assert words == {

@@ -1,6 +1,7 @@
 """The one place where our refusals become HTTP statuses, all of one shape: {"error": {"code", "message", "field"?}}."""
 
 from collections.abc import Mapping
+from math import ceil
 
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
@@ -49,6 +50,16 @@ class TooLarge(ClewError):
     code = "TOO_LARGE"
 
 
+class TooMany(Unavailable):
+    """One caller asks for more than it may have."""
+
+    code = "TOO_MANY"
+
+    def __init__(self, message: str | None = None, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class OutOfRange(Invalid):
     """A number is smaller or larger than allowed."""
 
@@ -73,6 +84,7 @@ STATUS: Mapping[type[ClewError], int] = {
     Duplicate: 409,
     TooLarge: 413,
     OutOfRange: 422,
+    TooMany: 429,
     Internal: 500,
     Corrupt: 500,
     ConfigError: 500,
@@ -150,6 +162,8 @@ def _headers(exc: ClewError) -> dict[str, str]:
         case TooLarge() | TooSlow():
             # The rest of the body may still be on its way, and nobody will read it.
             return {"Connection": "close"}
+        case TooMany():
+            return {"Retry-After": str(ceil(exc.retry_after))}
         case Transient(retry_after=float(seconds)):
             return {"Retry-After": str(max(1, round(seconds)))}
         case StorageFull():

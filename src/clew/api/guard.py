@@ -12,25 +12,37 @@ from clew.api.access import Rule, Table
 from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import MethodNotAllowed
-from clew.domain.errors import Forbidden, NotFound
+from clew.api.limits import Limits
+from clew.domain.errors import Forbidden, NotFound, Unauthenticated
 
 # Under this key a request's scope says which rule let it in.
 RULE = "clew.rule"
+
+_KEYS = frozenset({b"authorization", b"x-api-key"})
 
 
 class Guard:
     """Lets a request through when a rule allows it, and raises what refuses it. What has no rule does not exist."""
 
-    def __init__(self, app: ASGIApp, *, rules: Sequence[Rule], authenticator: Authenticator) -> None:
+    def __init__(
+        self, app: ASGIApp, *, rules: Sequence[Rule], authenticator: Authenticator, limits: Limits
+    ) -> None:
         self._app = app
+        self._limits = limits
         self._table = Table(rules)
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         rule, mismatch = self._find(scope)
-        if rule is None or rule.access.scope is not None:
-            await self._admit(scope, rule, mismatch)
-        await self._app(scope, receive, send)
+        try:
+            if rule is None or rule.access.scope is not None:
+                await self._admit(scope, rule, mismatch)
+            await self._app(scope, receive, send)
+        except Unauthenticated:
+            # By us, or by a route that asks for a proof of its own.
+            if any(name in _KEYS for name, _ in scope["headers"]):
+                self._limits.count_wrong_key(_address(scope))
+            raise
 
     def _find(self, scope: Scope) -> tuple[Rule | None, MethodNotAllowed | None]:
         try:
@@ -50,12 +62,19 @@ class Guard:
             Headers(scope=scope), websocket=scope["type"] == "websocket"
         )
         scope[PRINCIPAL] = principal
+        self._limits.count_request(principal)
         if mismatch is not None:
             raise mismatch
         if rule is None:
             raise NotFound("no such route")
         if rule.access.scope not in principal.scopes:
             raise Forbidden(f"this needs a key with the scope {rule.access.scope!r}")
+
+
+def _address(scope: Scope) -> str:
+    """Of whoever is connected to us, which may be a proxy. One connected by a socket file has none."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 async def _caller(connection: HTTPConnection) -> Principal:  # async, or every request would wait for a thread

@@ -14,6 +14,7 @@ from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.errors import Refusals
 from clew.api.guard import RULE, Guard
+from clew.api.limits import Limits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
 from clew.telemetry import Metrics
@@ -28,6 +29,7 @@ def create_http(
     max_body_bytes: int,
     body_seconds: float = BODY_SECONDS,
     allowed_origins: Iterable[str] = (),
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -47,7 +49,7 @@ def create_http(
 
     # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
     way: ASGIApp = Bodies(_to_route, max_bytes=max_body_bytes, seconds=body_seconds)
-    way = Guard(way, rules=rules, authenticator=authenticator)
+    way = Guard(way, rules=rules, authenticator=authenticator, limits=limits or Limits())
     way = Refusals(way)
     if origins := list(allowed_origins):
         way = CORSMiddleware(

@@ -7,12 +7,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from clew.api.access import Rule
-from clew.api.errors import Internal, TooLarge, TooSlow, status_of
+from clew.api.errors import Internal, TooLarge, TooMany, TooSlow, status_of
 from clew.api.schemas import ErrorOut
 from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
 
 # What any route may answer before or instead of its own code.
-ANYWHERE: tuple[type[ClewError], ...] = (Invalid, TooSlow, TooLarge, Internal, Unavailable)
+ANYWHERE: tuple[type[ClewError], ...] = (Invalid, TooSlow, TooLarge, TooMany, Internal, Unavailable)
 BEHIND_A_KEY: tuple[type[ClewError], ...] = (Unauthenticated, Forbidden)
 
 

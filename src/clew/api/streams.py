@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from clew.api.credentials import Principal
+from clew.api.errors import TooMany
 from clew.api.schemas import EventOut, Wire
 from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
 from clew.domain.events import Event, RoundFinished
@@ -16,6 +17,7 @@ from clew.domain.views import Token, wire_type
 from clew.telemetry import Metrics
 
 MOST = 2000
+MOST_OF_ONE = 1000
 CHECK_SECONDS = 5.0
 TOKEN = "llm_token"  # noqa: S105 - the name of an event
 DELETED = "workflow_deleted"
@@ -25,7 +27,7 @@ ALIASES = {"stage_started": "stage_changed"}
 
 
 class Streams:
-    """Counts what is open. One caller gets at most half of it, so that nobody shuts out the others."""
+    """Counts what is open. One caller gets at most a part of it, so that nobody shuts out the others."""
 
     def __init__(
         self,
@@ -33,21 +35,25 @@ class Streams:
         metrics: Metrics,
         *,
         most: int = MOST,
+        most_of_one: int = MOST_OF_ONE,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self.stopping = stopping
         self._check_seconds = check_seconds
         self._metrics = metrics
         self._most = most
+        self._most_of_one = most_of_one
         self._open: Counter[str] = Counter()
 
     @contextmanager
     def one(self, kind: str, caller: Principal) -> Generator[None]:
-        """Raises Unavailable when there are too many, or none any more."""
+        """Raises Unavailable when there are too many, or none any more; TooMany when the caller has enough."""
         name = f"{caller.tenant}/{caller.key_id}"
         if self.stopping.is_set():
             raise Unavailable("this process is stopping")
-        if self._open.total() >= self._most or self._open[name] >= max(1, self._most // 2):
+        if self._open[name] >= self._most_of_one:
+            raise TooMany("this caller has as many open streams as it may have")
+        if self._open.total() >= self._most:
             raise Unavailable("too many open streams")
         self._open[name] += 1
         self._metrics.streams.labels(kind).inc()

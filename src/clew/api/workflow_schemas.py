@@ -1,7 +1,6 @@
 """A workflow as it goes over HTTP: what may be asked for, and what is shown."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -364,5 +363,5 @@ class CallsOut(Wire):
 
 def shown_status(thread: Thread, at: Status | None = None) -> str:
     """In the words of the workflow's own clients: those of a chat know running, completed, failed and stopped."""
-    then = thread if at is None else replace(thread, status=at)
-    return views.chat_status(then) if thread.graph == CHAT else str(then.status)
+    status = thread.status if at is None else at
+    return views.chat_status(status) if thread.graph == CHAT else str(status)

@@ -312,5 +312,5 @@ async def _close(websocket: WebSocket, exc: HangUp) -> None:
         # To somebody who takes nothing this cannot be said either.
         async with asyncio.timeout(1):
             await websocket.close(exc.code, exc.reason)
-    except (TimeoutError, RuntimeError):
+    except (TimeoutError, RuntimeError, WebSocketDisconnect):
         logger.info("a socket was dropped", extra={"code": exc.reason})

@@ -1,6 +1,8 @@
 """HTTP and WebSockets as uvicorn speaks them, with bounds: uvicorn itself would wait for ever, and keep it all."""
 
 import asyncio
+import sys
+from collections import Counter
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -9,11 +11,47 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
 
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
+
+def _refusal(head: bytes, code: bytes, message: bytes) -> bytes:
+    body = b'{"error":{"code":"%s","message":"%s"}}' % (code, message)
+    fixed = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close" % len(body)
+    return b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (head, fixed, body)
+
+
+_TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large",
+    b"TOO_LARGE",
+    b"the head of a request may have at most %d bytes" % MAX_HEAD_BYTES,
 )
-_BODY = b'{"error":{"code":"TOO_LARGE","message":"the head of a request may have at most 65536 bytes"}}'
+_TOO_MANY = _refusal(
+    b"429 Too Many Requests\r\nretry-after: 1",
+    b"TOO_MANY",
+    b"this address has as many open connections as it may have",
+)
+
+
+class Addresses:
+    """How many connections each address has open."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def enter(self, client: tuple[str, int] | None) -> str | None:
+        """The address, now with one more; None if it has too many."""
+        address = client[0] if client else ""  # a socket file has none
+        if self._open[address] >= self._most:
+            return None
+        self._open[address] += 1
+        return address
+
+    def leave(self, address: str) -> None:
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
+ANY_NUMBER = Addresses(sys.maxsize)
 
 
 class Unread:
@@ -36,12 +74,20 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Cuts the connection of a client that does not take what was sent within `unread_seconds`."""
 
     unread_seconds: ClassVar[float] = 15.0
+    addresses: ClassVar[Addresses] = ANY_NUMBER
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unread = Unread()
+        self._address: str | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._address = self.addresses.enter(self.client)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._address is not None:
+            self.addresses.leave(self._address)
         self._unread.ends()
         super().connection_lost(exc)
 
@@ -61,18 +107,29 @@ class BoundedHttp(HttpToolsProtocol):
     """
 
     unread_seconds: ClassVar[float] = 30.0
+    addresses: ClassVar[Addresses] = ANY_NUMBER
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unread = Unread()
+        self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_head()
+        self._address = self.addresses.enter(self.client)
+        if self._address is None:
+            self._refuse(_TOO_MANY)
+
+    def handle_websocket_upgrade(self) -> None:
+        # The same connection goes on as another protocol, which counts it.
+        self._leave()
+        super().handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
         self._head_is_complete()
         self._unread.ends()
         super().connection_lost(exc)
@@ -93,13 +150,21 @@ class BoundedHttp(HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES:
-            self._head_is_complete()
-            self.transport.write(_TOO_LARGE % (len(_BODY), _BODY))
-            self.transport.close()
+            self._refuse(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         self._head_is_complete()
         super().on_headers_complete()
+
+    def _refuse(self, answer: bytes) -> None:
+        self._head_is_complete()
+        self.transport.write(answer)
+        self.transport.close()
+
+    def _leave(self) -> None:
+        if self._address is not None:
+            self.addresses.leave(self._address)
+            self._address = None
 
     def _expect_head(self) -> None:
         self._head_bytes = 0
@@ -114,3 +179,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def counted(most_per_address: int) -> tuple[type[BoundedHttp], type[BoundedWebSocket]]:
+    """Both protocols, counting together what an address has open."""
+    shared = {"addresses": Addresses(most_per_address)}
+    return type("CountedHttp", (BoundedHttp,), shared), type("CountedWebSocket", (BoundedWebSocket,), shared)

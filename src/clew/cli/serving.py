@@ -14,7 +14,7 @@ from clew import __version__
 from clew.app import open_app
 from clew.cli.opening import read_settings
 from clew.cli.output import say
-from clew.cli.protocol import BoundedHttp, BoundedWebSocket
+from clew.cli.protocol import counted
 from clew.cli.server import Server
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
@@ -57,10 +57,11 @@ def bind(host: str, port: int) -> socket.socket:
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with open_app(settings) as app:
         keys = await app.stores.keys.find()
+        http, ws = counted(settings.limits.connections_per_address)
         config = uvicorn.Config(
             app.http,
-            http=BoundedHttp,
-            ws=BoundedWebSocket,
+            http=http,
+            ws=ws,
             ws_max_size=settings.limits.body_bytes,
             root_path=settings.server.root_path,
             lifespan="off",  # open_app is the life of this app

@@ -158,6 +158,23 @@ class Limits:
     round_seconds: Annotated[
         float, Setting(3600, seconds(1, 604800), "Longest round, waiting for people aside.")
     ]
+    requests_per_second: Annotated[
+        int, Setting(1000, whole(0, 1_000_000), "Requests of one API key, on average; 0 is any number.")
+    ]
+    wrong_keys_per_minute: Annotated[
+        int,
+        Setting(
+            60, whole(0, 1_000_000), "Wrong API keys of one address before it has to wait; 0 is any number."
+        ),
+    ]
+    connections_per_address: Annotated[
+        int,
+        Setting(2000, whole(1, 1_000_000), "Connections one address may have open; a proxy is one address."),
+    ]
+    streams: Annotated[
+        int, Setting(2000, whole(1, 1_000_000), "Event streams, WebSockets and waiting polls open at once.")
+    ]
+    streams_per_caller: Annotated[int, Setting(1000, whole(1, 1_000_000), "Of these, those of one API key.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

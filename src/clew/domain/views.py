@@ -121,9 +121,9 @@ _CONVERSATION: Mapping[Status, str] = {
 }
 
 
-def chat_status(thread: Thread) -> str:
+def chat_status(status: Status) -> str:
     """As chat clients know it: running, completed, failed, stopped."""
-    return _CHAT.get(thread.status, str(thread.status))
+    return _CHAT.get(status, str(status))
 
 
 def conversation_status(thread: Thread) -> str:
