@@ -110,8 +110,13 @@ class Store(Protocol):
         """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
         ...
 
-    async def claim(self, runner: str, *, lease: timedelta, limit: int) -> Sequence[Lease]:
-        """Lease up to `limit` running threads that no live runner holds. Time is the database's."""
+    async def claim(
+        self, runner: str, *, lease: timedelta, limit: int, alive: Collection[str] = ()
+    ) -> Sequence[Lease]:
+        """Lease up to `limit` running threads that no live runner holds. Time is the database's.
+
+        Threads that are `alive` here and still this runner's are left alone, however old their lease is: nobody died.
+        """
         ...
 
     async def renew(self, runner: str, leases: Iterable[Lease], *, lease: timedelta) -> Collection[str]:

@@ -100,6 +100,24 @@ async def test_a_lease_past_its_time_is_good_until_somebody_takes_it(store: Stor
     assert await store.claim("r2", lease=LONG, limit=1) == []
 
 
+async def test_what_is_alive_is_not_claimed_from_oneself(store: Store) -> None:
+    for name in ("alive", "given up"):
+        await saved(store, opened(name))
+
+    async def claimed(runner: str, *alive: str) -> dict[str, Lease]:
+        leases = await store.claim(runner, lease=OVER, limit=10, alive=alive)
+        return {lease.thread_id: lease for lease in leases}
+
+    assert set(await claimed("r1", "alive")) == {"alive", "given up"}  # nobody held it yet
+    assert set(await claimed("r1", "alive", "unknown")) == {"given up"}
+    assert set(await claimed("r2", "alive")) == {"alive", "given up"}  # alive here, but another one's
+    held = await claimed("r2", "given up")
+    assert set(held) == {"alive"}
+    assert held["alive"].recoveries == 2
+    await store.release("r2", held["alive"])
+    assert set(await claimed("r2", "alive", "given up")) == {"alive"}
+
+
 async def test_a_fenced_change_that_is_stale_is_a_conflict(store: Store) -> None:
     thread = await saved(store, opened())
     lease = await claim(store)

@@ -35,7 +35,7 @@ class Heartbeat:
         self._held = held
         self._lost = lost
         self._lease = lease
-        self._seconds = min(BEAT_SECONDS, lease.total_seconds() / 3)
+        self.seconds = min(BEAT_SECONDS, lease.total_seconds() / 3)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clew-heartbeat", daemon=True)
 
@@ -61,12 +61,15 @@ class Heartbeat:
             except Exception:
                 # A process without a heartbeat would claim thread after thread and lose them all.
                 logger.exception("heartbeat failed")
-            self._stopping.wait(self._seconds)
+            self._stopping.wait(self.seconds)
 
     async def _beat_on(self, store: Store) -> None:
-        while not self._stopping.wait(self._seconds):
+        # At once: when the store was away, leases may have run out meanwhile.
+        while True:
             if held := list(self._held()):
                 names = await store.renew(self._runner, held, lease=self._lease)
                 if lost := [lease for lease in held if lease.thread_id in names]:
                     with contextlib.suppress(RuntimeError):  # the loop that cared is closed
                         self._lost(lost)
+            if self._stopping.wait(self.seconds):
+                return

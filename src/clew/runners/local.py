@@ -24,6 +24,8 @@ LAST_SECONDS = 0.5
 # How long to wait before a store that was away is asked again, at first and at most.
 SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
+# After an outage everybody's leases may have run out, and a heartbeat needs its turn and a new connection.
+PATIENT_BEATS = 1.5
 
 
 @dataclass(slots=True, eq=False)
@@ -70,8 +72,10 @@ class LocalRunner:
         self._is_sure = False
         # Whether more could be claimed than there were places.
         self._is_full = False
+        self._was_away = False
         self._draining = False
         self._loop = asyncio.get_running_loop()
+        self._patient_until = 0.0
         self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
 
     @asynccontextmanager
@@ -124,12 +128,25 @@ class LocalRunner:
             is_sure = await self._is_woken(wait)
             wait = self._poll_seconds
             try:
-                await self._claim(is_sure=is_sure)
+                patience = await self._patience()
+                if patience > 0:
+                    wait = min(wait, patience)
+                else:
+                    await self._claim(is_sure=is_sure)
             except ClewError as exc:
+                self._was_away = self._was_away or isinstance(exc, Unavailable)
                 logger.warning("cannot claim threads", extra={"code": exc.code})
             except Exception:
                 # Whatever it was, a process that stops looking for work is worse.
                 logger.exception("cannot claim threads")
+
+    async def _patience(self) -> float:
+        """How long not to claim yet: when the store was away, those who live renew what they hold first."""
+        if self._was_away:
+            await self._store.has_work()  # raises while it still is
+            self._was_away = False
+            self._patient_until = self._loop.time() + PATIENT_BEATS * self._heartbeat.seconds
+        return self._patient_until - self._loop.time()
 
     async def _claim(self, *, is_sure: bool) -> None:
         # A run that was cancelled and will not end takes nobody's place.
@@ -137,7 +154,9 @@ class LocalRunner:
         self._is_full = free <= 0
         if free <= 0 or self._draining or not (is_sure or await self._store.has_work()):
             return
-        leases = list(await self._store.claim(self._name, lease=self._lease, limit=free))
+        # A database that was away for longer than a lease has killed nobody: what runs here goes on.
+        alive = {lease.thread_id for lease in self._held()}
+        leases = list(await self._store.claim(self._name, lease=self._lease, limit=free, alive=alive))
         self._is_full = len(leases) == free
         try:
             while leases and not self._draining:

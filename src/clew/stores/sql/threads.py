@@ -182,16 +182,21 @@ class Threads(Tables):
         return bool(rows)
 
     @writes
-    def claim(self, runner: str, *, lease: timedelta, limit: int) -> Work[list[Lease]]:
+    def claim(
+        self, runner: str, *, lease: timedelta, limit: int, alive: Collection[str] = ()
+    ) -> Work[list[Lease]]:
+        # Few lengths, so that there are few statements to prepare.
+        here = [*alive, *[""] * (2 ** len(alive).bit_length() - len(alive))] if alive else []
+        mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4, len(here))}))"
         # A lease that ran out while somebody held it means that somebody died: that is a recovery.
         rows = yield Statement(
             "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
             " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            " AND (lease_until IS NULL OR lease_until <= clew_now())"
+            f" AND (lease_until IS NULL OR lease_until <= clew_now()){mine if here else ''}"
             f" ORDER BY lease_until NULLS FIRST LIMIT $3 {SKIP_LOCKED})"
             " RETURNING id, fence, recoveries",
-            (runner, lease // MICROSECOND, limit),
+            (runner, lease // MICROSECOND, limit, *here),
         )
         return [Lease(thread_id=row[0], fence=row[1], recoveries=row[2]) for row in rows]
 
