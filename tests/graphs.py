@@ -415,6 +415,23 @@ def agent() -> Any:
     return Agent(model=Obedient(), tools=tools, system="You are a test.").graph()
 
 
+class Monotonous(Obedient):
+    """A model that says one thing only, and under one id: some servers number their answers like that."""
+
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        chunk = AIMessageChunk(content="hm", id="chatcmpl-1")
+        if isinstance(messages[-1], HumanMessage):
+            call = tool_call_chunk(name="look_up", args=dumps({"word": "x"}), id="call_0", index=0)
+            chunk = AIMessageChunk(content="hm", id="chatcmpl-1", tool_call_chunks=[call])
+        yield ChatGenerationChunk(message=chunk)
+
+
+def monotonous_agent() -> Any:
+    return Agent(model=Monotonous(), tools=(look_up,)).graph()
+
+
 async def the_time(thread: Thread, events: Sequence[Event]) -> str:
     return f"the time is now, in thread {thread.id} of {len(events)} events"
 

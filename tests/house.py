@@ -31,7 +31,7 @@ GRAPHS = (
         "blocking",
         "walking",
     ),
-    *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent"),
+    *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent", "monotonous_agent"),
 )
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 

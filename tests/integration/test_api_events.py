@@ -322,6 +322,18 @@ async def test_words_are_told_while_they_are_said_and_are_in_no_log(place: Place
     assert str(message.content).startswith(said)
 
 
+@pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
+async def test_the_words_of_a_message_come_under_its_id(small_place: Place, graph: str) -> None:
+    async with small_place.client() as client:
+        body = {"prompt": "slowly: one two three four five", "graph": graph, "verbose": True}
+        started = (await client.post("/api/workflows/start", json=body)).json()
+    async with small_place.stream(started["id"]) as events:
+        seen = await until(events, "workflow_completed")
+    tokens = [event.data["data"]["message_id"] for event in seen if event.type == "llm_token"]
+    (message,) = [event.data["data"] for event in seen if event.type == "assistant_msg"]
+    assert set(tokens) == {message["ref"]}
+
+
 @pytest.mark.accept("001-13")
 async def test_without_verbose_nothing_is_told_before_it_is_said(small_place: Place) -> None:
     thread = await small_place.house.start("agent", "slowly: one two three")

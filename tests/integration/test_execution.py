@@ -333,6 +333,15 @@ def _says(message: str) -> Request:
     return Request(message=message)
 
 
+async def test_a_model_that_uses_one_id_for_all_it_says_is_heard_each_time(tmp_path: Path) -> None:
+    async with open_house("memory", tmp_path) as house:
+        thread = await house.run("monotonous_agent", "hello")
+        said = await house.bodies(thread, AssistantMessage)
+        assert (thread.status, [one.content for one in said]) == (Status.COMPLETED, ["hm", "hm"])
+        assert said[0].ref == "chatcmpl-1"
+        assert len({one.ref for one in said}) == 2
+
+
 async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_path: Path) -> None:
     where = str(tmp_path / "clew.sqlite")
     environ = {"CLEW_RUNNER_CONCURRENCY": "1", "CLEW_SHUTDOWN_SECONDS": "0"}

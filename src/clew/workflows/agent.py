@@ -6,7 +6,7 @@ grows, and a thread that is revived, moved or pruned remembers all of it.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
@@ -27,7 +27,7 @@ from pydantic_core import to_jsonable_python
 
 from clew.domain.context import Budget, Compaction, Rendered, Turn, render
 from clew.domain.errors import NotAllowed
-from clew.domain.events import Event, ToolCall
+from clew.domain.events import AssistantMessage, Event, ToolCall
 from clew.domain.ledger import Terms
 from clew.domain.records import ModelCall
 from clew.domain.thread import Thread
@@ -79,8 +79,9 @@ class Agent:
         injected = await self.inject(run.thread, events) if self.inject else ""
         shown = render(events, summary=summary, system=self.system, injected=injected, budget=self.budget)
         failpoint("llm_before")
+        known = {event.body.ref for event in events if isinstance(event.body, AssistantMessage)}
         reply = own_ids(
-            await self._said(run, shown),
+            await self._said(run, shown, known),
             used={event.body.call_id for event in events if isinstance(event.body, ToolCall)},
             new_id=run.stamp().new_id,
         )
@@ -123,7 +124,7 @@ class Agent:
         reply = await self.model.ainvoke([*to_messages(shown.turns), HumanMessage(SUM_UP)])
         return str(reply.text)
 
-    async def _said(self, run: Run, shown: Rendered) -> AIMessage:
+    async def _said(self, run: Run, shown: Rendered, known: Collection[str]) -> AIMessage:
         """Stream the reply, so that a stop in the middle finds what was said until then."""
         model: Runnable[Any, Any] = self.model.bind_tools(list(self.tools)) if self.tools else self.model
         started = time.perf_counter()
@@ -139,7 +140,7 @@ class Agent:
             raise
         finally:
             await run.audit(_audited(run, shown, self.model, whole, status, started))
-        return _reply(whole, run.stamp().new_id())
+        return _reply(whole, known, run.stamp().new_id())
 
 
 SUM_UP = (
@@ -173,7 +174,8 @@ def _message(turn: Turn) -> BaseMessage:
             return AIMessage(content, tool_calls=calls)
 
 
-def _reply(whole: AIMessageChunk | None, new_id: str) -> AIMessage:
+def _reply(whole: AIMessageChunk | None, known: Collection[str], new_id: str) -> AIMessage:
+    """The reply under the id its words were streamed with, unless the model uses that one again and again."""
     if whole is None:
         return AIMessage("", id=new_id)
     return AIMessage(
@@ -181,7 +183,7 @@ def _reply(whole: AIMessageChunk | None, new_id: str) -> AIMessage:
         tool_calls=whole.tool_calls,
         invalid_tool_calls=whole.invalid_tool_calls,
         usage_metadata=whole.usage_metadata,
-        id=new_id,
+        id=whole.id if whole.id and whole.id not in known else new_id,
     )
 
 
