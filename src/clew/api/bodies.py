@@ -84,7 +84,8 @@ def _may_have_body(scope: Scope) -> bool:
 
 def _is_json(content_type: str) -> bool:
     media_type = content_type.partition(";")[0].strip().lower()
-    return media_type == "application/json" or media_type.endswith("+json")
+    kind, _, name = media_type.partition("/")
+    return kind == "application" and (name == "json" or name.endswith("+json"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

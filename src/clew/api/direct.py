@@ -1,11 +1,11 @@
-"""The short way to an endpoint that is asked very often: with its parameters read off the address, and no search for more."""
+"""The short way to an endpoint that is asked very often: with its parameters where they are known to be."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 from fastapi import params
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,7 +23,7 @@ _SHORT = 256
 
 def direct(endpoint: Endpoint) -> Endpoint:
     """The endpoint takes the caller, the request, texts in its path, single values in its query and in headers, and a
-    body of JSON: nothing else."""
+    model as its body: nothing else."""
     setattr(endpoint, _DECLARED, True)
     return endpoint
 
@@ -42,8 +42,8 @@ class Direct:
         self._endpoint = endpoint
         self._long_way = long_way
         self._caller = self._request = ""
-        self._body: tuple[str, type[BaseModel]] | None = None
         self._query: dict[str, tuple[str, TypeAdapter[Any]]] = {}
+        self._body: tuple[str, type[BaseModel]] | None = None
         self._headers: dict[bytes, tuple[str, TypeAdapter[Any]]] = {}
         for name, hint in get_type_hints(endpoint, include_extras=True).items():
             kind, *more = get_args(hint) or (hint,)
@@ -57,12 +57,10 @@ class Direct:
                 self._query[more[0].alias or name] = name, TypeAdapter(hint)
             elif more and isinstance(more[0], params.Header) and more[0].alias:
                 self._headers[more[0].alias.lower().encode()] = name, TypeAdapter(hint)
-            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            elif isinstance(kind, type) and issubclass(kind, BaseModel) and self._body is None:
                 self._body = name, kind
             else:
-                raise TypeError(
-                    f"{endpoint.__name__} cannot be called directly: {name} is not in the address"
-                )
+                raise TypeError(f"{endpoint.__name__} cannot be called directly: what is {name}?")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = self._given(scope)
@@ -74,10 +72,8 @@ class Direct:
         if self._request:
             given[self._request] = Request(scope, receive)
         answer = await self._endpoint(**given)
-        if isinstance(answer, BaseModel):
-            answer = Response(answer.model_dump_json(by_alias=True), media_type="application/json")
-        elif not isinstance(answer, Response):
-            answer = Response(to_json(answer), media_type="application/json")
+        if not isinstance(answer, Response):
+            answer = Response(_written(answer), media_type="application/json")
         await answer(scope, receive, send)
 
     def _given(self, scope: Scope) -> dict[str, Any] | None:
@@ -87,20 +83,34 @@ class Direct:
         given = dict(scope["path_params"])
         try:
             if scope["query_string"]:
-                for alias, value in parse_qsl(
-                    scope["query_string"].decode("latin-1"), keep_blank_values=True
-                ):
-                    if alias in self._query:
-                        name, kind = self._query[alias]
-                        given[name] = kind.validate_python(value)
+                given |= self._asked(scope["query_string"])
             if self._headers:
-                for header, text in scope["headers"]:
-                    if header in self._headers:
-                        name, kind = self._headers[header]
-                        given[name] = kind.validate_python(text.decode("latin-1"))
+                given |= self._shown(scope["headers"])
             if self._body is not None:
                 name, model = self._body
-                given[name] = model.model_validate(scope[JSON])
-        except (KeyError, ValidationError, ValueError):
+                given[name] = model.model_validate(scope.get(JSON))
+        except ValueError:
             return None
         return given
+
+    def _asked(self, query: bytes) -> dict[str, Any]:
+        """Raises ValueError, as pydantic does. Of a value that is there twice the last one counts."""
+        asked = {}
+        for alias, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+            if alias in self._query:
+                name, kind = self._query[alias]
+                asked[name] = kind.validate_python(value)
+        return asked
+
+    def _shown(self, headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
+        """Raises ValueError. Of a header that is there twice the first one counts."""
+        shown: dict[str, Any] = {}
+        for header, value in headers:
+            if header in self._headers:
+                name, kind = self._headers[header]
+                shown.setdefault(name, kind.validate_python(value.decode("latin-1")))
+        return shown
+
+
+def _written(answer: Any) -> str | bytes:
+    return answer.model_dump_json(by_alias=True) if isinstance(answer, BaseModel) else to_json(answer)
