@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from clew.agents.registry import find_agents
 from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.retry import RetryPolicy
-from clew.domain.thread import Thread
+from clew.domain.thread import Status, Thread
 from clew.drivers.api import Access, ApiDriver
 from clew.drivers.profiles import DEFAULT, Drivers
 from clew.engine.bus import LocalBus
@@ -91,6 +92,7 @@ async def open_execution(
                 registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
 
         bell = parts.bell
+        await _tell_stranded(parts.store, registry)
         bus = LocalBus(beyond=bell.ring)
         live = LocalLive()
         bridge = LangGraphBridge(
@@ -131,6 +133,7 @@ async def open_execution(
             poll_seconds=settings.runner.poll_seconds,
             concurrency=settings.runner.concurrency,
             grace_seconds=settings.server.shutdown_seconds,
+            graphs=registry.graphs,
             call=bell.call,
         )
         commands = Commands(
@@ -181,6 +184,13 @@ async def open_execution(
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
+
+
+async def _tell_stranded(store: Store, registry: Registry) -> None:
+    """Threads of graphs that are not here run on when these are back; until then somebody should know."""
+    running = await store.find(status=(Status.RUNNING,), limit=1000)
+    for graph, count in Counter(t.graph for t in running if t.graph not in registry.graphs).items():
+        logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
 
 
 async def _builtin(settings: Settings, parts: Parts, stack: AsyncExitStack) -> Builtin:

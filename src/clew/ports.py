@@ -106,15 +106,22 @@ class Store(Protocol):
         """Where in the log a message or a log line stands. Raises NotFound."""
         ...
 
-    async def has_work(self) -> bool:
+    async def has_work(self, graphs: Collection[str] = ()) -> bool:
         """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
         ...
 
     async def claim(
-        self, runner: str, *, lease: timedelta, limit: int, alive: Collection[str] = ()
+        self,
+        runner: str,
+        *,
+        lease: timedelta,
+        limit: int,
+        graphs: Collection[str] = (),
+        alive: Collection[str] = (),
     ) -> Sequence[Lease]:
         """Lease up to `limit` running threads that no live runner holds. Time is the database's.
 
+        Of these `graphs`, if any are named: others are for a runner that has them.
         Threads that are `alive` here and still this runner's are left alone, however old their lease is: nobody died.
         """
         ...

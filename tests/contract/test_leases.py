@@ -52,6 +52,17 @@ async def test_there_is_work_exactly_while_something_could_be_claimed(store: Sto
     assert not await store.has_work()
 
 
+async def test_threads_of_graphs_one_does_not_have_are_left_to_others(store: Store) -> None:
+    for graph in ("chat", "new", "gone"):
+        await saved(store, opened(graph, graph=graph))
+    assert not await store.has_work(["other"])
+    assert await store.claim("r1", lease=LONG, limit=10, graphs=["other"], alive=["chat"]) == []
+    assert await store.has_work(["new", "chat"])
+    claimed = await store.claim("r1", lease=LONG, limit=10, graphs=["chat", "new"], alive=["gone", "x", "y"])
+    assert {lease.thread_id for lease in claimed} == {"chat", "new"}
+    assert [lease.thread_id for lease in await store.claim("r2", lease=LONG, limit=10)] == ["gone"]
+
+
 async def test_only_running_threads_are_claimed(store: Store) -> None:
     await saved(store, opened("held", held=True))
     await saved(store, suspend(await saved(store, opened("blocked")), [waits()], stamp=stamp()))

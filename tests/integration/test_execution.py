@@ -14,6 +14,7 @@ from clew.domain.errors import NotAllowed
 from clew.domain.events import (
     AssistantMessage,
     Log,
+    Opening,
     RoundFinished,
     StageChanged,
     StageCompleted,
@@ -22,7 +23,7 @@ from clew.domain.events import (
     ToolResult,
 )
 from clew.domain.records import Scope
-from clew.domain.thread import Kind, Status
+from clew.domain.thread import Kind, Owner, Status
 from clew.engine.commands import Request
 from tests.databases import DATABASES, locate
 from tests.house import House, open_house
@@ -372,3 +373,31 @@ async def test_stages_that_a_graph_does_not_have_are_named_and_stop_no_other(tmp
         assert "right" in registry.graphs
         assert "wrong" not in registry.graphs
         assert "architekt" in registry.broken["wrong"]
+
+
+async def test_a_thread_whose_graph_is_away_waits_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deployment with a broken import must not fail what runs."""
+    url = {"CLEW_DATABASE_URL": f"sqlite:///{tmp_path}/clew.sqlite"}
+    config = tmp_path / "one.yaml"
+    config.write_text("graphs:\n  two_steps: tests.nothing:two_steps\n")
+    async with open_house(str(tmp_path / "clew.sqlite"), tmp_path, CLEW_SHUTDOWN_SECONDS="0") as house:
+        await house.run("two_steps", log=[])  # it can be run
+        thread = await house.app.execution.commands.start(
+            Opening(owner=Owner(), graph="two_steps"), Request(graph_input={"log": []}), held=True
+        )
+    async with open_app(load_settings(url, cwd=tmp_path, config=config)) as app:
+        assert "two_steps" in app.execution.registry.broken
+        await app.execution.commands.begin(thread.id, None)
+        other = await app.execution.commands.start(
+            Opening(owner=Owner(), graph="chat"), Request(message="hello")
+        )
+        async with asyncio.timeout(20):
+            while (await app.stores.threads.get(other.id)).status is Status.RUNNING:
+                await asyncio.sleep(0.01)
+        assert (await app.stores.threads.get(thread.id)).status is Status.RUNNING
+    async with open_app(load_settings(url, cwd=tmp_path, config=config)) as app:
+        assert "1 running threads wait for a graph that is not here" in caplog.text
+    async with open_house(str(tmp_path / "clew.sqlite"), tmp_path) as house:
+        assert (await house.rest(thread)).status is Status.COMPLETED

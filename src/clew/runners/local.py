@@ -55,9 +55,12 @@ class LocalRunner:
         poll_seconds: float,
         concurrency: int,
         grace_seconds: float,
+        graphs: Collection[str] = (),
         call: Callable[[], None] = lambda: None,
     ) -> None:
-        """`call` tells the runners of other processes that a thread can be claimed."""
+        """`graphs` are those it can run, all if none is named: the threads of others are left to others.
+
+        `call` tells the runners of other processes that a thread can be claimed."""
         self._name = name
         self._store = store
         self._step = step
@@ -65,6 +68,7 @@ class LocalRunner:
         self._poll_seconds = poll_seconds
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
+        self._graphs = tuple(sorted(graphs))
         self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
         self._runs: dict[Running, None] = {}
@@ -152,11 +156,15 @@ class LocalRunner:
         # A run that was cancelled and will not end takes nobody's place.
         free = self._concurrency - sum(not run.is_halted for run in self._runs)
         self._is_full = free <= 0
-        if free <= 0 or self._draining or not (is_sure or await self._store.has_work()):
+        if free <= 0 or self._draining or not (is_sure or await self._store.has_work(self._graphs)):
             return
         # A database that was away for longer than a lease has killed nobody: what runs here goes on.
         alive = {lease.thread_id for lease in self._held()}
-        leases = list(await self._store.claim(self._name, lease=self._lease, limit=free, alive=alive))
+        leases = list(
+            await self._store.claim(
+                self._name, lease=self._lease, limit=free, graphs=self._graphs, alive=alive
+            )
+        )
         self._is_full = len(leases) == free
         try:
             while leases and not self._draining:

@@ -174,29 +174,36 @@ class Threads(Tables):
         return int(rows[0][0])
 
     @glances
-    def has_work(self) -> Work[bool]:
+    def has_work(self, graphs: Collection[str] = ()) -> Work[bool]:
         rows = yield Statement(
             "SELECT 1 FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            " AND (lease_until IS NULL OR lease_until <= clew_now()) LIMIT 1"
+            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 1)} LIMIT 1",
+            tuple(graphs),
         )
         return bool(rows)
 
     @writes
     def claim(
-        self, runner: str, *, lease: timedelta, limit: int, alive: Collection[str] = ()
+        self,
+        runner: str,
+        *,
+        lease: timedelta,
+        limit: int,
+        graphs: Collection[str] = (),
+        alive: Collection[str] = (),
     ) -> Work[list[Lease]]:
         # Few lengths, so that there are few statements to prepare.
         here = [*alive, *[""] * (2 ** len(alive).bit_length() - len(alive))] if alive else []
-        mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4, len(here))}))"
+        mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4 + len(graphs), len(here))}))"
         # A lease that ran out while somebody held it means that somebody died: that is a recovery.
         rows = yield Statement(
             "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
             " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            f" AND (lease_until IS NULL OR lease_until <= clew_now()){mine if here else ''}"
+            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}"
             f" ORDER BY lease_until NULLS FIRST LIMIT $3 {SKIP_LOCKED})"
             " RETURNING id, fence, recoveries",
-            (runner, lease // MICROSECOND, limit, *here),
+            (runner, lease // MICROSECOND, limit, *graphs, *here),
         )
         return [Lease(thread_id=row[0], fence=row[1], recoveries=row[2]) for row in rows]
 
@@ -259,6 +266,10 @@ class Threads(Tables):
                 await self._db.write(lambda statement=statement: _one(statement))  # type: ignore[misc]
             except Exception:
                 logger.exception("a table of buried threads cannot be purged: %s", table)
+
+
+def _of_graphs(graphs: Collection[str], first: int) -> str:
+    return f" AND graph IN ({placeholders(first, len(graphs))})" if graphs else ""
 
 
 def _unpurged(limit: int, only: str | None) -> Work[list[str]]:
