@@ -5,8 +5,8 @@
 One server process as `clew serve` makes it, on a SQLite file with so many threads, so many rounds of them running all
 the while. A client in a process of its own asks through kept-alive sockets; all arms take turns of `seconds` in one run,
 so that whatever else the machine does meets them alike. Two empty routes: `empty` stands beside Clew, with nothing
-around it, and is what the goals are counted from; `inside` is one of Clew's own, behind all that every request of
-Clew passes.
+around it, and is what the goals are counted from; `inside` is one behind all that every request of Clew passes.
+`client` is how busy the client was: below 100 %, it was the server that set the pace.
 """
 
 import argparse
@@ -211,12 +211,16 @@ class Arm:
     statuses: Counter[int] = field(default_factory=Counter)
     rates: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    """Of the server, for each answer."""
+    client: list[float] = field(default_factory=list)
+    """How busy this process was: were it always, the server would not have shown what it can."""
     _next: int = 0
 
     def forget(self) -> None:
         self.statuses.clear()
         self.rates.clear()
         self.cpu.clear()
+        self.client.clear()
 
     def request(self) -> tuple[str, bytes]:
         path = self.paths[self._next % len(self.paths)]
@@ -268,12 +272,14 @@ async def ask(arm: Arm, port: int, process: psutil.Process, seconds: float, *, a
         (await loop.create_connection(lambda: Asker(arm), "127.0.0.1", port))[0] for _ in range(CONNECTIONS)
     ]
     answered, cpu, begun = arm.statuses.total(), cpu_seconds(process), time.perf_counter()
+    own = time.process_time()
     await asyncio.sleep(seconds)
     while arm.statuses.total() < at_least:  # noqa: ASYNC110 - an event would have to be counted by each answer
         await asyncio.sleep(0.01)
     answered, took = arm.statuses.total() - answered, time.perf_counter() - begun
     arm.rates.append(answered / took)
     arm.cpu.append((cpu_seconds(process) - cpu) / answered)
+    arm.client.append((time.process_time() - own) / took)
     for connection in connections:
         connection.abort()
 
@@ -329,12 +335,13 @@ async def main(options: argparse.Namespace) -> None:
 
 
 def report(arms: dict[str, Arm]) -> None:
-    print(f"{'':20}{'polls/s':>9}{'CPU us':>9}{'of empty':>10}{'of inside':>11}   answers")
+    print(f"{'':20}{'polls/s':>9}{'CPU us':>9}{'of empty':>10}{'of inside':>11}{'client':>8}   answers")
     for name, arm in arms.items():
         rate, cpu = statistics.median(arm.rates), statistics.median(arm.cpu) * 1e6
         of_empty, of_inside = (f"{ratio(arm, arms[other]):.0%}" for other in ("empty", "inside"))
+        client = f"{statistics.median(arm.client):.0%}"
         answers = ", ".join(f"{count} x {status}" for status, count in sorted(arm.statuses.items()))
-        print(f"{name:20}{rate:9.0f}{cpu:9.0f}{of_empty:>10}{of_inside:>11}   {answers}")
+        print(f"{name:20}{rate:9.0f}{cpu:9.0f}{of_empty:>10}{of_inside:>11}{client:>8}   {answers}")
     print()
     long, short = (arms[f"logs, {NEWEST} of {count}"] for count in (MANY_LOGS, FEW_LOGS))
     for goal, found, limit in (
