@@ -29,7 +29,12 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def two(where: str, folder: Path, **first: str) -> AsyncGenerator[tuple[House, House]]:
-    async with open_house(where, folder, **BLIND | first) as one, open_house(where, folder, **BLIND) as other:
+    """As two processes have it: each with connections of its own."""
+    there = where
+    if not where.startswith("postgres"):
+        (folder / "there").symlink_to(folder, target_is_directory=True)
+        there = str(folder / "there" / Path(where).name)
+    async with open_house(where, folder, **BLIND | first) as one, open_house(there, folder, **BLIND) as other:
         yield one, other
 
 
