@@ -29,7 +29,12 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def two(where: str, folder: Path, **first: str) -> AsyncGenerator[tuple[House, House]]:
-    async with open_house(where, folder, **BLIND | first) as one, open_house(where, folder, **BLIND) as other:
+    """As two processes have it: each with connections of its own."""
+    there = where
+    if not where.startswith("postgres"):
+        (folder / "there").symlink_to(folder, target_is_directory=True)
+        there = str(folder / "there" / Path(where).name)
+    async with open_house(where, folder, **BLIND | first) as one, open_house(there, folder, **BLIND) as other:
         yield one, other
 
 
@@ -61,6 +66,23 @@ async def test_a_deleted_thread_rings_too(postgres_url: str, tmp_path: Path) -> 
         with other.app.execution.bus.subscribe(thread.id) as bell:
             await one.app.execution.commands.delete(thread.id, None)
             assert await bell.wait(SECONDS)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_a_transaction_pooler_is_gone_around_or_left_alone(
+    postgres_url: str, tmp_path: Path, direct: bool
+) -> None:
+    pooled = {"CLEW_DATABASE_TRANSACTION_POOLER": "yes"}
+    if direct:
+        pooled["CLEW_DATABASE_DIRECT_URL"] = postgres_url
+    async with (
+        open_house(postgres_url, tmp_path, **pooled) as one,
+        open_house(postgres_url, tmp_path, **pooled),
+    ):
+        assert (await one.run("two_steps", log=[])).status is Status.COMPLETED
+        async with asyncio.timeout(SECONDS):
+            while (await asyncio.to_thread(listeners, postgres_url)) != (2 if direct else 0):
+                await asyncio.sleep(0.01)
 
 
 async def test_a_bell_on_postgres_heals(own_postgres: PostgresServer) -> None:
@@ -168,6 +190,16 @@ def cut(url: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+
+
+def listeners(url: str) -> int:
+    """How many have rung: nothing else is said on those connections."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND query LIKE '%pg_notify%'"
+        ).fetchone()
+    return int(found[0]) if found else 0
 
 
 def notify(url: str, payload: str) -> None:
