@@ -749,9 +749,12 @@ class Subscription(Protocol):
 class Bus(Protocol):
     """Says that a log has grown. Carries no data and may lose a call: readers read the store."""
 
-    def publish(self, thread_id: str, after: int | None = None, *, goes_on: bool = False) -> None:
+    def publish(
+        self, thread_id: str, after: int | None = None, end: int | None = None, *, goes_on: bool = False
+    ) -> None:
         """`after` is where the log ended before: whoever hears of the thread for the first time reads on from there.
 
+        `end` is where it ends now.
         `goes_on` says that the thread runs on, as before: nothing for those who wait for its rest.
         """
         ...
@@ -764,8 +767,8 @@ class Bus(Protocol):
 class Bell(Protocol):
     """Rings between the processes that share a database. May lose a call: whoever waits for one looks by himself too."""
 
-    def ring(self, thread_id: str, after: int | None) -> None:
-        """Tell the others that a log has grown, and where it ended before. Never waits."""
+    def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:
+        """Tell the others that a log has grown, where it ended before, and where now. Never waits."""
         ...
 
     def call(self) -> None:

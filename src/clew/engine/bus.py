@@ -35,15 +35,17 @@ class LocalSubscription:
 class LocalBus:
     """Rings for those who listen to a thread and for those who listen to all. Never waits for anybody."""
 
-    def __init__(self, beyond: Callable[[str, int | None], None] | None = None) -> None:
+    def __init__(self, beyond: Callable[[str, int | None, int | None], None] | None = None) -> None:
         """`beyond` rings in other processes what was published here."""
         self._beyond = beyond
         self._listeners: defaultdict[str | None, set[LocalSubscription]] = defaultdict(set)
 
-    def publish(self, thread_id: str, after: int | None = None, *, goes_on: bool = False) -> None:
+    def publish(
+        self, thread_id: str, after: int | None = None, end: int | None = None, *, goes_on: bool = False
+    ) -> None:
         self.ring(thread_id, after, goes_on=goes_on)
         if self._beyond is not None:
-            self._beyond(thread_id, after)
+            self._beyond(thread_id, after, end)
 
     def ring(self, thread_id: str, after: int | None, *, goes_on: bool = False) -> None:
         """Ring here only: another process published it."""
@@ -69,7 +71,7 @@ class LocalBus:
 class Silence:
     """No bell between processes: there is no other one, or no way to it. Whoever waits finds out by looking."""
 
-    def ring(self, thread_id: str, after: int | None) -> None:
+    def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:
         pass
 
     def call(self) -> None:

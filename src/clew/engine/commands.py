@@ -289,7 +289,7 @@ class Commands:
     ) -> Thread:
         failpoint("accept_before_commit")
         await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
-        self.bus.publish(change.thread.id, change.read_at)
+        self.bus.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING:
             self.wake()
         failpoint("accept_after_commit_before_reply")

@@ -142,7 +142,8 @@ class Recorder:
                 wait = min(2 * wait, LONGEST_WAIT)
             await self._look_again()
         self.thread = change.thread
-        self._bus.publish(self.thread.id, change.read_at, goes_on=self.thread.status is Status.RUNNING)
+        goes_on = self.thread.status is Status.RUNNING
+        self._bus.publish(self.thread.id, change.read_at, self.thread.last_seq, goes_on=goes_on)
 
     async def _look_again(self) -> None:
         with contextlib.suppress(Unavailable):  # the next attempt to write will say the same

@@ -43,7 +43,7 @@ class PostgresBell:
         self._echoed = asyncio.Event()
         self._ending = asyncio.Event()
 
-    def ring(self, thread_id: str, after: int | None) -> None:
+    def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:  # noqa: ARG002 - the port's
         if len(self._grown) >= MOST_THREADS:
             self._grown.clear()
         before = self._grown.setdefault(thread_id, after)

@@ -33,8 +33,10 @@ class SQLiteBell:
         self._foreign = 0
         self._ends: dict[str, int] = {}  # the last seq of each thread that was lately active
 
-    def ring(self, thread_id: str, after: int | None) -> None:
-        """The others see the commit itself."""
+    def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:  # noqa: ARG002 - the port's
+        """The others see the commit itself. Here it is known already."""
+        if end is not None:
+            self._ends[thread_id] = end
 
     def call(self) -> None:
         """The others see the commit itself."""
@@ -62,6 +64,8 @@ class SQLiteBell:
                 foreign = await self._db.write(_version)
                 if foreign == self._foreign:
                     self._version = version
+                    if len(self._ends) > 2 * MOST:
+                        self._ends = dict(await self._db.read(_active))
                     continue
                 for thread_id, before in self._grown(await self._db.read(_active)):
                     heard(thread_id, before)
@@ -75,7 +79,8 @@ class SQLiteBell:
                 called()
 
     def _grown(self, active: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int | None]]:
-        before, self._ends = self._ends, dict(active)
+        # What was committed here while they were read is known better.
+        before, self._ends = self._ends, {id: max(end, self._ends.get(id, 0)) for id, end in active}
         return [
             (thread_id, before.get(thread_id))
             for thread_id, end in self._ends.items()
