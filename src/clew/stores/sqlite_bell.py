@@ -80,7 +80,10 @@ class SQLiteBell:
 
     def _grown(self, active: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int | None]]:
         # What was committed here while they were read is known better.
-        before, self._ends = self._ends, {id: max(end, self._ends.get(id, 0)) for id, end in active}
+        before, self._ends = (
+            self._ends,
+            {thread_id: max(end, self._ends.get(thread_id, 0)) for thread_id, end in active},
+        )
         return [
             (thread_id, before.get(thread_id))
             for thread_id, end in self._ends.items()
