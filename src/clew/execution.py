@@ -174,7 +174,6 @@ async def open_execution(
             budget_seconds=settings.cleanup.budget_seconds,
             ttl=timedelta(days=settings.threads.ttl_days),
             next_turn=_schedule(settings),
-            side_by_side=1 if settings.database.url.dsn is None else 2,
         )
         sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
         try:

@@ -359,24 +359,12 @@ class Cleanups(Protocol):
         ...
 
     async def delete(
-        self,
-        job: Job,
-        some: Sequence[Candidate],
-        *,
-        runner: str,
-        lease: timedelta,
-        now: datetime,
-        advances: bool = True,
+        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Sequence[Gone]:
         """Delete those that are still due, all in one transaction with the job's progress.
 
-        Rows of very long logs are left to `Store.purge`. Whoever deletes others beside these says by `advance` how far
-        all of them have come.
+        Rows of very long logs are left to `Store.purge`.
         """
-        ...
-
-    async def advance(self, job: Job, last: Candidate) -> None:
-        """Everything up to this one was looked at: who takes the job up goes on behind it."""
         ...
 
     async def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> None:

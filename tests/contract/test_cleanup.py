@@ -206,28 +206,6 @@ async def test_two_at_once_never_count_the_same_thread(
 
 
 @pytest.mark.accept("003-32")
-async def test_portions_side_by_side_are_behind_only_when_both_are_done(
-    store: Store, database: Database, rows: CleanupRows
-) -> None:
-    for number in range(6):
-        await old(store, database, f"t{number}", days=20 - number)
-    job = await begun(rows)
-    some = await rows.due(WEEK, after=None, limit=9)
-    gone = await asyncio.gather(
-        *(
-            rows.delete(job, part, runner="r1", lease=LEASE, now=NOW, advances=False)
-            for part in (some[:3], some[3:])
-        )
-    )
-    assert [len(part) for part in gone] == [3, 3]
-    cut_short = await rows.last()
-    assert cut_short is not None
-    assert (cut_short.deleted, cut_short.after) == (6, None), "who takes it up looks at all of them again"
-    await rows.advance(job, some[-1])
-    done = await rows.rest(job, runner="r1", finished_at=None)
-    assert (done.deleted, done.after) == (6, (some[-1].age, some[-1].id))
-
-
 async def test_checkpoints_without_a_thread_are_found_and_deleted(
     store: Store, database: Database, rows: CleanupRows
 ) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Literal
 
 from clew.domain import retention
@@ -93,8 +92,6 @@ class Cleanup:
     # When to clean up unasked: the next time after the last one. None is never.
     next_turn: Callable[[datetime], datetime] | None = None
     portions: Portions = field(default_factory=Portions)
-    # How many portions at once: a database with one writer gains nothing by more.
-    side_by_side: int = 1
     # Set when something was deleted whose room was not given back yet.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -206,44 +203,23 @@ class Cleanup:
         """Whether all that are due were looked at."""
         after = job.after
         while found := await self.rows.due(job.selection, after=after, limit=PAGE):
-            portions = self.portions.cut(found)
-            while some := list(islice(portions, self.side_by_side)):
+            for portion in self.portions.cut(found):
                 began = time.monotonic()
-                await self._delete_all(job, some, runner, gone)
+                for one in await self._delete(job, portion, runner):
+                    self._note(job, one.thread_id, one.tenant)
+                    gone.append(one.thread_id)
                 self.portions.took(time.monotonic() - began)
                 if time.monotonic() >= until:
                     # Seen afterwards, so that every run gets a little further.
-                    return some[-1][-1] is found[-1] and len(found) < PAGE
+                    return portion[-1] is found[-1] and len(found) < PAGE
             after = found[-1].age, found[-1].id
             if len(found) < PAGE:
                 break
         return True
 
-    async def _delete_all(
-        self, job: Job, portions: Sequence[list[Candidate]], runner: str, gone: list[str]
-    ) -> None:
-        alone = len(portions) == 1
-        outcomes = await asyncio.gather(
-            *(self._delete(job, portion, runner, advances=alone) for portion in portions),
-            return_exceptions=True,
-        )
-        for outcome in outcomes:
-            for one in () if isinstance(outcome, BaseException) else outcome:
-                self._note(job, one.thread_id, one.tenant)
-                gone.append(one.thread_id)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        if not alone:
-            await self.rows.advance(job, portions[-1][-1])
-
-    async def _delete(
-        self, job: Job, portion: Sequence[Candidate], runner: str, *, advances: bool
-    ) -> list[Gone]:
+    async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str) -> list[Gone]:
         try:
-            gone = await self.rows.delete(
-                job, portion, runner=runner, lease=self.lease, now=self.clock(), advances=advances
-            )
+            gone = await self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())
         except (Unavailable, LostLease):
             raise
         except Exception as exc:  # noqa: BLE001 - a damaged thread may raise anything, and is counted
@@ -256,8 +232,8 @@ class Cleanup:
                 return []
             # One of them cannot be deleted: the others need not stay for that.
             half = len(portion) // 2
-            first = await self._delete(job, portion[:half], runner, advances=advances)
-            return first + await self._delete(job, portion[half:], runner, advances=advances)
+            first = await self._delete(job, portion[:half], runner)
+            return first + await self._delete(job, portion[half:], runner)
         if not job.selection.soft:
             for one in portion:
                 if one.rows > Portions.MOST:

@@ -98,15 +98,9 @@ class CleanupRows(Tables):
 
     @writes
     def delete(
-        self,
-        job: Job,
-        some: Sequence[Candidate],
-        *,
-        runner: str,
-        lease: timedelta,
-        now: datetime,
-        advances: bool = True,
+        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Work[list[Gone]]:
+        yield from keep(DUTY, runner, lease)
         ids = [candidate.id for candidate in some]
         take_away = _bin if job.selection.soft else _bury
         gone = yield from take_away(ids, job.selection, now)
@@ -115,14 +109,8 @@ class CleanupRows(Tables):
             # A log too long for one transaction is left to the purge, which takes it in slices.
             if sum(candidate.rows for candidate in some) <= AT_ONCE:
                 yield from erase([one.thread_id for one in gone])
-        # At the end, since these rows are the same for all who delete side by side.
-        yield from keep(DUTY, runner, lease)
-        yield _progress(job, deleted=len(gone), after=some[-1] if advances else None)
+        yield _progress(job, deleted=len(gone), after=some[-1])
         return gone
-
-    @writes
-    def advance(self, job: Job, last: Candidate) -> Work[None]:
-        yield _progress(job, after=last)
 
     @writes
     def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
@@ -220,14 +208,10 @@ def _bin(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone
     return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
 
 
-def _progress(job: Job, *, after: Candidate | None, deleted: int = 0, failed: int = 0) -> Statement:
-    moves = ""
-    args: tuple[Value, ...] = ()
-    if after is not None:
-        moves, args = ", after_age = $4, after_id = $5", (after.age, after.id)
+def _progress(job: Job, *, after: Candidate, deleted: int = 0, failed: int = 0) -> Statement:
     return Statement(
-        f"UPDATE cleanups SET deleted = deleted + $2, failed = failed + $3{moves} WHERE id = $1",
-        (job.id, deleted, failed, *args),
+        "UPDATE cleanups SET deleted = deleted + $2, failed = failed + $3, after_age = $4, after_id = $5 WHERE id = $1",
+        (job.id, deleted, failed, after.age, after.id),
     )
 
 
