@@ -12,7 +12,7 @@ from clew.domain.thread import Status, Thread
 from clew.ports import Bus, Store
 
 # What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
-SOON = 0.01
+SOON = 0.05
 
 # How long to wait before a store that was away is tried again, at first and at most.
 SHORTEST_WAIT = 0.05

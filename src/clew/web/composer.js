@@ -79,7 +79,7 @@ export class Composer extends Component {
             ${state.graphs.map((name) => html`<option key=${name} value=${name} selected=${name === state.graph}>${name}</option>`)}
           </select>
         </label>`}
-        <button class="main" disabled=${isSending || uploads.isBusy || !text.trim()}>${isSending ? "Sending" : "Send"}</button>
+        <button class="main" disabled=${isSending || !text.trim()}>${isSending ? "Sending" : "Send"}</button>
       </div>
     </form>`;
   }

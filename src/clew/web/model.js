@@ -239,13 +239,14 @@ export class Model {
 
   async send() {
     const { id, draft } = this;
-    if (!draft.text.trim() || draft.isSending || draft.uploads.isBusy) return;
-    // Sent again after a lost answer, it is the same request: one round, not two.
-    draft.once ||= [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    if (!draft.text.trim() || draft.isSending) return;
     Object.assign(draft, { isSending: true, problem: "" });
     this.paint();
-    const body = { prompt: draft.text, listFileId: draft.uploads.ids };
     try {
+      await draft.uploads.arrived();
+      // Sent again after a lost answer, it is the same request: one round, not two.
+      draft.once ||= [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+      const body = { prompt: draft.text, listFileId: draft.uploads.ids };
       const path = id ? `api/workflows/start?id=${encodeURIComponent(id)}` : "api/workflows/start";
       const more = id ? {} : { graph: this.state.graph, verbose: true };
       const begun = await post(path, { ...body, ...more }, { "Idempotency-Key": draft.once });

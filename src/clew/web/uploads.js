@@ -1,4 +1,4 @@
-// Files on their way to the server: each is sent when it is chosen, so that sending the prompt need not wait.
+// Files on their way to the server: each is sent when it is chosen, so that sending the prompt waits as little as possible.
 
 import { ask, fetchJson } from "./api.js";
 
@@ -14,15 +14,19 @@ export class Uploads {
     return this.all.filter((upload) => upload.id).map((upload) => upload.id);
   }
 
-  get isBusy() {
-    return this.all.some((upload) => !upload.id && !upload.problem);
+  // When all are there. Throws if one of those that were still on their way does not arrive.
+  async arrived() {
+    const waited = this.all.filter((upload) => !upload.id && !upload.problem);
+    await Promise.all(waited.map((upload) => upload.sending));
+    const lost = waited.find((upload) => upload.problem && this.all.includes(upload));
+    if (lost) throw new Error(`${lost.name} was not sent.`);
   }
 
   add(files) {
     for (const file of files) {
       const upload = { name: file.name, size: file.size, id: "", problem: "" };
       this.all.push(upload);
-      this.#send(upload, file);
+      upload.sending = this.#send(upload, file);
     }
     this.#changed();
   }
