@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PAGE := src/clew/web/vendor/versions.json
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-# Two workers or more, but not a Postgres for each of sixty-four cores.
-WORKERS ?= -n logical --maxprocesses 4
+# One more than the cores of a small machine: many tests wait for a process they have killed. But not a Postgres for
+# each of sixty-four cores.
+WORKERS ?= -n 3
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
 .PHONY: help setup serve test faults check fix screenshot bench clean

@@ -39,9 +39,7 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.accept("001-10", "001-18", "002-14", "002-15")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    "graph", ["gated", "nested_decision", "nested_gates", "say_and_ask", "langchain_agent"]
-)
+@pytest.mark.parametrize("graph", ["gated", "nested_decision", "langchain_agent"])
 def test_killed_before_a_commit(forks: ForkServer, where: str, graph: str, tmp_path: Path) -> None:
     kill_everywhere(forks, where, graph, tmp_path, points=("commit_begun",))
 
