@@ -1,0 +1,560 @@
+"""Seed 001 from outside: the gate, its answers, cancels, retries and events of a running `clew serve`."""
+
+import asyncio
+import json
+import re
+import signal
+import socket as network
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import httpx
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from websockets.sync.client import ClientConnection, connect
+
+from tests.acceptance.chatting import UNUSED
+from tests.acceptance.conftest import Api
+from tests.graphs import Notes, architect, human_approval_node, mark
+from tests.house import graphs_yaml
+from tests.processes import ROOT, SECONDS, clew, one_line, serving, until
+
+PROFILES = """
+profiles:
+  picky: {driver: offline, retry: {max_retries: 3, base_delay: 0.1, retryable_errors: [rate_limit]}}
+  lenient: {driver: offline, retry: {max_retries: 1, base_delay: 0.1, retryable_errors: [llm_overload]}}
+"""
+GATE = "human_approval_node"
+
+
+class Errand(Notes, total=False):
+    go: str  # a file the developer waits for
+
+
+def may_go(state: Errand) -> bool:
+    return Path(state["go"]).exists()
+
+
+async def patient_developer(state: Errand) -> Notes:
+    """Done when it may go, whoever tries to cancel it meanwhile."""
+    mark(state, "developer")
+    while not may_go(state):
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            mark(state, "cancelled")
+    mark(state, "done")
+    return {"log": ["code"]}
+
+
+def patient() -> Any:
+    """A gate, and behind it a developer who takes as long as a test wants."""
+    graph = StateGraph(Errand)
+    graph.add_node("architect", architect)
+    graph.add_node(GATE, human_approval_node)
+    graph.add_node("developer", patient_developer)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", GATE)
+    graph.add_edge(GATE, "developer")
+    graph.add_edge("developer", END)
+    return graph.compile(interrupt_before=[GATE])
+
+
+def unprepared_developer(state: Errand) -> Notes:
+    mark(state, "developer")
+    Path(state["go"]).read_text()
+    return {"log": ["code"]}
+
+
+def mendable() -> Any:
+    """Fails after its first step, until the file is there."""
+    graph = StateGraph(Errand)
+    graph.add_node("architect", architect)
+    graph.add_node("developer", unprepared_developer)
+    graph.add_edge(START, "architect")
+    graph.add_edge("architect", "developer")
+    graph.add_edge("developer", END)
+    return graph
+
+
+class Review(TypedDict, total=False):
+    messages: Annotated[list[AnyMessage], add_messages]
+    rounds: int
+    done: int
+    whole: bool
+
+
+def _said(state: Review, who: str) -> list[AnyMessage]:
+    """One more, or if that is wanted the whole list with it."""
+    before = state["messages"] if state["whole"] else []
+    return [*before, AIMessage(f"{who} {state.get('done', 0)} " + "x" * 500)]
+
+
+def reviewing() -> Any:
+    """Developer and reviewer, who send each other the work for as many rounds as they are given."""
+    graph = StateGraph(Review)
+    graph.add_node("developer", lambda state: {"messages": _said(state, "developer")})
+    graph.add_node(
+        "reviewer",
+        lambda state: {"messages": _said(state, "reviewer"), "done": state.get("done", 0) + 1},
+    )
+    graph.add_edge(START, "developer")
+    graph.add_edge("developer", "reviewer")
+    graph.add_conditional_edges(
+        "reviewer", lambda state: "developer" if state["done"] < state["rounds"] else END
+    )
+    return graph
+
+
+@dataclass(slots=True)
+class Live(Api):
+    """The same client, with a socket and the words this seed has."""
+
+    @property
+    def folder(self) -> Path:
+        return self.server.stdout.parent
+
+    def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
+        answer = httpx.request(method, self.server.address + path, timeout=SECONDS, verify=UNUSED, **more)
+        assert answer.status_code == status, (method, path, answer.status_code, answer.text)
+        return answer.json()
+
+    @contextmanager
+    def socket(self, query: str = "") -> Iterator["Socket"]:
+        address = f"ws://127.0.0.1:{self.server.port}/ws/events{query}"
+        with connect(address, max_size=2**24, proxy=None) as connection:
+            yield Socket(connection)
+
+    def approve(self, workflow: str, status: int = 200) -> Any:
+        return self.ask("POST", f"/workflows/{workflow}/approve", status)
+
+    def refused(self, path: str, status: int, **more: Any) -> str:
+        return str(self.ask("POST", path, status, **more)["error"]["code"])
+
+    def gated(self, graph: str = "gated", **state: Any) -> str:
+        """A workflow that stands before the gate."""
+        thread = self.run(graph, log=[], **state)
+        assert thread["status"] == "blocked"
+        return str(thread["id"])
+
+    def query(self, sql: str, *values: Any) -> list[Any]:
+        """What is in the database, past the server."""
+        database = sqlite3.connect(self.folder / ".clew" / "clew.db", timeout=SECONDS)
+        try:
+            return database.execute(sql, values).fetchall()
+        finally:
+            database.close()
+
+    def open_sockets(self) -> int:
+        metrics = httpx.get(f"{self.server.address}/metrics", timeout=SECONDS, verify=UNUSED).text
+        found = re.search(r'^clew_streams\{kind="ws"\} (\S+)', metrics, re.MULTILINE)
+        return int(float(found[1])) if found else 0
+
+
+@dataclass(slots=True)
+class Socket:
+    connection: ClientConnection
+
+    def say(self, type: str, **more: Any) -> None:
+        self.connection.send(json.dumps({"type": type, **more}))
+
+    def next(self) -> Any:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            message = json.loads(self.connection.recv(timeout=deadline - time.monotonic()))
+            if message != {"type": "ping"}:
+                return message
+            self.say("pong")
+
+    def settle(self) -> None:
+        """Until the server has taken in what was said, and we what it had to say before."""
+        self.say("ping")
+        while self.next() != {"type": "pong"}:
+            pass
+
+    def until(self, event_type: str, workflow: str) -> list[Any]:
+        """Every payload up to that event of that workflow."""
+        seen: list[Any] = []
+        while not seen or (seen[-1]["event_type"], seen[-1]["workflow_id"]) != (event_type, workflow):
+            message = self.next()
+            assert message["type"] == "event", message
+            seen.append(message["payload"])
+        return seen
+
+
+@contextmanager
+def live_serving(folder: Path) -> Iterator[Live]:
+    own = "".join(f"  {name}: {__name__}:{name}\n" for name in ("patient", "mendable", "reviewing"))
+    (folder / "clew.yaml").write_text(graphs_yaml() + own + PROFILES)
+    settings: dict[str, Any] = {
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "CLEW_RUNNER_LEASE_SECONDS": "1",
+        "CLEW_RUNNER_POLL_SECONDS": "0.1",
+    }
+    with serving(folder, **settings) as server:
+        yield Live(server)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live_serving(tmp_path_factory.mktemp("live")) as live:
+        yield live
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    return tmp_path / "marks"
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    return tmp_path / "go"
+
+
+def left(marks: Path) -> list[str]:
+    return marks.read_text().split() if marks.exists() else []
+
+
+def of(workflow: str, payloads: list[Any]) -> list[Any]:
+    return [payload for payload in payloads if payload["workflow_id"] == workflow]
+
+
+def types(payloads: list[Any]) -> list[str]:
+    return [payload["event_type"] for payload in payloads]
+
+
+class TestGate:
+    @pytest.mark.accept("001-4", "001-5")
+    def test_a_run_that_stops_at_the_gate_waits_and_is_not_over(self, live: Live) -> None:
+        with live.socket() as socket:
+            socket.settle()
+            workflow = live.start("gated", log=["in"])
+            seen = of(workflow, socket.until("approval_required", workflow))
+        assert types(seen) == [
+            *("workflow_started", "user_msg", "stage_changed", "stage_completed", "approval_required"),
+        ]
+        thread = live.rest(workflow)
+        assert thread["status"] == "blocked"
+        state = live.ask("GET", f"/api/workflows/{workflow}/state")
+        assert (state["values"]["log"], state["next"]) == (["in", "plan"], [GATE])
+        whole = live.ask("GET", f"/api/workflows/{workflow}")
+        assert (whole["status"], list(whole["pending"])) == ("blocked", list(thread["pending"]))
+        assert live.events(workflow, "round_finished") == []
+
+    @pytest.mark.accept("001-6", "001-8")
+    def test_a_yes_is_answered_at_once_and_goes_on_behind_the_gate(
+        self, live: Live, marks: Path, go: Path
+    ) -> None:
+        workflow = live.gated("patient", marks=str(marks), go=str(go))
+        # The developer cannot end before this answer has come: nobody has let him go.
+        assert live.approve(workflow) == {"status": "approved", "workflow_id": workflow}
+        assert live.thread(workflow)["status"] == "running"
+        until(lambda: "developer" in left(marks))
+        go.touch()
+        live.rest(workflow, "completed")
+        state = live.state(workflow)
+        assert state["human_approved"] is True
+        assert state["log"] == ["plan", "approved=True", "code"]
+        assert left(marks) == ["architect", "developer", "done"]
+
+    @pytest.mark.accept("001-7")
+    def test_a_no_needs_a_reason_and_ends_it_with_that(self, live: Live, marks: Path) -> None:
+        workflow = live.gated(marks=str(marks))
+        path = f"/workflows/{workflow}/reject"
+        for body in ({}, {"feedback": ""}, {"feedback": " "}):
+            assert live.refused(path, 400, json=body) == "INVALID"
+        assert live.thread(workflow)["status"] == "blocked"
+        answer = live.ask("POST", path, json={"feedback": "too vague"})
+        assert answer == {"status": "rejected", "workflow_id": workflow}
+        assert live.rest(workflow, "failed", "completed")["failureReason"] == "too vague"
+        state = live.ask("GET", f"/api/workflows/{workflow}/state")
+        assert (state["values"]["human_approved"], state["next"]) == (False, [])
+        assert left(marks) == ["architect"]
+
+    @pytest.mark.accept("001-9")
+    def test_an_answer_nobody_waits_for_is_refused(self, live: Live) -> None:
+        done = live.run("two_steps", log=[])["id"]
+        for verb, body in (("approve", None), ("reject", {"feedback": "no"})):
+            assert live.refused(f"/workflows/{done}/{verb}", 409, json=body) == "INVALID_STATE"
+            assert live.refused(f"/workflows/nothing/{verb}", 404, json=body) == "NOT_FOUND"
+        assert live.thread(done)["status"] == "completed"
+
+    @pytest.mark.accept("001-9")
+    def test_of_several_yeses_at_once_one_counts(self, live: Live, marks: Path) -> None:
+        workflow = live.gated(marks=str(marks))
+        address = f"{live.server.address}/workflows/{workflow}/approve"
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: httpx.post(address, timeout=SECONDS, verify=UNUSED), range(4)))
+        assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+        late = [answer.json()["error"]["code"] for answer in answers if answer.status_code == 409]
+        assert late == ["INVALID_STATE"] * 3
+        live.rest(workflow, "completed")
+        assert left(marks) == ["architect", "developer"]
+
+    @pytest.mark.accept("001-3")
+    def test_two_at_once_do_not_see_each_other(self, live: Live) -> None:
+        one, two = (live.start("gated", log=[name]) for name in ("one", "two"))
+        for workflow in (one, two):
+            live.rest(workflow, "blocked")
+        live.approve(one)
+        live.rest(one, "completed")
+        assert live.thread(two)["status"] == "blocked"
+        assert live.state(one)["log"] == ["one", "plan", "approved=True", "code"]
+        assert live.state(two)["log"] == ["two", "plan"]
+        assert live.state(two).get("human_approved") is None
+        known = {each["id"] for each in live.ask("GET", "/api/workflows?limit=200")["workflows"]}
+        for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+            stored = {thread for (thread,) in live.query(f"SELECT DISTINCT thread_id FROM {table}")}
+            assert stored <= known, table
+            assert table == "checkpoint_writes" or {one, two} <= stored
+
+
+class TestRestart:
+    @pytest.mark.accept("001-10", "001-11", "001-16")
+    def test_what_was_killed_waits_on_or_goes_on(self, tmp_path: Path, go: Path) -> None:
+        waiting_marks, running_marks = tmp_path / "waiting", tmp_path / "running"
+        with live_serving(tmp_path) as live:
+            waiting = live.gated(marks=str(waiting_marks))
+            before = live.thread(waiting)
+            running = live.gated("patient", marks=str(running_marks), go=str(go))
+            live.approve(running)
+            until(lambda: "developer" in left(running_marks))
+            seen = live.events(running)[-1]["seq"]
+            live.server.signal(signal.SIGKILL)
+            live.server.wait()
+        go.touch()
+        with live_serving(tmp_path) as live:
+            with live.socket(f"?workflow_id={waiting}") as socket:
+                (asked,) = socket.until("approval_required", waiting)
+            assert asked["sequence"] == before["lastSeq"]
+            after = live.thread(waiting)
+            assert (after["status"], after["pending"]) == ("blocked", before["pending"])
+            assert live.rest(running, "completed", "failed")["status"] == "completed"
+            assert left(running_marks) == ["architect", "developer", "developer", "done"]
+            with live.socket(f"?since={running}:{seen}&workflow_id={running}") as socket:
+                missed = socket.until("workflow_completed", running)
+                assert socket.next() == {"type": "backfill_complete", "count": len(missed)}
+            assert [payload["sequence"] for payload in missed] == [
+                event["seq"] for event in live.events(running) if event["seq"] > seen
+            ]
+            live.approve(waiting)
+            live.rest(waiting, "completed")
+            assert live.state(waiting)["log"] == ["plan", "approved=True", "code"]
+        assert left(waiting_marks) == ["architect", "developer"]
+
+    @pytest.mark.accept("001-11")
+    def test_only_what_failed_is_taken_up_again(self, live: Live, marks: Path, go: Path) -> None:
+        failed = live.run("mendable", log=[], marks=str(marks), go=str(go))
+        assert failed["status"] == "failed"
+        path = f"/api/workflows/{failed['id']}/resume"
+        go.touch()
+        live.ask("POST", path)
+        live.rest(failed["id"], "completed", after=failed["lastSeq"])
+        assert live.state(failed["id"])["log"] == ["plan", "code"]
+        assert left(marks) == ["architect", "developer", "developer"]
+        assert live.refused(path, 409) == "INVALID_STATE"
+        assert live.refused(f"/api/workflows/{live.gated()}/resume", 409) == "INVALID_STATE"
+        assert live.refused("/api/workflows/nothing/resume", 404) == "NOT_FOUND"
+
+
+class TestEnds:
+    @pytest.mark.accept("001-34", "001-35")
+    def test_what_a_cancelled_run_does_late_changes_nothing(self, live: Live, marks: Path, go: Path) -> None:
+        workflow = live.gated("patient", marks=str(marks), go=str(go))
+        live.approve(workflow)
+        until(lambda: "developer" in left(marks))
+        path = f"/api/workflows/{workflow}"
+        assert live.ask("POST", f"{path}/stop")["status"] == "stopped"
+        stopped, log = live.thread(workflow), live.events(workflow)
+        until(lambda: "cancelled" in left(marks))
+        go.touch()
+        until(lambda: "done" in left(marks))
+        # What the late node leads to has its turn before another run has come to its end.
+        assert live.run("two_steps", log=[])["status"] == "completed"
+        assert (live.thread(workflow)["status"], live.events(workflow)) == (stopped["status"], log)
+        for verb in ("approve", "resume", "begin", "stop"):
+            assert live.refused(f"{path}/{verb}", 409) == "INVALID_STATE"
+        assert live.events(workflow) == log
+
+    @pytest.mark.accept("001-35")
+    def test_a_cancel_from_anywhere_is_told(self, live: Live, marks: Path) -> None:
+        pending = live.ask(
+            "POST", "/api/workflows/start", json={"graph": "slow", "prompt": "go", "hold": True}
+        )
+        running = live.start("slow", marks=str(marks))
+        until(marks.exists)
+        blocked = live.gated()
+        with live.socket() as socket:
+            socket.settle()
+            for workflow, status in ((pending["id"], "pending"), (running, "running"), (blocked, "blocked")):
+                assert live.thread(workflow)["status"] == status
+                live.ask("POST", f"/api/workflows/{workflow}/stop")
+                told = of(workflow, socket.until("workflow_stopped", workflow))
+                assert types(told).count("workflow_stopped") == 1
+                assert live.thread(workflow)["status"] == "stopped"
+                assert live.thread(workflow)["pending"] == {}
+        done = live.run("two_steps", log=[])
+        assert live.refused(f"/api/workflows/{done['id']}/stop", 409) == "INVALID_STATE"
+        assert live.thread(done["id"])["status"] == "completed"
+
+    @pytest.mark.accept("001-39")
+    def test_what_was_only_made_begins_later_alone_or_with_others(self, live: Live) -> None:
+        body = {"prompt": "go", "graph": "two_steps", "input": {"log": []}, "hold": True}
+        one, two, three = (str(live.ask("POST", "/api/workflows/start", json=body)["id"]) for _ in range(3))
+        live.run("two_steps", log=[])  # whoever runs what is due has had its turn
+        for workflow in (one, two, three):
+            assert live.thread(workflow)["status"] == "pending"
+            assert live.events(workflow, "stage_changed") == []
+        assert live.ask("POST", f"/api/workflows/{one}/begin")["status"] == "running"
+        live.rest(one, "completed")
+        assert live.refused(f"/api/workflows/{one}/begin", 409) == "INVALID_STATE"
+        answer = live.ask("POST", "/api/workflows/start-batch", json={"ids": [one, two, "nothing"]})
+        assert answer["started"] == [two]
+        codes = {workflow: error["code"] for workflow, error in answer["errors"].items()}
+        assert codes == {one: "INVALID_STATE", "nothing": "NOT_FOUND"}
+        live.rest(two, "completed")
+        assert live.thread(three)["status"] == "pending"
+        assert live.ask("POST", "/api/workflows/start-batch", json={})["started"] == [three]
+        live.rest(three, "completed")
+
+
+class TestRetries:
+    @pytest.mark.accept("001-21")
+    @pytest.mark.parametrize(("profile", "tries"), [("picky", 1), ("lenient", 2)])
+    def test_only_what_the_profile_names_is_tried_again(
+        self, live: Live, marks: Path, profile: str, tries: int
+    ) -> None:
+        body = {"graph": "always_overloaded", "profile": profile, "input": {"marks": str(marks)}}
+        workflow = live.ask("POST", "/api/workflows/start", json=body)["id"]
+        assert "llm_overload" in live.rest(workflow, "failed")["failureReason"]
+        assert left(marks) == ["tried"] * tries
+
+    @pytest.mark.accept("001-21")
+    def test_an_error_nobody_knows_is_refused_at_the_start(self, tmp_path: Path) -> None:
+        (tmp_path / "clew.yaml").write_text(PROFILES.replace("[rate_limit]", "[bad_mood]"))
+        refused = clew(tmp_path, "serve", "--port", "0")
+        assert refused.returncode != 0
+        assert "profiles.picky.retry.retryable_errors" in one_line(refused)
+
+
+@pytest.mark.accept("001-25")
+@pytest.mark.parametrize("whole", [False, True], ids=["what_is_new", "the_whole_list"])
+@pytest.mark.parametrize("rounds", [20, 40])
+def test_rounds_of_review_add_what_is_new(live: Live, whole: bool, rounds: int) -> None:
+    messages = [{"role": "user", "content": "go"}]
+    body = {"graph": "reviewing", "input": {"messages": messages, "rounds": rounds, "whole": whole}}
+    workflow = live.ask("POST", "/api/workflows/start", json=body)["id"]
+    assert live.rest(workflow)["status"] == "completed"
+    said = [message["content"].split(" x")[0] for message in live.state(workflow)["messages"]]
+    expected = [f"{who} {n}" for n in range(rounds) for who in ("developer", "reviewer")]
+    assert said == ["go", *expected]
+    size = live.query(
+        "SELECT SUM(LENGTH(body) + LENGTH(metadata) + LENGTH(apart)) FROM checkpoints WHERE thread_id = ?",
+        workflow,
+    )[0][0]
+    # What a node returned is kept as it returned it: that is its own affair.
+    for table in ("checkpoint_blobs", *(() if whole else ("checkpoint_writes",))):
+        size += live.query(f"SELECT SUM(LENGTH(data)) FROM {table} WHERE thread_id = ?", workflow)[0][0]
+    # Two messages a round, of half a thousand bytes each. Lists stored whole would make it more than twenty.
+    assert 1000 * rounds < size < 5000 * rounds
+
+
+class TestSockets:
+    @pytest.mark.accept("001-13")
+    def test_words_are_told_only_to_those_who_asked_for_them(self, live: Live) -> None:
+        with live.socket() as socket:
+            socket.settle()
+            for verbose in (True, False):
+                body = {"graph": "agent", "prompt": "slowly: one two three", "verbose": verbose}
+                workflow = live.ask("POST", "/api/workflows/start", json=body)["id"]
+                seen = of(workflow, socket.until("workflow_completed", workflow))
+                words = [each["data"]["token"] for each in seen if each["event_type"] == "llm_token"]
+                assert bool(words) is verbose
+                assert not verbose or "".join(words).startswith("you said: slowly: one")
+                assert "llm_token" not in [event["type"] for event in live.events(workflow)]
+
+    @pytest.mark.accept("001-15")
+    def test_subscriptions_choose_what_is_told(self, live: Live) -> None:
+        wanted, other = live.gated(), live.gated()
+
+        def run_another() -> str:
+            return str(live.run("two_steps", log=[])["id"])
+
+        with live.socket() as socket:
+            socket.settle()
+            unasked = run_another()  # nothing subscribed is everything
+            assert of(unasked, socket.until("workflow_completed", unasked))
+            socket.say("subscribe", workflow_id=wanted)
+            socket.settle()
+            live.approve(other)
+            live.rest(other, "completed")
+            live.approve(wanted)
+            seen = socket.until("workflow_completed", wanted)
+            assert {payload["workflow_id"] for payload in seen} == {wanted}
+            for verb, more in (("unsubscribe", {"workflow_id": wanted}), ("subscribe_all", {})):
+                socket.say(verb, **more)
+                socket.say("pong")  # is listened to and not answered
+                socket.settle()
+                another = run_another()
+                socket.until("workflow_completed", another)
+                socket.say("subscribe", workflow_id=wanted)
+            socket.say("subscribe", workflow_id="nothing")
+            message = socket.next()
+            assert (message["type"], message["error"]["code"]) == ("error", "NOT_FOUND")
+
+    @pytest.mark.accept("001-16")
+    def test_whoever_comes_back_is_told_what_it_missed(self, live: Live) -> None:
+        workflow = live.gated()
+        with live.socket(f"?workflow_id={workflow}") as socket:
+            (last,) = socket.until("approval_required", workflow)
+        live.approve(workflow)
+        thread = live.rest(workflow, "completed")
+        with live.socket(f"?since={last['id']}&workflow_id={workflow}") as socket:
+            missed = socket.until("workflow_completed", workflow)
+            assert socket.next() == {"type": "backfill_complete", "count": len(missed)}
+        assert [payload["sequence"] for payload in missed] == [
+            *range(last["sequence"] + 1, thread["lastSeq"] + 1)
+        ]
+        for unknown in ("nothing:4", f"{workflow}:99", "nothing"):
+            with live.socket(f"?since={unknown}&workflow_id={workflow}") as socket:
+                assert socket.next() == {"type": "backfill_expired"}
+
+    @pytest.mark.accept("001-17")
+    def test_a_deaf_and_a_dead_socket_delay_nobody(self, live: Live) -> None:
+        until(lambda: live.open_sockets() == 0)
+
+        def raw() -> network.socket:
+            connection = network.socket()
+            connection.setsockopt(network.SOL_SOCKET, network.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", live.server.port))
+            connection.sendall(
+                b"GET /ws/events HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            )
+            return connection
+
+        with raw() as deaf, raw() as dead, live.socket() as hearing:
+            until(lambda: live.open_sockets() == 3)
+            hearing.settle()
+            dead.setsockopt(network.SOL_SOCKET, network.SO_LINGER, struct.pack("ii", 1, 0))
+            dead.close()  # without a word: what is sent to it is an error
+            # Eight megabytes are more than the buffers between us.
+            for number in range(40):
+                prompt = f"{number} " + "x" * 200_000
+                workflow = live.run("two_steps", prompt, log=[])
+                assert workflow["status"] == "completed"
+                seen = of(workflow["id"], hearing.until("workflow_completed", workflow["id"]))
+                (said,) = [each["data"]["content"] for each in seen if each["event_type"] == "user_msg"]
+                assert said == prompt
+            assert deaf.fileno() != -1  # it was not us who hung up
+            until(lambda: live.open_sockets() == 1)
+        until(lambda: live.open_sockets() == 0)
