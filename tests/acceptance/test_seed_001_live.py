@@ -123,11 +123,6 @@ class Live(Api):
     def folder(self) -> Path:
         return self.server.stdout.parent
 
-    def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        answer = httpx.request(method, self.server.address + path, timeout=SECONDS, verify=UNUSED, **more)
-        assert answer.status_code == status, (method, path, answer.status_code, answer.text)
-        return answer.json()
-
     @contextmanager
     def socket(self, query: str = "") -> Iterator["Socket"]:
         address = f"ws://127.0.0.1:{self.server.port}/ws/events{query}"
