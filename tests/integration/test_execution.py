@@ -401,3 +401,17 @@ async def test_a_thread_whose_graph_is_away_waits_for_it(
         assert "1 running threads wait for a graph that is not here" in caplog.text
     async with open_house(str(tmp_path / "clew.sqlite"), tmp_path) as house:
         assert (await house.rest(thread)).status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
+async def test_a_model_that_asks_for_what_is_not_there_or_for_far_too_much(
+    tmp_path: Path, graph: str
+) -> None:
+    async with open_house(str(tmp_path / "clew.sqlite"), tmp_path) as house:
+        thread = await house.run(graph, "tools: no_such_tool x=1")
+        (result,) = await house.bodies(thread, ToolResult)
+        assert (thread.status, result.ok, "no_such_tool" in result.error) == (Status.COMPLETED, False, True)
+        many = "; ".join(f"no_such_tool word=w{n}" for n in range(1000))
+        thread = await house.rest(await house.start(graph, f"tools: {many}"), seconds=60)
+        assert thread.status is Status.COMPLETED
+        assert len(await house.bodies(thread, ToolResult)) == 1000
