@@ -148,7 +148,7 @@ class PostgresDatabase:
                     # One that the server has closed went back to the pool by itself.
                     with contextlib.suppress(asyncpg.InterfaceError):
                         connection.terminate()
-                await asyncio.shield(self._pool.release(connection))
+                await self._pool.release(connection)  # shielded there
 
 
 class Met(Exception):
@@ -192,7 +192,11 @@ async def open_postgres(
 ) -> AsyncGenerator[PostgresDatabase]:
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
     await migrate(dsn, deadline=connect_seconds or deadline)
-    options = connect_options(dsn, deadline) | {"timeout": connect_seconds or deadline}
+    # Whoever takes a connection has a deadline for all it does with it, so that single statements need none.
+    options = connect_options(dsn, deadline) | {
+        "timeout": connect_seconds or deadline,
+        "command_timeout": None,
+    }
     async with asyncpg.create_pool(
         min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **options
     ) as pool:
@@ -279,6 +283,8 @@ def connect_options(dsn: str, deadline: float) -> dict[str, Any]:
     settings = {
         "application_name": "clew",
         "jit": "off",
+        # Whatever we ask for has an index, which the planner does not trust while it knows little of a table.
+        "enable_seqscan": "off",
         "idle_in_transaction_session_timeout": str(int(deadline * 2000)),
     }
     return options | {"server_settings": settings}
