@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import socket
 from dataclasses import replace
@@ -78,12 +79,19 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             grace=settings.server.shutdown_seconds,
             announce=lambda: announce(settings, keys=bool(keys)),
         )
+        _settle()
         try:
             await server.serve([listener])
         except OSError as exc:
             raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
     server.is_closed = True
     logger.info("stopped")
+
+
+def _settle() -> None:
+    """What is loaded by now stays: a collector that walks through it again and again halts everybody while it does."""
+    gc.collect()
+    gc.freeze()
 
 
 def announce(settings: Settings, *, keys: bool) -> None:
