@@ -147,6 +147,7 @@ async def open_execution(
             clock=parts.clock,
             new_id=parts.new_id,
             wake=lambda: _wake(runner, bell),
+            place=runner.place,
             halt=runner.halt,
             drafts=memory.drafts,
             closings=builtin.closings,

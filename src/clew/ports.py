@@ -27,6 +27,7 @@ from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
 from clew.domain.records import (
     ApiKey,
+    Claim,
     ContentItem,
     Document,
     File,
@@ -59,8 +60,11 @@ class Store(Protocol):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        claim: Claim | None = None,
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
+
+        A thread that is opened may be claimed with it, which gives its FIRST_FENCE.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, LostLease if `fence` is no longer

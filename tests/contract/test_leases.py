@@ -7,7 +7,7 @@ import pytest
 
 from clew.domain.errors import Conflict, LostLease
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
-from clew.domain.records import Lease
+from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.domain.thread import Kind, Status, Thread
 from clew.ports import Calls, Store
 from clew.stores.sql.work import Database
@@ -232,3 +232,22 @@ async def test_two_runners_never_hold_the_same_thread(where: str) -> None:
     # Skipping what another one is just locking may end a runner early; none may be taken twice.
     everything = [thread_id for one in taken for thread_id in one]
     assert sorted(everything) == [f"t{n:02}" for n in range(40)]
+
+
+async def test_a_thread_may_be_claimed_with_the_commit_that_opens_it(store: Store) -> None:
+    change = opened()
+    await store.commit(change, claim=Claim(runner="r1", lease=LONG))
+    assert not await store.has_work()
+    assert await store.claim("r2", lease=LONG, limit=10) == []
+    first = Lease(thread_id="t1", fence=FIRST_FENCE, recoveries=0)
+    assert await store.renew("r1", [first], lease=OVER) == set()
+    assert await claim(store, "r2") == Lease(thread_id="t1", fence=FIRST_FENCE + 1, recoveries=1)
+    with pytest.raises(LostLease):
+        await saved(store, recorded(change.thread, said()), fence=FIRST_FENCE)
+
+
+async def test_a_thread_that_is_there_is_not_claimed_by_opening_it_again(store: Store) -> None:
+    await saved(store, opened())
+    with pytest.raises(Conflict):
+        await store.commit(opened(), claim=Claim(runner="r1", lease=LONG))
+    assert (await claim(store, "r2")).fence == FIRST_FENCE

@@ -1,7 +1,7 @@
 """What is kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from clew.domain.thread import Json, Owner
@@ -29,6 +29,14 @@ class Lease:
     thread_id: str
     fence: int
     recoveries: int  # how often this round was taken over from a runner that died
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who takes the first lease of a thread that is being opened, and for how long."""
+
+    runner: str
+    lease: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

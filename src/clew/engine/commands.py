@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from clew.domain import lifecycle
@@ -9,7 +10,7 @@ from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
 from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening
 from clew.domain.lifecycle import Change
-from clew.domain.records import Incoming, Once, Scope
+from clew.domain.records import Claim, Incoming, Once, Scope
 from clew.domain.redaction import taken_back
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
@@ -45,6 +46,8 @@ class Commands:
     new_id: Callable[[], str]
     # Called when a thread may be claimed, so that the runner of this process need not find out by polling.
     wake: Callable[[], None]
+    # A place for a thread that is about to be opened, to claim it with. Without one it is claimed later.
+    place: Callable[[Change], AbstractContextManager[Claim | None]]
     # Called with the id of a thread that must not run on: its run in this process is cancelled.
     halt: Callable[[str], None]
     # What models of this process are saying right now.
@@ -288,9 +291,16 @@ class Commands:
         admits: Incoming | None = None,
     ) -> Thread:
         failpoint("accept_before_commit")
-        await self.store.commit(change, once=once(change.thread) if once else None, admits=admits)
+        answer = once(change.thread) if once else None
+        is_claimed = False
+        if change.read_at == 0 and change.thread.status is Status.RUNNING:
+            with self.place(change) as claim:
+                await self.store.commit(change, once=answer, admits=admits, claim=claim)
+            is_claimed = claim is not None
+        else:
+            await self.store.commit(change, once=answer, admits=admits)
         self.bus.publish(change.thread.id, change.read_at, change.thread.last_seq)
-        if change.thread.status is Status.RUNNING:
+        if change.thread.status is Status.RUNNING and not is_claimed:
             self.wake()
         failpoint("accept_after_commit_before_reply")
         return change.thread

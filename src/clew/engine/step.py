@@ -31,6 +31,7 @@ from clew.domain.events import (
     Suspension,
 )
 from clew.domain.ledger import GATE, is_yes
+from clew.domain.lifecycle import Change
 from clew.domain.records import FIRST_FENCE, Lease
 from clew.domain.recovery import Nothing, Wait, owed, woken_by
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
@@ -68,13 +69,16 @@ class Step:
     # What a round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
 
-    async def __call__(self, lease: Lease) -> None:
-        """Raises Unavailable when the store is away; whatever else goes wrong ends in the log."""
+    async def __call__(self, lease: Lease, opening: Change | None = None) -> None:
+        """`opening` is all there is of a thread that was just opened, which is then not read.
+
+        Raises Unavailable when the store is away; whatever else goes wrong ends in the log."""
         recorder: Recorder | None = None
         try:
-            thread = await self.store.get(lease.thread_id)
+            thread = opening.thread if opening else await self.store.get(lease.thread_id)
+            log = opening.events if opening else await self._round(thread)
             recorder = self._recorder(thread, lease)
-            await self._to_its_rest(thread, recorder, lease)
+            await self._to_its_rest(log, recorder, lease)
         except Drained:
             logger.info("run drained", extra={"thread_id": lease.thread_id})
         except (LostLease, NotFound) as exc:
@@ -101,8 +105,8 @@ class Step:
         except (LostLease, NotFound, NotAllowed) as exc:
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
 
-    async def _to_its_rest(self, thread: Thread, recorder: Recorder, lease: Lease) -> None:
-        log = await self._round(thread)
+    async def _to_its_rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> None:
+        thread = recorder.thread
         if isinstance(owed(thread, log), Nothing | Wait):
             return
         run = LocalRun(

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from clew.domain.errors import ClewError, Unavailable
-from clew.domain.records import Lease
+from clew.domain.lifecycle import Change
+from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
 from clew.ports import Store
@@ -33,6 +34,7 @@ class Running:
     """One run of one thread. A thread may have two for a moment: one that unwinds, and one that follows it."""
 
     lease: Lease
+    opening: Change | None = None
     task: "asyncio.Task[None]" = field(init=False)
     is_halted: bool = False
 
@@ -72,6 +74,10 @@ class LocalRunner:
         self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
         self._runs: dict[Running, None] = {}
+        # Places for threads that are being opened or claimed right now, and whether there are none.
+        self._promised = 0
+        self._is_kept = asyncio.Event()
+        self._is_kept.set()
         self._bell = asyncio.Event()
         self._is_sure = False
         # Whether more could be claimed than there were places.
@@ -110,6 +116,9 @@ class LocalRunner:
             await asyncio.wait((claiming,), timeout=self._grace_seconds)
             claiming.cancel()
             await asyncio.gather(claiming, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._is_kept.wait()
             await self._drain(max(0.0, deadline - self._loop.time()))
 
     def wake(self) -> None:
@@ -118,8 +127,33 @@ class LocalRunner:
         self._bell.set()
 
     def look(self) -> None:
-        """Somebody else had something to claim, and may have claimed it."""
+        """There may be something to claim."""
         self._bell.set()
+
+    @contextmanager
+    def place(self, change: Change) -> Generator[Claim | None]:
+        """A place for a thread that is about to be opened; with the end of the block it runs.
+
+        None if there is none: whoever has one claims the thread then.
+        """
+        free = self._free()
+        self._is_full = self._is_full or free <= 0
+        is_mine = not self._graphs or change.thread.graph in self._graphs
+        if self._is_full or self._draining or not is_mine:
+            yield None
+            return
+        lease = Lease(thread_id=change.thread.id, fence=FIRST_FENCE, recoveries=0)
+        self._promise(1)
+        try:
+            yield Claim(runner=self._name, lease=self._lease)
+        except (Unavailable, asyncio.CancelledError):
+            # Perhaps it was opened all the same. Then whoever finds it may run it.
+            self._start(Running(lease, is_halted=True))
+            raise
+        else:
+            self._start(Running(lease, change))
+        finally:
+            self._promise(-1)
 
     def halt(self, thread_id: str) -> None:
         """Cancel the run of a thread that must not go on. Its fence has moved on, so whatever it still does is void."""
@@ -153,26 +187,25 @@ class LocalRunner:
         return self._patient_until - self._loop.time()
 
     async def _claim(self, *, is_sure: bool) -> None:
-        # A run that was cancelled and will not end takes nobody's place.
-        free = self._concurrency - sum(not run.is_halted for run in self._runs)
-        self._is_full = free <= 0
-        if free <= 0 or self._draining or not (is_sure or await self._store.has_work(self._graphs)):
+        if not (is_sure or await self._store.has_work(self._graphs)):
+            self._is_full = False
+            return
+        free = self._free()
+        if free <= 0 or self._draining:
+            self._is_full = True
             return
         # A database that was away for longer than a lease has killed nobody: what runs here goes on.
         alive = {lease.thread_id for lease in self._held()}
-        leases = list(
-            await self._store.claim(
+        self._promise(free)
+        try:
+            leases = await self._store.claim(
                 self._name, lease=self._lease, limit=free, graphs=self._graphs, alive=alive
             )
-        )
-        self._is_full = len(leases) == free
-        try:
-            while leases and not self._draining:
-                failpoint("lease_taken")
-                self._start(leases.pop())
         finally:
-            for lease in leases:
-                await self._give_back(lease)
+            self._promise(-free)
+        self._is_full = len(leases) == free
+        for lease in leases:
+            self._start(Running(lease))
 
     async def _is_woken(self, seconds: float) -> bool:
         """Whether there is something for sure, when it is time to look."""
@@ -183,30 +216,44 @@ class LocalRunner:
         is_sure, self._is_sure = self._is_sure, False
         return is_sure
 
-    def _start(self, lease: Lease) -> None:
-        earlier = self._of(lease.thread_id)
-        for run in earlier:
-            run.halt()
-        run = Running(lease)
-        run.task = asyncio.create_task(self._run(run, earlier), name=f"run {lease.thread_id}")
+    def _promise(self, places: int) -> None:
+        self._promised += places
+        if self._promised:
+            self._is_kept.clear()
+        else:
+            self._is_kept.set()
+
+    def _free(self) -> int:
+        # A run that was cancelled and will not end takes nobody's place.
+        return self._concurrency - self._promised - sum(not run.is_halted for run in self._runs)
+
+    def _start(self, run: Running) -> None:
+        earlier = self._of(run.lease.thread_id)
+        for each in earlier:
+            each.halt()
+        run.task = asyncio.create_task(self._run(run, earlier), name=f"run {run.lease.thread_id}")
         self._runs[run] = None
+        # A task that is cancelled before its first step runs no line of its own.
+        run.task.add_done_callback(lambda _: self._ended(run))
 
     async def _run(self, run: Running, earlier: Collection[Running]) -> None:
-        try:
-            if earlier:
-                await asyncio.wait([each.task for each in earlier], timeout=UNWIND_SECONDS)
+        if earlier:
+            await asyncio.wait([each.task for each in earlier], timeout=UNWIND_SECONDS)
+        if not (run.is_halted or self._draining):
             await self._to_its_rest(run)
-            if run.is_halted or self._draining:
-                await self._give_back(run.lease)
-        finally:
-            del self._runs[run]
-            if self._is_full:
-                self.wake()
+        if run.is_halted or self._draining:
+            await self._give_back(run.lease)
+
+    def _ended(self, run: Running) -> None:
+        del self._runs[run]
+        if self._is_full:
+            self.look()
 
     async def _to_its_rest(self, run: Running) -> None:
         lease = run.lease
         try:
-            await self._step(lease)
+            failpoint("lease_taken")
+            await self._step(lease, run.opening)
         except asyncio.CancelledError:
             if not run.is_halted:
                 run.task.uncancel()

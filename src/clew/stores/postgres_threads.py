@@ -7,7 +7,7 @@ import asyncpg
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import Incoming, Once
+from clew.domain.records import Claim, Incoming, Once
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import Met, PostgresDatabase
@@ -118,9 +118,10 @@ class PostgresThreads(Threads):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        claim: Claim | None = None,
     ) -> None:
         if once is not None or admits is not None or change.touches_calls or change.read_at == 0:
-            await super().commit(change, fence=fence, once=once, admits=admits)
+            await super().commit(change, fence=fence, once=once, admits=admits, claim=claim)
             return
         waiting = Waiting(
             change,

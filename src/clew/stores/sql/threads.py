@@ -10,7 +10,7 @@ from zlib import crc32
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
-from clew.domain.records import Incoming, Lease, Once
+from clew.domain.records import FIRST_FENCE, Claim, Incoming, Lease, Once
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
 from clew.stores.codec import (
     MICROSECOND,
@@ -93,13 +93,14 @@ class Threads(Tables):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        claim: Claim | None = None,
     ) -> Work[None]:
         thread = change.thread
         if once is not None:
             yield from inbox.use_key(once, thread, change.events[-1].at)
         if admits is not None:
             yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
-        ((saved,),) = yield (_insert(thread) if change.read_at == 0 else _update(change, fence))
+        ((saved,),) = yield (_insert(thread, claim) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)
         if change.read_at == 0:
@@ -548,6 +549,10 @@ def refuse(change: Change, fence: int | None) -> Work[None]:
 
 # Placeholders $1 to $20 are thread_row's.
 _INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 22)}) ON CONFLICT (id) DO NOTHING"
+_INSERT_CLAIMED = (
+    f"INSERT INTO threads ({COLUMNS}, fence, lease_owner, lease_until)"
+    f" VALUES ({placeholders(1, 24)}, clew_now() + $25) ON CONFLICT (id) DO NOTHING"
+)
 # What never changes after the first commit is not written again.
 _FOLDED = (
     "name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
@@ -571,10 +576,13 @@ _MEND = {
 }
 
 
-def _insert(thread: Thread) -> Update:
+def _insert(thread: Thread, claim: Claim | None) -> Update:
     now = micros(thread.last_active_at)
     expires = None if thread.ttl is None else now + thread.ttl // MICROSECOND
-    return Update(_INSERT, (*thread_row(thread), now, expires))
+    row = (*thread_row(thread), now, expires)
+    if claim is None:
+        return Update(_INSERT, row)
+    return Update(_INSERT_CLAIMED, (*row, FIRST_FENCE, claim.runner, claim.lease // MICROSECOND))
 
 
 def _update(change: Change, fence: int | None) -> Update:

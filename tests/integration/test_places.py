@@ -1,0 +1,123 @@
+"""A thread that is opened where there is a place for it runs there, without a claim of its own."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.domain.errors import Conflict, Unavailable
+from clew.domain.events import Opening
+from clew.domain.lifecycle import Change, Stamp, open_thread
+from clew.domain.thread import Owner, Status, Thread
+from tests.databases import SHARED, locate, query
+from tests.house import House, open_house
+
+pytestmark = pytest.mark.anyio
+
+ONE = {"CLEW_RUNNER_CONCURRENCY": "1"}  # and polls and leases so long that nobody waits for one
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
+    async with open_house(where, tmp_path, **ONE) as house:
+        yield house
+
+
+def opening(house: House, graph: str = "gated", **state: Any) -> Change:
+    commands = house.app.execution.commands
+    return open_thread(
+        commands.new_id(),
+        Opening(owner=Owner(), graph=graph),
+        None,
+        graph_input=state,
+        stamp=Stamp(commands.clock(), commands.new_id),
+    )
+
+
+async def held(house: House, thread: Thread) -> tuple[bool, int, int]:
+    """Whether somebody has it, its fence, and how often it was taken over."""
+    rows = await query(
+        house.app.stores.db, f"SELECT lease_owner, fence, recoveries FROM threads WHERE id = '{thread.id}'"
+    )
+    ((owner, fence, recoveries),) = rows
+    return owner is not None, fence, recoveries
+
+
+def _has_place(house: House) -> bool:
+    with suppress(Conflict), house.app.execution.commands.place(opening(house)) as claim:
+        raise Conflict("only asking")
+    return claim is not None
+
+
+async def test_it_is_held_from_its_first_moment(house: House, tmp_path: Path) -> None:
+    thread = await house.start("slow", marks=str(tmp_path / "marks"))
+    assert await held(house, thread) == (True, 1, 0)
+    await house.app.execution.commands.stop(thread.id, None)
+
+
+async def test_where_all_places_are_taken_it_waits_for_one(house: House, tmp_path: Path) -> None:
+    commands = house.app.execution.commands
+    first = await house.start("slow", marks=str(tmp_path / "marks"))
+    second = await house.start("two_steps", log=[])
+    third = await house.start("two_steps", log=[])
+    assert [await held(house, one) for one in (second, third)] == [(False, 0, 0)] * 2
+    await commands.stop(first.id, None)
+    assert {(await house.rest(one)).status for one in (second, third)} == {Status.COMPLETED}
+
+
+@pytest.mark.parametrize("failure", [Unavailable("the answer was lost"), asyncio.CancelledError()])
+async def test_one_that_was_perhaps_opened_is_run_if_it_was(house: House, failure: BaseException) -> None:
+    change = opening(house, "two_steps", log=[])
+    with suppress(type(failure)), house.app.execution.commands.place(change) as claim:
+        await house.app.stores.threads.commit(change, claim=claim)
+        raise failure
+    thread = await house.rest(change.thread)
+    assert thread.status is Status.COMPLETED
+    assert (await held(house, thread))[2] == 0
+
+
+async def test_one_that_was_perhaps_opened_and_was_not_is_no_trouble(house: House) -> None:
+    with pytest.raises(Unavailable), house.app.execution.commands.place(opening(house)):
+        raise Unavailable("not even begun")
+    assert (await house.run("two_steps", log=[])).status is Status.COMPLETED
+
+
+async def test_one_that_was_refused_leaves_its_place(house: House, tmp_path: Path) -> None:
+    with pytest.raises(Conflict), house.app.execution.commands.place(opening(house)):
+        raise Conflict("it is there already")
+    await test_it_is_held_from_its_first_moment(house, tmp_path)
+
+
+async def test_a_promise_is_a_place(house: House, tmp_path: Path) -> None:
+    place = house.app.execution.commands.place
+    with place(change := opening(house, "slow", marks=str(tmp_path / "marks"))) as claim:
+        with place(opening(house)) as other:
+            assert other is None
+        await house.app.stores.threads.commit(change, claim=claim)
+    await house.app.execution.commands.stop(change.thread.id, None)
+
+
+async def test_one_that_is_opened_while_its_process_ends_is_given_back(where: str, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        house = await stack.enter_async_context(open_house(where, tmp_path))
+        commands, threads = house.app.execution.commands, house.app.stores.threads
+        change = opening(house, "two_steps", log=[])
+        with commands.place(change) as claim:
+            await threads.commit(change, claim=claim)
+            ending = asyncio.create_task(stack.aclose())
+            async with asyncio.timeout(20):
+                while _has_place(house):
+                    await asyncio.sleep(0.01)
+        await ending
+    async with open_house(where, tmp_path) as house:
+        thread = await house.rest(change.thread)
+        assert thread.status is Status.COMPLETED
+        assert await held(house, thread) == (False, 3, 0)
