@@ -9,6 +9,7 @@ Medians over the rounds.
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import sys
@@ -233,6 +234,9 @@ async def packaged_postgres(url: str) -> AsyncIterator[Packaged]:
 
 
 async def compare(name: str, mine: Ours, theirs: Packaged, *, threads: int, rounds: int) -> None:
+    # As `clew serve` does; both arms are in this process.
+    gc.collect()
+    gc.freeze()
     ours_took: list[float] = []
     theirs_took: list[float] = []
     for _ in range(rounds):

@@ -11,7 +11,7 @@ from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql.duties import keep, leave, take
 from clew.stores.sql.threads import AT_ONCE, erase, owned
 from clew.stores.sql.work import (
-    Many,
+    FOR_UPDATE,
     Row,
     Statement,
     Tables,
@@ -102,12 +102,15 @@ class CleanupRows(Tables):
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         ids = [candidate.id for candidate in some]
-        take_away = _bin if job.selection.soft else _bury
-        gone = yield from take_away(ids, job.selection, now)
+        # A log too long for one transaction is left to the purge, which takes it in slices.
+        is_short = sum(candidate.rows for candidate in some) <= AT_ONCE
+        if job.selection.soft:
+            gone = yield from _bin(ids, job.selection, now)
+        else:
+            gone = yield from _bury(ids, job.selection, now, is_purged=is_short)
         if gone and not job.selection.soft:
             failpoint("cleanup_mid_thread")
-            # A log too long for one transaction is left to the purge, which takes it in slices.
-            if sum(candidate.rows for candidate in some) <= AT_ONCE:
+            if is_short:
                 yield from erase([one.thread_id for one in gone])
         yield _progress(job, deleted=len(gone), after=some[-1])
         return gone
@@ -185,17 +188,20 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
     return where + mine, (*args, *owner_args)
 
 
-def _bury(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone]]:
+def _bury(ids: Sequence[str], wanted: Selection, now: datetime, *, is_purged: bool) -> Work[list[Gone]]:
     where, args = condition(wanted, len(ids) + 1)
     rows = yield Statement(
-        f"DELETE FROM threads WHERE id IN ({placeholders(1, len(ids))}) AND {where} RETURNING id, tenant",
-        (*ids, *args),
+        "INSERT INTO tombstones (thread_id, tenant, deleted_at, purged_at)"
+        f" SELECT id, tenant, CAST(${len(ids) + len(args) + 1} AS BIGINT), {'clew_now()' if is_purged else 'NULL'}"
+        f" FROM threads WHERE id IN ({placeholders(1, len(ids))}) AND {where} {FOR_UPDATE}"
+        " ON CONFLICT (thread_id) DO UPDATE SET purged_at = excluded.purged_at RETURNING thread_id, tenant",
+        (*ids, *args, micros(now)),
     )
-    yield Many(
-        "INSERT INTO tombstones (thread_id, tenant, deleted_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        [(thread_id, tenant, micros(now)) for thread_id, tenant in rows],
-    )
-    return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
+    gone = [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
+    if gone:
+        buried = [one.thread_id for one in gone]
+        yield Statement(f"DELETE FROM threads WHERE id IN ({placeholders(1, len(buried))})", buried)
+    return gone
 
 
 def _bin(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone]]:
