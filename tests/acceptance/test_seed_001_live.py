@@ -457,8 +457,7 @@ def test_rounds_of_review_add_what_is_new(live: Live, whole: bool, rounds: int) 
         "SELECT SUM(LENGTH(body) + LENGTH(metadata) + LENGTH(apart)) FROM checkpoints WHERE thread_id = ?",
         workflow,
     )[0][0]
-    # What a node returned is kept as it returned it: that is its own affair.
-    for table in ("checkpoint_blobs", *(() if whole else ("checkpoint_writes",))):
+    for table in ("checkpoint_blobs", "checkpoint_writes"):
         size += live.query(f"SELECT SUM(LENGTH(data)) FROM {table} WHERE thread_id = ?", workflow)[0][0]
     # Two messages a round, of half a thousand bytes each. Lists stored whole would come to over 20,000 a round.
     assert 1000 * rounds < size < 5000 * rounds

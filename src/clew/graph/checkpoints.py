@@ -28,7 +28,7 @@ from clew.graph.heads import Head, Heads, Touched
 from clew.graph.inputs import Inputs, Pending, is_input
 from clew.graph.serde import StrictSerializer, require_strict
 from clew.graph.states import by_checkpoint, gather, gather_line, pack_values, to_tuple
-from clew.graph.values import Held, HeldList, Missing, is_ours, next_version
+from clew.graph.values import Held, HeldList, Missing, is_ours, next_version, pack_write
 from clew.ports import Checkpoints
 
 T = TypeVar("T")
@@ -150,12 +150,13 @@ class Checkpointer(BaseCheckpointSaver[str]):
         thread_id, ns = _line(config)
         configurable = config["configurable"]
         checkpoint_id = configurable["checkpoint_id"]
+        head = self._heads.get(thread_id, ns, checkpoint_id)
         by_index: dict[int, Write] = {}
         for position, (channel, value) in enumerate(writes):
             self._touched.add(thread_id, ns, checkpoint_id, channel, touched_by(value))
             idx = WRITES_IDX_MAP.get(channel, position)
-            kind, data = self.serde.dumps_typed(value)
-            by_index[idx] = Write(idx, channel, kind, bytes(data), task_path)
+            held = head.channels.get(channel) if head is not None else None
+            by_index[idx] = Write(idx, channel, *pack_write(self.serde, value, held), task_path)
         task = TaskWrites(checkpoint_id=checkpoint_id, task_id=task_id, writes=tuple(by_index.values()))
         if any(index < 0 for index in by_index):
             # A task that failed or asks: the step may never end, and its input must be there all the same.

@@ -12,7 +12,7 @@ from clew.domain.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
 from clew.graph.bodies import config_of, from_row, is_small
 from clew.graph.heads import Head
 from clew.graph.serde import StrictSerializer
-from clew.graph.values import Held, Stored, assemble, is_ours, load, pack, unpack
+from clew.graph.values import Held, Stored, assemble, is_ours, pack, unpack, unpack_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,20 @@ def to_tuple(
         checkpoint=checkpoint,
         metadata=metadata,
         parent_config=config_of(row.thread_id, row.ns, row.parent_id) if row.parent_id else None,
-        pending_writes=pending_writes(serde, tasks),
+        pending_writes=pending_writes(serde, tasks, checkpoint["channel_values"]),
     )
 
 
 def pending_writes(
-    serde: SerializerProtocol, tasks: Iterable[TaskWrites], channel: str | None = None
+    serde: SerializerProtocol,
+    tasks: Iterable[TaskWrites],
+    values: Mapping[str, Any],
+    channel: str | None = None,
 ) -> list[PendingWrite]:
-    """The tasks' writes in the order the graph applies them; to one channel, if it is named."""
+    """The tasks' writes in the order the graph applies them; to one channel, if it is named.
+
+    `values` are those of the checkpoint they were written on.
+    """
     ordered = sorted(
         (
             (writes_sort_key(write.path, task.task_id, write.idx), write)
@@ -124,7 +130,10 @@ def pending_writes(
         ),
         key=lambda pair: pair[0],
     )
-    return [(key[1], write.channel, load(serde, write.kind, write.data)) for key, write in ordered]
+    return [
+        (key[1], write.channel, unpack_write(serde, write.kind, write.data, values.get(write.channel)))
+        for key, write in ordered
+    ]
 
 
 def by_checkpoint(tasks: Iterable[TaskWrites]) -> defaultdict[str, list[TaskWrites]]:

@@ -19,6 +19,9 @@ GROWTH = 4
 LINK = 64
 SMALL = 2048
 
+# Between the kind of a write that is a change, and what it leaves of the list it changes.
+CHANGE = "|"
+
 _OURS = re.compile(r"\d{10}\.[A-Za-z0-9_-]{8}")
 
 
@@ -110,6 +113,35 @@ def pack(
     packed = _whole(serde, channel, version, value, root=version)
     held = HeldList(version, Remembered.of(value), version, len(packed.data), 0, version)
     return packed, held
+
+
+def pack_write(serde: SerializerProtocol, value: Any, held: Held | Stored | None) -> tuple[str, bytes]:
+    """What a task returned for a channel; as a change to what the channel `held`, where it is mostly that.
+
+    Many a node returns its whole list with one more element. Stored whole each time, these would outgrow all else.
+    """
+    if (
+        type(value) is list
+        and isinstance(held, HeldList)
+        and 2 * len(value) > len(held.elements)
+        and (delta := held.elements.delta_to(value)) is not None
+        and 2 * len(delta.gained) < len(value)
+    ):
+        kind, data = serde.dumps_typed(delta.gained)
+        return f"{kind}{CHANGE}{delta.splice or ''}", bytes(data)
+    kind, data = serde.dumps_typed(value)
+    return kind, bytes(data)
+
+
+def unpack_write(serde: SerializerProtocol, kind: str, data: bytes, held: Any) -> Any:
+    """What a task returned for a channel that held this value. Raises Corrupt."""
+    kind, is_change, splice = kind.partition(CHANGE)
+    value = load(serde, kind, data)
+    if not is_change:
+        return value
+    if type(value) is not list or type(held) is not list:
+        raise Corrupt("a stored write builds on a list that is not there")
+    return build(held, parse_splice(splice or None), value)
 
 
 def unpack(serde: SerializerProtocol, held: Held) -> Any:
