@@ -56,7 +56,7 @@ def where(request: pytest.FixtureRequest) -> str:
 def test_a_thread_ends_right_wherever_its_process_died(
     forks: ForkServer, where: str, tool: str, tmp_path: Path
 ) -> None:
-    killed = 0
+    missed: list[str] = []
     # The tool that must be approved and not repeated passes everywhere; with the others it is about the tool.
     places = PLACES if tool == "effect_approved" else AROUND_A_TOOL
     for n, place in enumerate(places):
@@ -70,7 +70,8 @@ def test_a_thread_ends_right_wherever_its_process_died(
             "graph": "agent",
             "message": f"[{marks}] tools: {tool} file={marks},n=7",
         }
-        killed += forks.run("tests.faults.plays:play", failpoint=f"{name}:kill@{hit or 1}", **play).was_killed
+        if not forks.run("tests.faults.plays:play", failpoint=f"{name}:kill@{hit or 1}", **play).was_killed:
+            missed.append(name)
         ended = forks.run("tests.faults.plays:finish", **play)
         assert ended.code == 0, (place, ended.reports)
         seen = ended.reports[-1]
@@ -95,5 +96,6 @@ def test_a_thread_ends_right_wherever_its_process_died(
                 assert did[f"{tool} 7"] == 1, place
         if seen["status"] == "completed":
             assert len(seen["said"]) == 2, (place, seen["said"])
-    # The last of the commits may come too late to be met.
-    assert killed >= len(places) - 3
+    # How many commits a run makes depends on what waits together; whatever else has a name was met.
+    assert len(missed) <= 3
+    assert all(name.startswith("commit_") for name in missed), missed

@@ -103,10 +103,10 @@ class LocalRun:
             known = await self._known(call.call_id)
         if known is None:
             await self.record(call)
-            failpoint("toolcall_logged")
         elif known.name and args_hash(known.name, known.args) != args_hash(call.name, call.args):
             # The log's word stands: what was asked for, and perhaps approved, is what runs.
             return Settled(ok=False, result=None, error=CHANGED)
+        failpoint("toolcall_logged")
         verdict = judge(call, known, terms, now=self.stamp().now)
         if isinstance(verdict, Go) and terms.needs_user and self._scope.is_system:
             await self.finish(call.call_id, ok=False, error=NOBODY)
