@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import zipfile
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -176,14 +177,57 @@ class TestThreadMetadata:
         assert row is not None
         assert (row["status"], row["workflow_step"]) == ("completed", "completed")
 
-    @pytest.mark.parametrize("where", ["memory"], indirect=True)
+    @pytest.mark.accept("003-3")
+    async def test_every_call_on_a_thread_is_a_look_also_one_that_is_refused(self, spec: Spec) -> None:
+        """Every operation of the description whose path names a thread, whatever it answers."""
+        ended, waiting = await spec.start(), await spec.start()
+        await spec.finish(ended)
+        (call,) = (await spec.app.stores.threads.get(waiting)).pending
+        tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+        bodies = {
+            "answer": {"text": "1"},
+            "resolve": {"answer": "1"},
+            "deadline": {"deadline": tomorrow},
+            "reject": {"feedback": "no"},
+        }
+        described = (await spec.http.get("/openapi.json")).json()["paths"]
+        asked = [
+            (method, path)
+            for path, methods in described.items()
+            for method in methods
+            if "{thread_id}" in path or "{workflow_id}" in path
+            # Some end what could be looked at, one begins with nothing, one has no end.
+            if (method, path.rpartition("/")[2])
+            not in (("delete", "{thread_id}"), ("delete", "{workflow_id}"))
+            if not path.endswith("/undelete") and path != "/api/workflows/{workflow_id}/events"
+        ]
+        asked.append(("post", "/api/workflows/start?id={workflow_id}"))
+        assert len(asked) > 25
+        for thread_id in (ended, waiting):
+            # What ends the wait comes last.
+            for method, path in sorted(
+                asked, key=lambda one: one[1].endswith(("/answer", "/resolve", "/stop"))
+            ):
+                await spec.age(thread_id, 10)
+                now = datetime.now(UTC) - timedelta(milliseconds=1)
+                where = path.format_map(defaultdict(lambda: "x", _named(thread_id, call)))
+                body = bodies.get(path.rpartition("/")[2], {"prompt": "on"} if "start" in path else None)
+                answer = await spec.http.request(method, where, json=body)
+                assert answer.status_code in (200, 400, 404, 409), (method, path, answer.text)
+                row = await spec.metadata(thread_id)
+                assert row is not None
+                assert moment(row["last_accessed_at"]) >= now, (method, path, answer.status_code)
+
     async def test_polling_is_written_down_once_a_minute(self, spec: Spec) -> None:
         thread_id = await spec.start()
-        await spec.age(thread_id, 30 / 86_400)
-        before = await spec.metadata(thread_id)
-        for _ in range(3):
-            await spec.status(thread_id)
-        assert await spec.metadata(thread_id) == before
+        for statement in _counting_accesses(is_postgres=_is_postgres(spec)):
+            await query(spec.db, statement)
+        for age, written in ((30 / 86_400, 0), (61 / 86_400, 1), (0, 0), (10, 1)):
+            await query(spec.db, "DELETE FROM accesses")
+            await spec.age(thread_id, age)
+            await query(spec.db, "DELETE FROM accesses")
+            await asyncio.gather(*(spec.status(thread_id) for _ in range(20)))
+            assert (await query(spec.db, "SELECT count(*) FROM accesses"))[0][0] == written, age
 
     @pytest.mark.accept("003-2")
     @pytest.mark.parametrize("where", ["memory"], indirect=True)
@@ -629,6 +673,24 @@ async def _make(db: Database, count: int, padding: int = 10) -> None:
         count,
         json.dumps({"stage": "x" * padding}),
     )
+
+
+def _named(thread_id: str, call: str) -> dict[str, str]:
+    return {"thread_id": thread_id, "workflow_id": thread_id, "call_id": call}
+
+
+def _counting_accesses(*, is_postgres: bool) -> list[str]:
+    """A row for every time that an access is written down."""
+    note = "INSERT INTO accesses VALUES (1)"
+    made = ["CREATE TABLE accesses (n INTEGER)"]
+    on = "CREATE TRIGGER counting AFTER UPDATE OF last_accessed_at ON threads"
+    if not is_postgres:
+        return [*made, f"{on} BEGIN {note}; END"]
+    return [
+        *made,
+        f"CREATE FUNCTION counting() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {note}; RETURN new; END $$",
+        f"{on} FOR EACH ROW EXECUTE FUNCTION counting()",
+    ]
 
 
 def _is_postgres(spec: Spec) -> bool:

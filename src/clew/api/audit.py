@@ -7,13 +7,14 @@ from fastapi import APIRouter, Query
 
 from clew.api.access import needs
 from clew.api.guard import Caller
+from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.schemas import Wire
 from clew.api.threads import ThreadId
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import ModelCall
 from clew.domain.thread import Json
-from clew.ports import Audit, Store
+from clew.ports import Audit
 
 
 class ModelCallOut(Wire):
@@ -48,7 +49,7 @@ class ModelCallsOut(Wire):
     model_calls: list[ModelCallOut]
 
 
-def audit_router(store: Store, audit: Audit) -> APIRouter:
+def audit_router(audit: Audit, *, looks: Looks) -> APIRouter:
     router = APIRouter(prefix="/api/threads", tags=["threads"])
 
     @router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))
@@ -57,7 +58,7 @@ def audit_router(store: Store, audit: Audit) -> APIRouter:
         caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
     ) -> ModelCallsOut:
         """The newest model calls of a thread, newest first; none unless they are recorded (CLEW_MODEL_CALLS_RECORD)."""
-        await store.get(thread_id, caller.owner)
+        await looks.at(thread_id, caller.owner)
         calls = await audit.find(thread_id, limit=limit)
         return ModelCallsOut(model_calls=[ModelCallOut.of(call) for call in calls])
 

@@ -79,6 +79,7 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
     @needs("write")
     async def delete_message(caller: Caller, workflow_id: WorkflowId, message_id: MessageId) -> DeletedOut:
         """Take a message back. Nobody is shown it any more, nor is a model in later rounds."""
+        await looks.at(workflow_id, caller.owner)
         await commands.redact(workflow_id, caller.owner, message_id)
         return DeletedOut(id=message_id)
 
@@ -91,6 +92,7 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
         caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:
         """Take one file of a message back. What other messages show of it stays."""
+        await looks.at(workflow_id, caller.owner)
         await commands.redact(workflow_id, caller.owner, message_id, file_id)
         return DeletedOut(id=file_id)
 

@@ -29,7 +29,7 @@ from clew.ports import Calls, Store
 CallId = Annotated[str, Path(max_length=256)]
 
 
-def approvals_router(commands: Commands, store: Store, prefix: str) -> APIRouter:
+def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Looks) -> APIRouter:
     """Under /api, and once more without it: where those who wrote the first clients look for it."""
     router = APIRouter(prefix=f"{prefix}/workflows", tags=["approvals"])
     # Two routes must not have one name in the description.
@@ -54,6 +54,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str) -> APIRouter
         return DecidedOut(status="rejected", workflow_id=workflow_id)
 
     async def decide(caller: Principal, workflow_id: str, *, approved: bool, feedback: str) -> None:
+        await looks.at(workflow_id, caller.owner)
         try:
             await commands.approve(
                 workflow_id,
@@ -100,7 +101,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
         caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
     ) -> CallOut:
         """Answer a call. The first answer counts; any other is refused, and says what the first one was."""
-        thread = await store.get(workflow_id, caller.owner)
+        thread = await looks.at(workflow_id, caller.owner)
         call = await calls.get(thread.id, call_id)
         pending = thread.pending.get(call_id)
         if pending is None:
@@ -139,7 +140,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
     async def reschedule(
         caller: Principal, workflow_id: str, call_id: str, body: DeadlineIn | None
     ) -> CallOut:
-        thread = await store.get(workflow_id, caller.owner)
+        thread = await looks.at(workflow_id, caller.owner)
         await calls.get(thread.id, call_id)
         deadline = body.deadline if body else None
         if call_id not in thread.pending or not await calls.reschedule(thread.id, call_id, deadline):

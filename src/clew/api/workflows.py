@@ -98,7 +98,7 @@ def workflows_router(
                 return await commands.start(
                     opening, request, held=body.hold, once=once, scope=scope_of(caller)
                 )
-            offer.require_next_round(body, await store.get(id, caller.owner))
+            offer.require_next_round(body, await looks.at(id, caller.owner))
             request = await offer.request(body, caller.owner)
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
 
@@ -203,19 +203,21 @@ def workflows_router(
     @needs("write")
     async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Begin a workflow that was made with `hold`."""
+        await looks.at(workflow_id, caller.owner)
         return WorkflowOut.of(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """End the round at once. Nothing of it appears later."""
-        thread = await store.get(workflow_id, caller.owner)
+        thread = await looks.at(workflow_id, caller.owner)
         return WorkflowOut.of(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
 
     @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Take a failed round up again where it stood."""
+        await looks.at(workflow_id, caller.owner)
         return WorkflowOut.of(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
