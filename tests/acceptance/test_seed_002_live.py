@@ -190,12 +190,35 @@ def test_reading_begins_after_what_was_seen_and_goes_page_by_page(api: Api) -> N
         pages.append(page)
     assert [seq for page in pages for seq in page] == list(range(1, last + 1))
     assert {len(page) for page in pages[:-1]} == {7}
-    for query in ("?limit=0", "?limit=1001", "?after=-1", "?after=x"):
+    for query in ("?limit=0", "?limit=1001", "?after=-1", "?after=x", "?before=-1", "?before=x"):
         api.ask("GET", path + query, status=400)
     streams = (told(api, thread["id"], "?since=4"), told(api, thread["id"], **{"Last-Event-ID": "4"}))
     for stream in streams:
         assert [next(stream) for _ in range(4, last)] == list(range(5, last + 1))
         stream.close()
+
+
+@pytest.mark.accept("002-4")
+def test_reading_backwards_begins_with_the_newest(api: Api) -> None:
+    thread = api.run("writing", log=[])
+    last = thread["lastSeq"]
+    path = f"/api/threads/{thread['id']}/events"
+
+    def read(query: str) -> list[int]:
+        return seqs(api.ask("GET", path + query)["events"])
+
+    assert read("?before=4") == [1, 2, 3]
+    assert (read("?before=1"), read("?before=0")) == ([], [])
+    assert read("?before=10&limit=3") == [7, 8, 9]
+    assert read("?after=3&before=6") == [4, 5]
+    assert read("?after=5&before=6") == []
+    assert read("?after=2&before=9&limit=2") == [7, 8]
+    pages = [read(f"?before={last + 1}&limit=7")]
+    assert pages[0] == list(range(last - 6, last + 1))
+    while page := read(f"?before={pages[-1][0]}&limit=7"):
+        pages.append(page)
+    assert [seq for page in reversed(pages) for seq in page] == list(range(1, last + 1))
+    assert {len(page) for page in pages[:-1]} == {7}
 
 
 @pytest.mark.accept("002-5")

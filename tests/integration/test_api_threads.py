@@ -128,6 +128,8 @@ async def test_events_come_in_order_and_go_on_after_a_seq(app: App, ann: httpx.A
     assert [event["seq"] for event in rest["events"]] == [5, 6, 7, 8, 9, 10]
     assert rest["events"][-1]["content"]["message"] == "line 7"
     assert (await get(ann, "/api/threads/t1/events", after=10))["events"] == []
+    back = await get(ann, "/api/threads/t1/events", before=9, limit=4)
+    assert [event["seq"] for event in back["events"]] == [5, 6, 7, 8]
 
 
 async def test_what_was_redacted_is_not_shown(app: App, ann: httpx.AsyncClient) -> None:
@@ -163,6 +165,8 @@ async def test_what_was_redacted_is_not_shown(app: App, ann: httpx.AsyncClient) 
         ("/api/threads/t1/events?after=-1", "after"),
         ("/api/threads/t1/events?after=99999999999999999999", "after"),
         ("/api/threads/t1/events?after=x", "after"),
+        ("/api/threads/t1/events?before=-1", "before"),
+        ("/api/threads/t1/events?before=99999999999999999999", "before"),
         ("/api/threads/t1/events?limit=1001", "limit"),
         ("/api/threads/" + "t" * 257, "thread_id"),
     ],

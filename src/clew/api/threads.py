@@ -59,12 +59,18 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
     async def list_events(
         caller: Caller,
         thread_id: ThreadId,
-        after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
+        after: Annotated[int, Query(ge=0, le=MAX_SEQ, description="Only events with a greater seq.")] = 0,
+        before: Annotated[
+            int | None,
+            Query(ge=0, le=MAX_SEQ, description="Only events with a smaller seq, and the newest of them."),
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> EventsOut:
-        """The events of a thread in order; go on with `after` set to the last seq."""
+        """The events of a thread in order; go on with `after` set to the last seq, or back with `before` set to the first."""
         thread = await looks.at(thread_id, caller.owner)
-        events = await store.read(thread_id, after=after, limit=limit)
+        events = await store.read(
+            thread_id, after=after, before=before, limit=limit, newest=before is not None
+        )
         return EventsOut(events=[EventOut.of(thread, event) for event in events], last_seq=thread.last_seq)
 
     return router
