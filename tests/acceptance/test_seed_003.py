@@ -8,7 +8,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.events import Opening
+from clew.domain.retention import selection
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.stores.sql.threads import PURGED
@@ -35,6 +36,10 @@ KEY = "a-key-for-cleaning-up"
 SECRET = "a-secret-of-the-cron-service"
 DAY = 86_400_000_000
 DOCUMENT = "# Plan\n\nWe improved the importer.\nStart: TBD\n"
+ORPHAN = (
+    "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart) VALUES"
+    " ('orphan', '', '1', '{\"ts\": \"2020-01-01T00:00:00+00:00\"}', '{}', '{}')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,11 +444,7 @@ class TestCleanup:
         for statement in _refuse_deletion(stubborn, is_postgres=_is_postgres(spec)):
             await query(spec.db, statement)
         # And the checkpoints of a thread that never was.
-        await query(
-            spec.db,
-            "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart) VALUES"
-            " ('orphan', '', '1', '{\"ts\": \"2020-01-01T00:00:00+00:00\"}', '{}', '{}')",
-        )
+        await query(spec.db, ORPHAN)
         with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
             seen = await spec.cleanup("?days_old=30")
         assert (seen["deleted"], seen["errors"], seen["more"]) == (10, 1, False)
@@ -495,6 +496,18 @@ class TestCleanup:
                 assert (first["continuation"], first["due"]) == (last["id"], 1000 - first["deleted"])
             left = await query(spec.db, "SELECT count(*) FROM events WHERE thread_id LIKE 'old-%'")
             assert left[0][0] == 0
+
+    @pytest.mark.accept("003-27", "003-32")
+    async def test_the_look_for_orphans_keeps_to_the_budget_and_is_finished_later(self, spec: Spec) -> None:
+        await query(spec.db, ORPHAN)
+        cleanup = replace(spec.app.execution.cleanup, budget_seconds=0)
+        first = await cleanup.run(selection(now=datetime.now(UTC), days_old=30))
+        assert (first.status, first.thread_ids) == ("more", ())
+        async with asyncio.timeout(20):
+            while await spec.rows_of("orphan"):
+                await cleanup.go_on()
+                await asyncio.sleep(0.01)
+        assert not await cleanup.rows.has_unfinished()
 
     @pytest.mark.accept("003-27")
     async def test_a_second_one_meanwhile_is_told_so(self, spec: Spec) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import inf
 from typing import Literal
 
 from clew.domain import retention
@@ -121,7 +122,8 @@ class Cleanup:
         job = await self.rows.take_up(runner=runner, lease=self.lease)
         if job is None:
             return False
-        return (await self._work(job, runner)).more
+        # Nobody waits for this one. What begins anew each time, the look for orphans, must come to its end once.
+        return (await self._work(job, runner, looks_on=True)).more
 
     async def empty_trash(self) -> bool:
         """Purge what was deleted softly and not brought back."""
@@ -169,14 +171,14 @@ class Cleanup:
             f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
         )
 
-    async def _work(self, job: Job, runner: str) -> Outcome:
+    async def _work(self, job: Job, runner: str, *, looks_on: bool = False) -> Outcome:
         started = time.monotonic()
         until = started + self.budget_seconds
         gone: list[str] = []
         try:
             finished = await self._threads(job, runner, until, gone)
             if finished:
-                finished = await self._orphans(job, runner, until, gone)
+                finished = await self._orphans(job, runner, inf if looks_on else until, gone)
         except (Unavailable, LostLease, asyncio.CancelledError):
             raise  # our lease runs out by itself, and somebody takes up the rest
         except Exception:
@@ -253,6 +255,8 @@ class Cleanup:
         before = wanted.before if wanted.reason is Reason.UNUSED else wanted.before - self.ttl
         after: str | None = ""
         while after is not None:
+            if time.monotonic() >= until:
+                return False
             found, after = await self.rows.orphans(after=after)
             old = [one for one in found if _is_older(one, before)]
             for start in range(0, len(old), ORPHANS):
