@@ -1,16 +1,28 @@
 """Who may clean up: a key, a cron service's secret, or a signature that fits; never the mere presence of a header."""
 
+import configparser
+import json
+import re
+import shlex
+import shutil
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import anyio
 import httpx
 import pytest
+import yaml
+from typer.main import get_command
 
 from clew.api.cron import SIGNATURE, sign
 from clew.app import App
-from tests.databases import query
-from tests.doors import client_of, new_key, opened_app
+from clew.cli import app as cli
+from clew.domain.cron import Cron
+from tests.databases import DATABASES, SHARED, locate, query
+from tests.doors import ADDRESS, client_of, new_key, opened_app
+from tests.processes import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +49,12 @@ async def ask(app: App, headers: dict[str, str], method: str = "POST", target: s
 async def app(tmp_path: Path) -> AsyncGenerator[App]:
     async with opened_app(tmp_path, **BOTH) as app:
         yield app
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest) -> str:
+    where = locate(request.param, request)
+    return {"memory": "memory://", "sqlite": f"sqlite:///{where}"}.get(request.param, where)
 
 
 @pytest.mark.accept("003-13", "003-15")
@@ -95,12 +113,27 @@ async def test_bad_proofs(app: App) -> None:
     assert await query(app.stores.db, "SELECT 1 FROM cleanups") == []
 
 
-async def test_a_signature_serves_once(app: App) -> None:
+@pytest.mark.accept("003-13", "003-15")
+async def test_a_signature_serves_once(url: str, tmp_path: Path) -> None:
+    async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **BOTH) as app:
+        used = signed(now())
+        assert (await ask(app, {})).status_code == 401
+        assert (await ask(app, used)).status_code == 200
+        for _ in range(2):
+            assert (await ask(app, used)).status_code == 401
+        assert (await ask(app, signed(now() - 1))).status_code == 200, "another one does"
+        assert (await ask(app, {"X-API-Key": KEY})).status_code == 200
+
+
+@pytest.mark.parametrize("url", SHARED, indirect=True)
+async def test_a_signature_serves_once_in_all_processes_and_after_a_restart(url: str, tmp_path: Path) -> None:
     used = signed(now())
-    assert (await ask(app, used)).status_code == 200
-    for _ in range(2):
+    async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **BOTH) as app:
+        async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **BOTH) as other:
+            assert (await ask(other, used)).status_code == 200
         assert (await ask(app, used)).status_code == 401
-    assert (await ask(app, signed(now() - 1))).status_code == 200, "another one does"
+    async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **BOTH) as again:
+        assert (await ask(again, used)).status_code == 401
 
 
 async def test_the_edges_of_the_window(app: App) -> None:
@@ -158,3 +191,66 @@ async def test_a_proof_of_cleanup_opens_nothing_else(app: App) -> None:
             ("POST", "/api/optimize/start"),
         ):
             assert (await ask(app, headers, method, path)).status_code == 401
+
+
+def example(heading: str, number: int = 0) -> str:
+    """A block of code under a heading of the guide."""
+    guide = (ROOT / "docs" / "howto" / "cleanup.md").read_text("utf-8")
+    (section,) = re.findall(rf"^#+ {heading}\n(.*?)(?=^#+ [A-Z]|\Z)", guide, flags=re.DOTALL | re.MULTILINE)
+    return str(re.findall(r"^```\w*\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)[number])
+
+
+class TestExamples:
+    """What the guide tells people to copy does what it says."""
+
+    async def test_vercel(self, app: App) -> None:
+        (cron,) = json.loads(example("Vercel"))["crons"]
+        Cron.parse(cron["schedule"])
+        answer = await ask(app, {"Authorization": f"Bearer {SECRET}"}, "GET", cron["path"])
+        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+
+    async def test_crontab_by_http(self, app: App) -> None:
+        *schedule, command = example("Crontab").strip().split(maxsplit=5)
+        Cron.parse(" ".join(schedule))
+        words = shlex.split(command.replace("$(cat /etc/clew/cleanup-key)", KEY))
+        name, _, value = words[words.index("-H") + 1].partition(": ")
+        address = urlsplit(words[-1])
+        assert (words[0], f"{address.scheme}://{address.netloc}") == ("curl", ADDRESS)
+        answer = await ask(app, {name: value}, words[words.index("-X") + 1], address.path)
+        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+
+    def test_crontab_by_command(self) -> None:
+        *schedule, command = example("Crontab", 1).strip().split(maxsplit=5)
+        Cron.parse(" ".join(schedule))
+        assert_cleans_up(command.partition(" && ")[2])
+
+    def test_systemd(self) -> None:
+        units = configparser.ConfigParser()
+        units.read_string(example("systemd"))
+        assert_cleans_up(units["Service"]["ExecStart"])
+        assert units["Service"]["Type"] == "oneshot"
+        assert re.fullmatch(r"\*-\*-\* \d\d:\d\d:\d\d", units["Timer"]["OnCalendar"])
+        assert units["Install"]["WantedBy"] == "timers.target"
+
+    def test_kubernetes(self) -> None:
+        job = yaml.safe_load(example("Kubernetes"))
+        assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
+        Cron.parse(job["spec"]["schedule"])
+        (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        assert_cleans_up(shlex.join(container["command"]))
+
+    @pytest.mark.skipif(shutil.which("openssl") is None, reason="the example is openssl's")
+    async def test_a_signed_request(self, app: App) -> None:
+        t = now()
+        given = {"t": str(t), "path": PATH, "CRON_SECRET": SECRET}
+        lines = example("Signed requests").replace("$ t=$(date +%s);", "$").splitlines()
+        script = "; ".join(line.removeprefix("$ ") for line in lines[:2]) + '; printf %s "$v1"'
+        ended = await anyio.run_process(script, env={"PATH": "/usr/bin:/bin", **given})
+        assert (await ask(app, {SIGNATURE: f"t={t},v1={ended.stdout.decode()}"})).status_code == 200
+
+
+def assert_cleans_up(command: str) -> None:
+    program, name, *options = shlex.split(command)
+    assert Path(program).name == "clew"
+    get_command(cli).commands[name].make_context(name, options)  # type: ignore[attr-defined]
+    assert name == "cleanup"
