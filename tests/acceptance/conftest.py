@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.acceptance import graphs
 from tests.house import graphs_yaml
 from tests.processes import ROOT, Server, serving, until
 
@@ -69,8 +70,13 @@ class Api:
         return self.rest(thread["id"], after=thread["lastSeq"] + 1)
 
 
+def all_graphs_yaml() -> str:
+    own = "".join(f"  {name}: {graphs.__name__}:{name}\n" for name in graphs.NAMES)
+    return graphs_yaml() + own
+
+
 def api_serving(folder: Path, **environ: str) -> Any:
-    (folder / "clew.yaml").write_text(graphs_yaml())
+    (folder / "clew.yaml").write_text(all_graphs_yaml())
     settings: dict[str, Any] = {
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "CLEW_RUNNER_LEASE_SECONDS": "1",

@@ -23,15 +23,18 @@ from langgraph.graph.message import add_messages
 from websockets.sync.client import ClientConnection, connect
 
 from tests.acceptance.chatting import UNUSED
-from tests.acceptance.conftest import Api
+from tests.acceptance.conftest import Api, all_graphs_yaml
 from tests.graphs import Notes, architect, human_approval_node, mark
-from tests.house import graphs_yaml
 from tests.processes import ROOT, SECONDS, clew, one_line, serving, until
 
 PROFILES = """
 profiles:
   picky: {driver: offline, retry: {max_retries: 3, base_delay: 0.1, retryable_errors: [rate_limit]}}
   lenient: {driver: offline, retry: {max_retries: 1, base_delay: 0.1, retryable_errors: [llm_overload]}}
+  quick: {driver: offline, retry: {max_retries: 1, base_delay: 0.1}}
+  command: {driver: offline, retry: {max_retries: 1, base_delay: 0.1, retryable_errors: [cli_timeout]}}
+  once: {driver: offline, retry: {max_retries: 0, base_delay: 0.1}}
+  capped: {driver: offline, retry: {max_retries: 2, base_delay: 4.0, max_delay: 1.0}}
 """
 GATE = "human_approval_node"
 
@@ -187,13 +190,14 @@ class Socket:
 
 
 @contextmanager
-def live_serving(folder: Path) -> Iterator[Live]:
+def live_serving(folder: Path, **environ: str) -> Iterator[Live]:
     own = "".join(f"  {name}: {__name__}:{name}\n" for name in ("patient", "mendable", "reviewing"))
-    (folder / "clew.yaml").write_text(graphs_yaml() + own + PROFILES)
+    (folder / "clew.yaml").write_text(all_graphs_yaml() + own + PROFILES)
     settings: dict[str, Any] = {
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "CLEW_RUNNER_LEASE_SECONDS": "1",
         "CLEW_RUNNER_POLL_SECONDS": "0.1",
+        **environ,
     }
     with serving(folder, **settings) as server:
         yield Live(server)
@@ -225,6 +229,21 @@ def of(workflow: str, payloads: list[Any]) -> list[Any]:
 
 def types(payloads: list[Any]) -> list[str]:
     return [payload["event_type"] for payload in payloads]
+
+
+def frozen(server: Live, other: Live) -> bool:
+    """Stop a process, but not while it has the database to itself: the other could not go on."""
+    server.server.signal(signal.SIGSTOP)
+    database = sqlite3.connect(other.folder / ".clew" / "clew.db", timeout=0, isolation_level=None)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        server.server.signal(signal.SIGCONT)
+        return False
+    finally:
+        database.close()
+    return True
 
 
 class TestGate:
@@ -270,18 +289,28 @@ class TestGate:
         assert live.thread(workflow)["status"] == "blocked"
         answer = live.ask("POST", path, json={"feedback": "too vague"})
         assert answer == {"status": "rejected", "workflow_id": workflow}
-        assert live.rest(workflow, "failed", "completed")["failureReason"] == "too vague"
+        ended = live.rest(workflow, "failed", "completed")
+        assert (ended["status"], ended["failureReason"]) == ("failed", "too vague")
         state = live.ask("GET", f"/api/workflows/{workflow}/state")
         assert (state["values"]["human_approved"], state["next"]) == (False, [])
         assert left(marks) == ["architect"]
 
     @pytest.mark.accept("001-9")
-    def test_an_answer_nobody_waits_for_is_refused(self, live: Live) -> None:
-        done = live.run("two_steps", log=[])["id"]
+    def test_an_answer_nobody_waits_for_is_refused(self, live: Live, marks: Path) -> None:
+        held = {"graph": "gated", "prompt": "go", "hold": True}
+        unasked = {
+            "completed": live.run("two_steps", log=[])["id"],
+            "pending": live.ask("POST", "/api/workflows/start", json=held)["id"],
+            "running": live.start("slow", marks=str(marks)),
+        }
+        until(marks.exists)
         for verb, body in (("approve", None), ("reject", {"feedback": "no"})):
-            assert live.refused(f"/workflows/{done}/{verb}", 409, json=body) == "INVALID_STATE"
+            for status, workflow in unasked.items():
+                assert live.refused(f"/workflows/{workflow}/{verb}", 409, json=body) == "INVALID_STATE"
+                assert live.thread(workflow)["status"] == status
             assert live.refused(f"/workflows/nothing/{verb}", 404, json=body) == "NOT_FOUND"
-        assert live.thread(done)["status"] == "completed"
+        for status in ("pending", "running"):
+            live.ask("POST", f"/api/workflows/{unasked[status]}/stop")
 
     @pytest.mark.accept("001-9")
     def test_of_several_yeses_at_once_one_counts(self, live: Live, marks: Path) -> None:
@@ -312,9 +341,23 @@ class TestGate:
             assert stored <= known, table
             assert table == "checkpoint_writes" or {one, two} <= stored
 
+    @pytest.mark.accept("001-24")
+    def test_a_yes_to_one_plan_is_none_to_the_next(self, live: Live, marks: Path) -> None:
+        thread = live.run("replanning", log=[], marks=str(marks))
+        workflow = thread["id"]
+        live.approve(workflow)
+        thread = live.rest(workflow, after=thread["lastSeq"] + 1)
+        state = live.ask("GET", f"/api/workflows/{workflow}/state")
+        assert (thread["status"], state["next"]) == ("blocked", [GATE])
+        assert state["values"]["log"] == ["plan", "approved=True", "code", "plan"]
+        live.ask("POST", f"/workflows/{workflow}/reject", json={"feedback": "not this one"})
+        assert live.rest(workflow, "failed", "completed")["status"] == "failed"
+        assert live.state(workflow)["log"][-1] == "approved=False"
+        assert left(marks) == ["architect", "developer", "architect"]
+
 
 class TestRestart:
-    @pytest.mark.accept("001-10", "001-11", "001-16")
+    @pytest.mark.accept("001-10", "001-11", "001-16", "001-18")
     def test_what_was_killed_waits_on_or_goes_on(self, tmp_path: Path, go: Path) -> None:
         waiting_marks, running_marks = tmp_path / "waiting", tmp_path / "running"
         with live_serving(tmp_path) as live:
@@ -344,6 +387,9 @@ class TestRestart:
             live.approve(waiting)
             live.rest(waiting, "completed")
             assert live.state(waiting)["log"] == ["plan", "approved=True", "code"]
+            for workflow in (waiting, running):  # paused, approved, and outlived a process
+                seqs = [event["seq"] for event in live.events(workflow)]
+                assert seqs == list(range(1, live.thread(workflow)["lastSeq"] + 1))
         assert left(waiting_marks) == ["architect", "developer"]
 
     @pytest.mark.accept("001-11")
@@ -380,6 +426,37 @@ class TestEnds:
         for verb in ("approve", "resume", "begin", "stop"):
             assert live.refused(f"{path}/{verb}", 409) == "INVALID_STATE"
         assert live.events(workflow) == log
+
+    @pytest.mark.accept("001-34")
+    def test_a_process_that_wakes_up_late_changes_no_end(self, live: Live, tmp_path: Path, go: Path) -> None:
+        """It is frozen in the middle of two runs, which another process takes over and ends."""
+        url = f"sqlite:///{live.folder}/.clew/clew.db"
+        with live_serving(tmp_path, CLEW_DATABASE_URL=url) as zombie:
+            pid = zombie.server.process.pid
+            ends = {"completed": tmp_path / "well", "failed": tmp_path / "badly"}
+            workflows = {
+                status: zombie.start(
+                    "haunted", log=[], marks=str(marks), go=str(go), ends_badly=status == "failed"
+                )
+                for status, marks in ends.items()
+            }
+            for marks in ends.values():
+                until(lambda: left(marks) == [f"begun-by-{pid}"])  # noqa: B023 - called here only
+            until(lambda: frozen(zombie, live))
+            for marks in ends.values():
+                until(lambda: f"begun-by-{live.server.process.pid}" in left(marks))  # noqa: B023
+            go.touch()
+            for status, workflow in workflows.items():
+                assert live.rest(workflow, "completed", "failed")["status"] == status
+            logs = {workflow: live.events(workflow) for workflow in workflows.values()}
+            zombie.server.signal(signal.SIGCONT)
+            for marks in ends.values():
+                until(lambda: f"done-by-{pid}" in left(marks))  # noqa: B023
+            # What its nodes led to has had its turn before another run has come to its end.
+            assert zombie.run("two_steps", log=[])["status"] == "completed"
+            for status, workflow in workflows.items():
+                assert live.thread(workflow)["status"] == zombie.thread(workflow)["status"] == status
+                assert live.events(workflow) == logs[workflow]
 
     @pytest.mark.accept("001-35")
     def test_a_cancel_from_anywhere_is_told(self, live: Live, marks: Path) -> None:
@@ -423,7 +500,59 @@ class TestEnds:
         live.rest(three, "completed")
 
 
+@pytest.mark.accept("001-36")
+def test_a_call_that_blocks_keeps_nobody_waiting(live: Live, marks: Path) -> None:
+    """The node sleeps a minute and gives nobody a turn."""
+    workflow = live.start("blocking", marks=str(marks))
+    until(marks.exists)
+    with live.socket() as socket:
+        socket.settle()
+        other = live.run("gated", log=[])
+        live.approve(other["id"])
+        socket.until("workflow_completed", other["id"])
+    assert live.thread(workflow)["status"] == "running"
+    live.ask("POST", f"/api/workflows/{workflow}/stop")
+    assert live.events(workflow, "stage_completed") == []
+
+
 class TestRetries:
+    @pytest.mark.accept("001-19", "001-21", "001-22")
+    def test_what_passes_is_tried_again_and_what_stays_is_not(self, live: Live, tmp_path: Path) -> None:
+        tries = {
+            ("network_timeout", "quick"): ("network_timeout", 2),
+            ("429", "quick"): ("rate_limit", 2),
+            ("529", "quick"): ("llm_overload", 2),
+            ("503", "quick"): ("llm_overload", 2),
+            ("cli_timeout", "quick"): ("cli_timeout", 1),  # is not among those tried again by default
+            ("cli_timeout", "command"): ("cli_timeout", 2),
+            ("429", "once"): ("rate_limit", 1),
+            ("not_found", "quick"): ("not_found", 1),
+            ("401", "quick"): ("auth", 1),
+            ("validation", "quick"): ("validation", 1),
+        }
+        started = {}
+        for error, profile in tries:
+            marks = tmp_path / f"{error}-{profile}"
+            body = {"graph": "failing", "profile": profile, "input": {"error": error, "marks": str(marks)}}
+            started[error, profile] = live.ask("POST", "/api/workflows/start", json=body)["id"], marks
+        for case, (workflow, marks) in started.items():
+            name, times = tries[case]
+            reason = live.rest(workflow, "failed")["failureReason"]
+            assert left(marks) == ["tried"] * times, case
+            assert reason.startswith(f"{name} after {times} attempt"), case
+            assert len(live.events(workflow, "log")) == times - 1
+
+    @pytest.mark.accept("001-20")
+    def test_no_wait_is_longer_than_the_longest(self, live: Live, marks: Path) -> None:
+        """Without its bound, the waits would be of 2 to 4 and of 4 to 8 seconds."""
+        body = {"graph": "failing", "profile": "capped", "input": {"error": "429", "marks": str(marks)}}
+        workflow = live.ask("POST", "/api/workflows/start", json=body)["id"]
+        assert live.rest(workflow)["status"] == "failed"
+        said = [line["message"].rpartition(" in ")[2] for line in live.content(workflow, "log")]
+        assert len(said) == 2
+        assert all(0.5 <= float(wait.removesuffix(" s")) <= 1.0 for wait in said)
+        assert left(marks) == ["tried"] * 3
+
     @pytest.mark.accept("001-21")
     @pytest.mark.parametrize(("profile", "tries"), [("picky", 1), ("lenient", 2)])
     def test_only_what_the_profile_names_is_tried_again(
@@ -477,6 +606,60 @@ class TestSockets:
                 assert not verbose or "".join(words).startswith("you said: slowly: one")
                 assert "llm_token" not in [event["type"] for event in live.events(workflow)]
 
+    @pytest.mark.accept("001-12")
+    def test_the_start_of_a_stage_is_known_by_either_name(self, live: Live) -> None:
+        workflow = live.run("two_steps", log=[])["id"]
+        for name in ("stage_started", "stage_changed"):
+            url = f"{live.server.address}/api/workflows/{workflow}/events"
+            told: list[str] = []
+            params = {"types": [name, "workflow_completed"]}
+            with httpx.stream("GET", url, params=params, timeout=SECONDS, verify=UNUSED) as answer:
+                for line in answer.iter_lines():
+                    if line.startswith("event:"):
+                        told.append(line.removeprefix("event:").strip())
+                    if told and told[-1] == "workflow_completed":
+                        break
+            assert told == ["stage_changed", "stage_changed", "workflow_completed"]
+
+    @pytest.mark.accept("001-14", "001-37")
+    def test_beginnings_and_ends_are_told_once(self, live: Live, marks: Path, tmp_path: Path) -> None:
+        with live.socket() as socket:
+            socket.settle()
+
+            def told(workflow: str, end: str) -> list[Any]:
+                seen = of(workflow, socket.until(end, workflow))
+                socket.settle()
+                return seen
+
+            often = types(told(live.start("writing", log=[]), "workflow_completed"))
+            assert often.count("stage_changed") == often.count("stage_completed") == 20
+            assert (often[0], often.count("workflow_started")) == ("workflow_started", 1)
+
+            tried = told(live.start("flaky", log=[], marks=str(marks)), "workflow_completed")
+            assert left(marks).count("tried") == 3
+            stages = [
+                (each["event_type"], each["data"]["stage"]) for each in tried if "stage" in each["data"]
+            ]
+            assert stages.count(("stage_completed", "failing")) == 1
+            assert stages.count(("stage_changed", "architect")) == 1
+            ends = [each for each in types(tried) if each.startswith("workflow_")]
+            assert ends == ["workflow_started", "workflow_completed"]
+
+            failed = told(live.start("broken", log=[], marks=str(tmp_path / "broken")), "workflow_failed")
+            assert [each for each in types(failed) if each.startswith("workflow_")] == [
+                *("workflow_started", "workflow_failed"),
+            ]
+            assert "no such issue" in failed[-1]["data"]["error"]
+
+            gated = live.start("gated", log=[])
+            seen = told(gated, "approval_required")
+            live.approve(gated)
+            seen += told(gated, "workflow_completed")
+            assert [each for each in types(seen) if each.startswith("workflow_")] == [
+                *("workflow_started", "workflow_completed"),
+            ]
+            assert [each["sequence"] for each in seen] == list(range(1, len(seen) + 1))
+
     @pytest.mark.accept("001-15")
     def test_subscriptions_choose_what_is_told(self, live: Live) -> None:
         wanted, other = live.gated(), live.gated()
@@ -522,6 +705,25 @@ class TestSockets:
         for unknown in ("nothing:4", f"{workflow}:99", "nothing"):
             with live.socket(f"?since={unknown}&workflow_id={workflow}") as socket:
                 assert socket.next() == {"type": "backfill_expired"}
+
+    @pytest.mark.accept("001-16")
+    def test_what_was_missed_of_several_comes_in_the_order_it_happened(self, live: Live) -> None:
+        first = live.gated()
+        last = live.events(first)[-1]
+        second = live.gated()
+        for workflow in (first, second):
+            live.approve(workflow)
+            live.rest(workflow, "completed")
+        with live.socket(f"?since={first}:{last['seq']}") as socket:
+            missed = socket.until("workflow_completed", second)
+            told = socket.next()
+        # What is not much older than the last event seen may be new, so there may be more than these two.
+        assert told == {"type": "backfill_complete", "count": len(missed)}
+        times = [payload["timestamp"] for payload in missed]
+        assert times == sorted(times)
+        for workflow, seen in ((first, last["seq"]), (second, 0)):
+            sequences = [payload["sequence"] for payload in of(workflow, missed)]
+            assert sequences == list(range(seen + 1, live.thread(workflow)["lastSeq"] + 1))
 
     @pytest.mark.accept("001-17")
     def test_a_deaf_and_a_dead_socket_delay_nobody(self, live: Live) -> None:
