@@ -1,15 +1,19 @@
-"""What the processes under test do: clean up, and die in the middle of it."""
+"""What the processes under test do: clean up, and die in the middle of it, or with a clock that is wrong."""
 
 import asyncio
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from clew import failpoints
+from clew import app, failpoints
+from clew.domain.errors import NotAllowed
 from clew.domain.retention import selection
 from clew.engine.cleanup import Portions
 from tests.databases import query
+from tests.doors import client_of
 from tests.house import open_house
 
 Report = Callable[[Any], None]
@@ -49,6 +53,40 @@ def take_over(report: Report, *, where: str, folder: str) -> None:
                     "left": [row[0] for row in left],
                     "logs": [row[0] for row in events],
                 }
+            )
+
+    asyncio.run(main())
+
+
+def live_at(report: Report, *, where: str, folder: str, ahead: float, thread_id: str | None) -> None:
+    """Start with the clock so many seconds ahead, take a turn of the thread, and clean up in every way there is."""
+    right = time.time_ns
+    time.time_ns = lambda: right() + int(ahead * 1e9)  # of SQLite's leases, and of the ids of checkpoints
+    app.utc_now = lambda: datetime.now(UTC) + timedelta(seconds=ahead)
+
+    async def main() -> None:
+        environ = {**LEASE, "CLEANUP_API_KEY": "key", "CLEW_CLEANUP_SCHEDULE": "* * * * *"}
+        async with open_house(where, Path(folder), **environ) as house, client_of(house.app.http) as http:
+
+            async def turn(thread_id: str | None) -> str:
+                new = {"graph": "two_steps", "ttlDays": 1} if thread_id is None else {}
+                asked = {"wait": 20} | ({} if thread_id is None else {"id": thread_id})
+                answer = await http.post("/api/workflows/start", params=asked, json={"prompt": "go", **new})
+                assert answer.json()["status"] == "completed", answer.text
+                return str(answer.json()["id"])
+
+            if thread_id is None:
+                await turn(None)  # and nobody ever looks at it again
+            mine = await turn(thread_id)
+            state = (await http.get(f"/api/workflows/{mine}/state")).json()["values"]
+            cleanup = house.app.execution.cleanup
+            for chore in (cleanup.tick, cleanup.empty_trash, cleanup.go_on):
+                with suppress(NotAllowed):
+                    await chore()
+            answer = await http.post("/api/optimize/cleanup", headers={"X-API-Key": "key"})
+            left = await query(house.app.stores.db, "SELECT count(*) FROM threads")
+            report(
+                {"id": mine, "steps": len(state["log"]), "cleanup": answer.status_code, "threads": left[0][0]}
             )
 
     asyncio.run(main())

@@ -2,11 +2,15 @@
 
 import asyncio
 import random
+import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from clew.domain.errors import NotAllowed, NotFound
@@ -16,14 +20,17 @@ from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
 from clew.ports import Store
 from clew.stores.codec import micros
+from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query
 from tests.faults.forkserver import ForkServer, fork_server
-from tests.house import House, open_house
+from tests.house import House, graphs_yaml, open_house
+from tests.processes import ROOT, serving
 from tests.samples import opened, recorded
 
 DAY = timedelta(days=1)
+OTHERS = {"migrations", "api_keys", "duties", "cleanups", "used_signatures", "tombstones"}
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -45,9 +52,18 @@ async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
 
 
 async def rows_left(db: Database) -> dict[str, int]:
-    counts = {
-        table: (await query(db, f"SELECT count(*) FROM {table}"))[0][0] for table in (*PURGED, "threads")
-    }
+    """What is in every table there is, but for those that are about no thread, or about deleted ones."""
+    if isinstance(db, PostgresDatabase):
+        found = await query(
+            db,
+            "SELECT table_name FROM information_schema.tables"
+            " WHERE table_schema = 'public' AND table_type = 'BASE TABLE'",
+        )
+    else:
+        found = await query(db, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+    tables = {name for (name,) in found if not name.startswith("sqlite_")} - OTHERS
+    assert set(PURGED) <= tables
+    counts = {table: (await query(db, f"SELECT count(*) FROM {table}"))[0][0] for table in tables}
     return {table: count for table, count in counts.items() if count}
 
 
@@ -90,6 +106,50 @@ async def test_what_is_deleted_while_it_runs_leaves_nothing_and_does_not_come_ba
         ):
             pass
     assert await rows_left(db) == {}
+
+
+@pytest.mark.accept("003-7", "003-9")
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+def test_what_is_deleted_by_http_while_it_runs_leaves_nothing_nor_ten_seconds_later(
+    where: str, tmp_path: Path, seed: int
+) -> None:
+    """C4, through a real server: one that runs for ever, one that writes twenty times, one that waits for somebody."""
+    rolls = random.Random(seed)
+    waits = [rolls.uniform(0, 0.05) for _ in range(200)]
+    (tmp_path / "clew.yaml").write_text(graphs_yaml())
+    url = where if where.startswith("postgres") else f"sqlite:///{where}"
+
+    async def left() -> dict[str, int]:
+        async with open_database(where) as db:
+            return await rows_left(db)
+
+    with (
+        serving(tmp_path, CLEW_DATABASE_URL=url, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server,
+        httpx.Client(base_url=server.address, timeout=30) as client,
+    ):
+
+        def one(number: int) -> str:
+            graph = ("endless", "writing", "gated")[number % 3]
+            started = client.post(
+                "/api/workflows/start", json={"graph": graph, "input": {"log": ["x" * 200]}}
+            )
+            thread = f"/api/threads/{started.json()['id']}"
+            time.sleep(waits[number])
+            status = client.get(thread).json()["status"]
+            assert client.delete(thread).status_code == 200
+            assert client.get(thread).status_code == 404
+            assert client.delete(thread).status_code == 404
+            return str(status)
+
+        with ThreadPoolExecutor(8) as pool:
+            statuses = Counter(pool.map(one, range(len(waits))))
+        assert statuses["running"] >= 50, statuses
+        until = time.monotonic() + 10
+        while True:
+            assert asyncio.run(left()) == {}
+            if time.monotonic() >= until:
+                break
+            time.sleep(1)
 
 
 @pytest.mark.anyio
@@ -164,6 +224,21 @@ def test_a_cleanup_that_was_killed_is_finished_by_another(
         ended = forks.run("tests.faults.deletions:take_over", **job)
         assert ended.code == 0, (place, ended.reports)
         assert ended.reports[-1] == {"deleted": 8, "left": ["young"], "logs": ["young"]}, place
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+def test_restarts_with_a_wrong_clock_hide_no_turn_and_delete_nothing(
+    forks: ForkServer, where: str, tmp_path: Path
+) -> None:
+    """D1: each life of the process has another clock; what is not used lives for a day by its own."""
+    job: dict[str, Any] = {"where": where, "folder": str(tmp_path), "thread_id": None}
+    hour, month = 3600, 30 * 86_400
+    # An hour is no jump, and by then the one before it is waited out.
+    for number, (ahead, cleanup) in enumerate(((0, 200), (month, 409), (-hour, 409), (hour, 200)), 1):
+        ended = forks.run("tests.faults.deletions:live_at", ahead=ahead, **job)
+        assert ended.code == 0, (ahead, ended.reports)
+        job["thread_id"] = ended.reports[-1].pop("id")
+        assert ended.reports[-1] == {"steps": 2 * number, "cleanup": cleanup, "threads": 2}, ahead
 
 
 @pytest.mark.anyio
