@@ -70,13 +70,19 @@ class Api:
         return self.rest(thread["id"], after=thread["lastSeq"] + 1)
 
 
+PROFILES = """
+profiles:
+  work: {driver: "api:openai", tracker: github}
+"""
+
+
 def all_graphs_yaml() -> str:
     own = "".join(f"  {name}: {graphs.__name__}:{name}\n" for name in graphs.NAMES)
     return graphs_yaml() + own
 
 
 def api_serving(folder: Path, **environ: str) -> Any:
-    (folder / "clew.yaml").write_text(all_graphs_yaml())
+    (folder / "clew.yaml").write_text(all_graphs_yaml() + PROFILES)
     settings: dict[str, Any] = {
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "CLEW_RUNNER_LEASE_SECONDS": "1",

@@ -287,6 +287,155 @@ def test_a_model_is_told_the_furthest_summary_and_what_came_after(api: Api) -> N
     assert reach[newest["summaryVersion"]] == max(reach.values())
 
 
+@pytest.mark.accept("002-25")
+def test_without_its_summaries_a_conversation_is_the_same(api: Api) -> None:
+    kept, lost = (api.run("forgetful_agent", "first") for _ in range(2))
+
+    def summaries(thread: Any) -> list[Any]:
+        return rows(
+            api,
+            "SELECT from_seq, to_seq, version, content FROM summaries WHERE thread_id = ? ORDER BY to_seq",
+            thread["id"],
+        )
+
+    for n in range(5):
+        kept, lost = (say(api, thread, f"message {n}") for thread in (kept, lost))
+    for from_seq, to_seq, version, content in summaries(lost):
+        assert 1 <= from_seq <= to_seq <= lost["lastSeq"]
+        assert (bool(version), bool(content)) == (True, True)
+    assert summaries(lost)
+    before = api.events(lost["id"])
+    tamper(database(api), "DELETE FROM summaries WHERE thread_id = ?", lost["id"])
+    assert api.events(lost["id"]) == before
+    kept, lost = (say(api, thread, "the last") for thread in (kept, lost))
+
+    def told(thread: Any) -> list[Any]:
+        return [
+            (event["seq"], event["type"], (event["content"] or {}).get("content"))
+            for event in api.events(thread["id"])
+        ]
+
+    assert told(lost) == told(kept)
+    newest = max(model_calls(api, lost["id"]), key=lambda call: call["turnRef"])
+    shown = [turn["content"] for turn in newest["renderedContext"] if turn["role"] == "user"]
+    assert shown == [
+        "first",
+        *(f"message {n}" for n in range(5)),
+        "the last",
+    ]  # all of it, for want of a summary
+    assert summaries(lost)  # and there is one again
+
+
+@pytest.mark.accept("002-10")
+def test_only_states_one_can_come_back_to_are_kept(api: Api, tmp_path: Path) -> None:
+    marks, begun = tmp_path / "marks", tmp_path / "begun"
+    speaking = api.start("agent", f"[{marks}] slowly: " + "word " * 200)
+    working = api.start("wilful_agent", f"tools: wait_for go={tmp_path / 'go'},marks={begun}")
+    waiting, idle = api.run("agent", "tools: send_mail to=ada"), api.run("agent", "hello")
+    until(lambda: marks.exists() and begun.exists())
+
+    def kept(thread_id: str) -> Any:
+        ((text, last),) = rows(api, "SELECT fsm_state, last_seq FROM threads WHERE id = ?", thread_id)
+        state = json.loads(text)
+        assert list(state) == ["state", "pending", "last_seq"]
+        assert state["last_seq"] == last
+        return state["state"], state["pending"]
+
+    for running in (speaking, working):
+        assert api.thread(running)["status"] == "running"
+        assert kept(running) == ("idle", {})
+    (call_id,) = waiting["pending"]
+    state, pending = kept(waiting["id"])
+    assert (state, list(pending)) == ("awaiting_input", [call_id])
+    assert (pending[call_id]["executor"], pending[call_id]["kind"]) == ("server", "approval")
+    assert pending[call_id]["prompt"] == waiting["pending"][call_id]["prompt"]
+    assert kept(idle["id"]) == ("idle", {})
+    for running in (speaking, working):
+        api.ask("POST", f"/api/workflows/{running}/stop")
+    (tmp_path / "go").touch()
+    assert set(rows(api, "SELECT DISTINCT json_extract(fsm_state, '$.state') FROM threads")) <= {
+        ("idle",),
+        ("awaiting_input",),
+    }
+
+
+@pytest.mark.accept("002-17")
+def test_a_call_is_a_row_from_its_beginning_to_its_end(api: Api) -> None:
+    prompt = "tools: ask_person question=x; read_clipboard; look_up word=x"
+    one, two = (api.run("agent", prompt) for _ in range(2))
+    path = f"/api/workflows/{one['id']}/tool-calls"
+    statuses = "?status=pending&status=resolved&status=errored&status=expired"
+
+    def calls(thread: Any) -> dict[str, Any]:
+        found = api.ask("GET", f"/api/workflows/{thread['id']}/tool-calls{statuses}")["toolCalls"]
+        return {call["name"]: call for call in found}
+
+    first, other = calls(one), calls(two)
+    # A provider that gives two conversations the same ids does not mix them up.
+    assert {name: call["id"] for name, call in first.items()} == {
+        name: call["id"] for name, call in other.items()
+    }
+    assert {name: (call["executor"], call["status"]) for name, call in first.items()} == {
+        "ask_person": ("human", "pending"),
+        "read_clipboard": ("client", "pending"),
+        "look_up": ("server", "resolved"),
+    }
+    for call in first.values():
+        assert call["workflowId"] == one["id"]
+        assert (call["resolvedAt"] is None, call["result"] is None) == (call["status"] == "pending",) * 2
+    assert first["look_up"]["result"] == "x means something"
+    assert [first[name]["args"] for name in ("ask_person", "look_up")] == [{"question": "x"}, {"word": "x"}]
+
+    api.resolve(one["id"], first["ask_person"]["id"], answer="Ada")
+    soon = {"deadline": datetime.now(UTC).isoformat()}
+    api.ask("PUT", f"{path}/{first['read_clipboard']['id']}/deadline", json=soon)
+    api.rest(one["id"], "completed")
+    after = calls(one)
+    assert {name: call["status"] for name, call in after.items()} == {
+        "ask_person": "resolved",
+        "read_clipboard": "expired",
+        "look_up": "resolved",
+    }
+    for call in after.values():
+        assert datetime.fromisoformat(call["createdAt"]) <= datetime.fromisoformat(call["resolvedAt"])
+    assert calls(two) == other
+    assert rows(
+        api, "SELECT tool_call_id, status FROM tool_calls WHERE thread_id = ? ORDER BY 1", one["id"]
+    ) == sorted((call["id"], call["status"]) for call in after.values())
+
+
+@pytest.mark.accept("002-23")
+def test_of_an_answer_and_a_deadline_at_once_one_counts(api: Api) -> None:
+    threads = [api.run("agent", "tools: ask_person question=x") for _ in range(10)]
+    *racing, late = threads
+    (call_id,) = late["pending"]  # the same in each
+    soon = {"deadline": (datetime.now(UTC) + timedelta(seconds=1)).isoformat()}
+    for thread in threads:
+        api.ask("PUT", f"/api/workflows/{thread['id']}/tool-calls/{call_id}/deadline", json=soon)
+
+    def answer(thread: Any) -> bool:
+        path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}/resolve"
+        status = sent(api, "POST", path, json={"answer": "in time"}).status_code
+        assert status in (200, 409)
+        return status == 200
+
+    until(lambda: datetime.now(UTC) >= datetime.fromisoformat(soon["deadline"]))
+    with ThreadPoolExecutor(4) as pool:
+        won = dict(zip([thread["id"] for thread in racing], pool.map(answer, racing), strict=True))
+    api.rest(late["id"], "completed")
+    assert answer(late) is False
+    won[late["id"]] = False
+    for thread_id, answered in won.items():
+        assert api.rest(thread_id)["status"] == "completed"
+        (resolution,), (result,) = api.content(thread_id, "resolution"), api.content(thread_id, "tool_result")
+        assert resolution["outcome"] == ("answered" if answered else "expired")
+        assert (result["ok"], result["result"]) == ((True, "in time") if answered else (False, None))
+        call = api.ask("GET", f"/api/workflows/{thread_id}/tool-calls/{call_id}")
+        assert call["status"] == ("resolved" if answered else "expired")
+        heard = api.content(thread_id, "assistant_msg")[-1]["content"]
+        assert heard == ("in time" if answered else "tool call expired: no response")
+
+
 @pytest.mark.accept("002-20")
 @pytest.mark.parametrize("order", [("read_clipboard", "ask_person"), ("ask_person", "read_clipboard")])
 def test_the_model_is_asked_when_the_last_call_is_answered(api: Api, tmp_path: Path, order: Any) -> None:
@@ -379,23 +528,25 @@ class Revived:
     api: Api
     idle: Any
     waiting: Any
+    several: Any  # it waits for an approval, for a person's answer and for the client
     answered: Any
     acknowledged: Any  # what was said to the one who answered
 
 
 @pytest.fixture(scope="module")
 def revived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Revived]:
-    """The fourth model call is the end of the first server: it would have followed the answer."""
+    """The fifth model call is the end of the first server: it would have followed the answer."""
     folder = tmp_path_factory.mktemp("revived")
-    with api_serving(folder, CLEW_FAILPOINTS="llm_before:kill@4") as server:
+    with api_serving(folder, CLEW_FAILPOINTS="llm_before:kill@5") as server:
         api = Api(server)
         idle = api.run("agent", "my name is Ada")
         waiting, answered = (api.run("agent", "tools: ask_person question=x") for _ in range(2))
+        several = api.run("agent", "tools: send_mail to=ada; ask_person question=x; read_clipboard")
         (call_id,) = answered["pending"]
         acknowledged = api.resolve(answered["id"], call_id, answer="heard")
         assert server.wait()[0] == -signal.SIGKILL
     with api_serving(folder, CLEW_MODEL_CALLS_RECORD="true") as server:
-        yield Revived(Api(server), idle, waiting, answered, acknowledged)
+        yield Revived(Api(server), idle, waiting, several, answered, acknowledged)
 
 
 @pytest.mark.accept("002-19")
@@ -406,6 +557,33 @@ def test_an_answer_is_acknowledged_before_the_model_is_asked(revived: Revived) -
     api.rest(thread_id, "completed")
     assert len(api.events(thread_id, "resolution")) == 1
     assert [said["content"] for said in api.content(thread_id, "assistant_msg")] == ["on it", "heard"]
+
+
+@pytest.mark.accept("002-9")
+def test_whatever_was_waited_for_is_waited_for_again_and_reaches_the_model(revived: Revived) -> None:
+    api, before = revived.api, revived.several
+    asked = {
+        (call["executor"], call["kind"], call["prompt"]["tool"]): (call_id, call["prompt"]["args"])
+        for call_id, call in before["pending"].items()
+    }
+    assert {key: args for key, (_, args) in asked.items()} == {
+        ("server", "approval", "send_mail"): {"to": "ada"},
+        ("human", "elicitation", "ask_person"): {"question": "x"},
+        ("client", "client_exec", "read_clipboard"): {},
+    }
+    now = api.thread(before["id"])
+    assert (now["status"], now["pending"]) == ("blocked", before["pending"])
+    answers: dict[str, Any] = {
+        "send_mail": {"approved": True},
+        "ask_person": {"answer": "Ada"},
+        "read_clipboard": {"answer": "a text"},
+    }
+    for (_, _, tool), (call_id, _) in asked.items():
+        api.resolve(before["id"], call_id, **answers[tool])
+    assert api.rest(before["id"], after=before["lastSeq"] + 3)["status"] == "completed"
+    last = api.content(before["id"], "assistant_msg")[-1]
+    assert last["content"] == "sent to ada | Ada | a text"
+    assert len(api.events(before["id"], "tool_call")) == 3
 
 
 @pytest.mark.accept("002-7")
@@ -448,12 +626,17 @@ def everything(api: Api, thread_id: str | None = None) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A server after another that kept two model calls of a thread, and died when it had accepted a request."""
+    """A server after another that kept two model calls of a thread, and died when it had accepted a request.
+
+    One thread has ten thousand events, of which those that are summed up cannot be read any more.
+    """
 
     api: Api
     capped: Any
     turns: list[int]  # of the model calls that were kept of it
     other: Any
+    long: Any
+    summed_up: int  # the last event of it that is
     request: Any
     key: dict[str, str]
 
@@ -466,7 +649,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
         folder,
         CLEW_MODEL_CALLS_RECORD="true",
         CLEW_MODEL_CALLS_ROWS_PER_THREAD="2",
-        CLEW_FAILPOINTS="accept_after_commit_before_reply:kill@5",
+        CLEW_FAILPOINTS="accept_after_commit_before_reply:kill@9",
     ) as server:
         api = Api(server)
         other = api.run("agent", "hello")
@@ -474,19 +657,44 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
         for text in ("two", "three"):
             capped = say(api, capped, text)
         turns = turns_of(api, capped["id"])
+        long = api.run("frugal_agent", "tools: chatter lines=10000")
+        for n in range(3):
+            long = say(api, long, f"message {n}")
         with pytest.raises(httpx.TransportError):
             sent(api, "POST", "/api/workflows/start", json=request, headers=key)
         server.wait()
     file = folder / ".clew" / "clew.db"
     older = f"UPDATE model_calls SET created_at = created_at - {2 * DAY} WHERE thread_id = ? AND turn_ref = ?"
     tamper(file, older, capped["id"], turns[-1])
+    ((summed_up,),) = rows(api, "SELECT max(to_seq) FROM summaries WHERE thread_id = ?", long["id"])
+    tamper(file, "UPDATE events SET content = '{' WHERE thread_id = ? AND seq <= ?", long["id"], summed_up)
     with api_serving(folder, CLEW_MODEL_CALLS_RECORD="true", CLEW_MODEL_CALLS_TTL_DAYS="1") as server:
-        yield Restarted(Api(server), capped, turns, other, request, key)
+        yield Restarted(Api(server), capped, turns, other, long, summed_up, request, key)
+
+
+def model_calls(api: Api, thread_id: str) -> list[Any]:
+    return list(api.ask("GET", f"/api/threads/{thread_id}/model-calls")["modelCalls"])
 
 
 def turns_of(api: Api, thread_id: str) -> list[int]:
-    calls = api.ask("GET", f"/api/threads/{thread_id}/model-calls")["modelCalls"]
-    return [call["turnRef"] for call in calls]
+    return [call["turnRef"] for call in model_calls(api, thread_id)]
+
+
+@pytest.mark.accept("002-26")
+def test_a_long_conversation_is_revived_from_its_summary_and_what_came_after(restarted: Restarted) -> None:
+    api, long = restarted.api, restarted.long
+    assert 10_000 < restarted.summed_up < long["lastSeq"]
+    path = f"/api/threads/{long['id']}/events"
+    assert api.ask("GET", path, status=500)["error"]["code"] == "CORRUPT"  # whoever reads those fails
+    now = say(api, long, "who am I?")
+    assert now["status"] == "completed"
+    tail = api.ask("GET", f"{path}?after={restarted.summed_up}&limit=1000")["events"]
+    assert tail[-1]["seq"] == now["lastSeq"]
+    (call,) = [call for call in model_calls(api, long["id"]) if call["turnRef"] > long["lastSeq"]]
+    assert "Summary of the conversation" in call["renderedContext"][0]["content"]
+    before = [event for event in tail if event["seq"] <= call["turnRef"]]
+    assert call["renderedContext"][-1]["content"].endswith(f"of {len(before)} events")
+    assert len(before) < 100
 
 
 @pytest.mark.accept("002-29")
@@ -523,7 +731,8 @@ def test_what_was_accepted_before_a_crash_is_not_accepted_again(restarted: Resta
     assert send(status=409, prompt="something else")["error"]["code"] == "DUPLICATE"
     api.rest(first["id"], "completed")
     listed = [thread["id"] for thread in api.ask("GET", "/api/threads")["threads"]]
-    assert sorted(listed) == sorted([first["id"], restarted.capped["id"], restarted.other["id"]])
+    others = (restarted.capped, restarted.other, restarted.long)
+    assert sorted(listed) == sorted([first["id"], *(thread["id"] for thread in others)])
     assert [said["content"] for said in api.content(first["id"], "user_msg")] == ["only once"]
     assert rows(api, "SELECT thread_id FROM idempotency") == [(first["id"],)]
 
@@ -571,6 +780,20 @@ def test_one_play_goes_the_same_on_every_database(
     url = "memory://" if where == "memory" else where
     with api_serving(tmp_path, CLEW_DATABASE_URL=url, CLEW_MODEL_CALLS_RECORD="true") as server:
         play(Api(server))
+
+
+@pytest.mark.accept("002-31")
+def test_what_is_only_in_memory_is_gone_with_the_process_and_that_is_said(tmp_path: Path) -> None:
+    with api_serving(tmp_path, CLEW_DATABASE_URL="memory://") as server:
+        api = Api(server)
+        thread = api.run("agent", "hello")
+        thread = say(api, thread, "again")  # it outlives the run that wrote it
+        assert [said["content"] for said in api.content(thread["id"], "user_msg")] == ["hello", "again"]
+        assert "memory://, forgotten when this process ends" in server.stdout.read_text()
+        server.signal(signal.SIGTERM)
+        assert server.wait()[0] == 0
+    with api_serving(tmp_path, CLEW_DATABASE_URL="memory://") as server:
+        Api(server).ask("GET", f"/api/threads/{thread['id']}", status=404)
 
 
 def play(api: Api) -> None:
@@ -635,6 +858,8 @@ def test_what_is_deleted_for_a_tenant_is_its_own(tmp_path: Path) -> None:
             deleted.setdefault(tenant, []).append(answer["deleted"])
         assert deleted == {"": [0], "acm": [0], "ACME": [0], "%": [0], "acme": [2, 0]}
         assert rows(api, "SELECT id, tenant FROM threads") == [(nobodys, "default")]
+        with closing(sqlite3.connect(database(api), timeout=10)) as db:
+            assert acme["X-API-Key"] not in "\n".join(db.iterdump())
         until(lambda: rows(api, "SELECT DISTINCT thread_id FROM events") == [(nobodys,)])
 
 

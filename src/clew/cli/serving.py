@@ -101,7 +101,8 @@ def announce(settings: Settings, *, keys: bool) -> None:
     needed = keys or server.auth == "keys" or not server.is_loopback
     say(f"Clew {__version__}")
     say(f"  address   {address}")
-    say(f"  data      {settings.database.url}")
+    forgets = ", forgotten when this process ends" if settings.database.url.kind == "memory" else ""
+    say(f"  data      {settings.database.url}{forgets}")
     say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
     logger.info(
         "listening", extra={"address": address, "backend": settings.database.url.kind, "version": __version__}
