@@ -350,6 +350,7 @@ class TestGate:
         state = live.ask("GET", f"/api/workflows/{workflow}/state")
         assert (thread["status"], state["next"]) == ("blocked", [GATE])
         assert state["values"]["log"] == ["plan", "approved=True", "code", "plan"]
+        assert state["values"]["human_approved"] is None
         live.ask("POST", f"/workflows/{workflow}/reject", json={"feedback": "not this one"})
         assert live.rest(workflow, "failed", "completed")["status"] == "failed"
         assert live.state(workflow)["log"][-1] == "approved=False"

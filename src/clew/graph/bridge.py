@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels import LastValue
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
@@ -34,7 +35,7 @@ from clew.graph.checkpoints import Checkpointer
 from clew.graph.latest import latest_state
 from clew.graph.run import running
 from clew.graph.speech import Speech
-from clew.graph.standing import NULL_TASK, Gate, Graph, Question, Standing, find_standing, some_gate
+from clew.graph.standing import NULL_TASK, Gate, Graph, Question, Standing, find_standing, forget, some_gate
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown, with_others
 from clew.graph.tools import CALL
@@ -189,6 +190,7 @@ class GraphRun:
             if standing is None:
                 value = self._first_input()
             elif self._must_wait(standing, revived=passes == 0):
+                standing = await self._undecided(standing)
                 for suspension in self._suspensions(standing):
                     yield suspension
                 return
@@ -300,6 +302,18 @@ class GraphRun:
         config: RunnableConfig = {"configurable": {**gate.config["configurable"], FENCE: self._fence}}
         await self._saver.aput_writes(config, [*told.items()], NULL_TASK)
         return None
+
+    async def _undecided(self, standing: Standing) -> Standing:
+        """The same with nothing decided: a graph that comes to a gate again still has what was said the last time."""
+        gate = standing.gate
+        if gate is None or gate.id in self._answers or standing.state.values.get(APPROVED) is None:
+            return standing
+        # A channel with a reducer of its own may know no nothing.
+        if not isinstance(self._graph.channels.get(APPROVED), LastValue):
+            return standing
+        if not await forget(self._saver, gate, APPROVED, fence=self._fence):
+            return standing
+        return await find_standing(self._graph, self._saver, self._config)
 
     def _must_wait(self, standing: Standing, *, revived: bool) -> bool:
         if standing.gate is not None and standing.gate.id not in self._answers:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointMetadata, copy_checkpoint
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import PregelTask, StateSnapshot
 
 from clew.domain.ledger import GATE
+from clew.graph.bodies import FENCE
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 RESUME = "__resume__"
@@ -39,6 +41,8 @@ class Gate:
     # Channels a command wrote to that no checkpoint holds yet: written again they would be written twice.
     commanded: frozenset[str] = frozenset()
     is_nested: bool = False
+    # Whether it is behind the nodes it was declared for, which are known by what they did in the step before.
+    is_after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +105,38 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
                 return replace(gate, is_nested=True)
     if not state.tasks or any(task.interrupts or task.result is not None for task in state.tasks):
         return None  # the step has begun, so its gate is behind it
-    waits = _any_of(graph.interrupt_before_nodes, state.next)
-    if not waits and graph.interrupt_after_nodes:
-        waits = _any_of(graph.interrupt_after_nodes, await _just_ran(saver, state))
-    if not waits:
+    is_before = _any_of(graph.interrupt_before_nodes, state.next)
+    is_after = not is_before and bool(graph.interrupt_after_nodes)
+    if is_after:
+        is_after = _any_of(graph.interrupt_after_nodes, await _just_ran(saver, state))
+    if not is_before and not is_after:
         return None
     return Gate(
-        _id(state), state.next, state.config, frozenset(graph.channels), await _commanded(saver, state)
+        _id(state),
+        state.next,
+        state.config,
+        frozenset(graph.channels),
+        await _commanded(saver, state),
+        is_after=is_after,
     )
+
+
+async def forget(saver: BaseCheckpointSaver[Any], gate: Gate, channel: str, *, fence: int) -> bool:
+    """Empty a channel where a graph waits before its next step, which is the same then. False if it cannot be."""
+    saved = await saver.aget_tuple(gate.config)
+    # What runs next is told by the checkpoint alone, and only where no part of the step is done.
+    if saved is None or saved.pending_writes or gate.is_nested or gate.is_after:
+        return False
+    step = saved.metadata.get("step", 0) + 1
+    checkpoint = copy_checkpoint(saved.checkpoint)
+    checkpoint["id"] = str(uuid6(clock_seq=step))
+    checkpoint["channel_values"][channel] = None
+    version = saver.get_next_version(max(checkpoint["channel_versions"].values()), None)
+    checkpoint["channel_versions"][channel] = version
+    metadata: CheckpointMetadata = {**saved.metadata, "source": "update", "step": step}
+    config: RunnableConfig = {"configurable": {**saved.config["configurable"], FENCE: fence}}
+    await saver.aput(config, checkpoint, metadata, {channel: version})
+    return True
 
 
 async def _commanded(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> frozenset[str]:
