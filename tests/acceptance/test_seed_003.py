@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import signal
 import zipfile
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -29,6 +30,7 @@ from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import client_of, new_key
 from tests.postgres import PostgresServer
+from tests.processes import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -279,6 +281,27 @@ class TestRecovery:
             assert "first answer" in (await spec.finish(thread_id))["result"].lower()
             assert (await spec.http.get(f"/api/optimize/status/{old}")).status_code == 404
 
+    @pytest.mark.accept("003-6")
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    def test_a_server_killed_with_a_question_open_asks_it_again(self, where: str, tmp_path: Path) -> None:
+        url = where if where.startswith("postgres") else f"sqlite:///{where}"
+        with serving(tmp_path, CLEW_DATABASE_URL=url) as server, httpx.Client(timeout=30) as http:
+            begun = f"{server.address}/api/optimize"
+            thread_id = http.post(f"{begun}/start", json={"text": DOCUMENT}).json()["thread_id"]
+            before = http.post(f"{begun}/{thread_id}/answer", json={"text": "answer 1"}).json()
+            assert before["status"] == "waiting_input"
+            server.signal(signal.SIGKILL)
+            server.wait()
+        with serving(tmp_path, CLEW_DATABASE_URL=url) as server, httpx.Client(timeout=30) as http:
+            begun = f"{server.address}/api/optimize"
+            seen = http.get(f"{begun}/status/{thread_id}").json()
+            for name in ("status", "pending_question", "interrupt_payload", "qa_history", "progress"):
+                assert seen[name] == before[name], name
+            for number in (2, 3):
+                seen = http.post(f"{begun}/{thread_id}/answer", json={"text": f"answer {number}"}).json()
+        assert (seen["status"], seen["workflow_step"]) == ("completed", "completed")
+        assert all(f"answer {number}" in seen["result"].lower() for number in (1, 2, 3))
+
 
 class TestDelete:
     @pytest.mark.accept("003-7", "003-8", "003-9")
@@ -528,10 +551,13 @@ class TestDatabaseDown:
         async with opened(url, tmp_path) as spec:
             thread_id = await spec.start()
             await spec.age(thread_id, 31)
+            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            assert heads.get(thread_id, "", None) is not None
             own_postgres.stop("immediate")
             with caplog.at_level(logging.ERROR):
                 answer = await spec.http.delete(f"/api/optimize/{thread_id}")
                 assert answer.status_code == 500
+                assert heads.get(thread_id, "", None) is None, "nothing of it is left in memory"
                 assert thread_id in answer.json()["error"]["message"]
                 assert "try again" in answer.json()["error"]["message"]
                 logged = [record.__dict__.get("thread_id") for record in caplog.records]

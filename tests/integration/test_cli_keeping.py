@@ -2,25 +2,37 @@
 
 import asyncio
 import json
+import subprocess
 import zipfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clew.domain.events import AssistantMessage, RoundFinished
 from clew.domain.thread import Owner, Status
-from tests.databases import open_database, open_store, query
+from tests.databases import SHARED, locate, open_database, open_store, query
 from tests.processes import clew, one_line
 from tests.samples import opened, recorded
 
 DATABASE = ".clew/clew.db"
 
 
-def prepare(folder: Path) -> None:
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of SQLite the file that a command finds by itself."""
+    if request.param == "sqlite":
+        (tmp_path / ".clew").mkdir()
+        return str(tmp_path / DATABASE)
+    return locate(request.param, request)
+
+
+def prepare(where: str) -> None:
     """Three threads that ended; nobody looked at the first two for a long time."""
 
     async def work() -> None:
-        async with open_database(str(folder / DATABASE)) as db:
+        async with open_database(where) as db:
             store = open_store(db)
             for name, tenant in (("t1", "acme"), ("t2", "rival"), ("t3", "acme")):
                 change = opened(name, ttl=timedelta(days=1), owner=Owner(tenant=tenant))
@@ -33,41 +45,45 @@ def prepare(folder: Path) -> None:
     asyncio.run(work())
 
 
-def run(folder: Path, *arguments: str) -> Any:
-    ended = clew(folder, *arguments, "--json")
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+@pytest.mark.accept("003-35")
+def test_from_usage_to_cleanup(where: str, tmp_path: Path) -> None:
+    prepare(where)
+    environ = {"CLEW_DATABASE_URL": where} if where.startswith("postgres") else {}
 
+    def type_(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return clew(tmp_path, *arguments, **environ)
 
-def test_from_usage_to_cleanup(tmp_path: Path) -> None:
-    (tmp_path / ".clew").mkdir()
-    prepare(tmp_path)
-    usage = run(tmp_path, "threads", "usage")
+    def run(*arguments: str) -> Any:
+        ended = type_(*arguments, "--json")
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    usage = run("threads", "usage")
     assert (usage["threads"], usage["due"], usage["byStatus"]) == (3, 2, {"completed": 3})
     assert usage["tables"]["events"] > 0
-    assert run(tmp_path, "threads", "usage", "--tenant", "acme")["threads"] == 2
+    assert run("threads", "usage", "--tenant", "acme")["threads"] == 2
 
-    exported = run(tmp_path, "export", "t1")
+    exported = run("export", "t1")
     with zipfile.ZipFile(tmp_path / exported["path"]) as archive:
         assert archive.testzip() is None
         assert "the answer of t1" in archive.read("messages.md").decode()
         assert json.loads(archive.read("state.json")) is None
     assert (tmp_path / exported["path"]).stat().st_size == exported["bytes"]
-    again = clew(tmp_path, "export", "t1")
+    again = type_("export", "t1")
     assert (again.returncode, one_line(again)) == (1, "clew: thread-t1.zip is there already")
 
-    assert run(tmp_path, "threads", "delete", "t3", "--soft") == {"id": "t3", "status": "deleted"}
-    assert run(tmp_path, "threads", "usage")["deleted"] == 1
-    assert run(tmp_path, "threads", "undelete", "t3") == {"id": "t3", "status": "restored"}
+    assert run("threads", "delete", "t3", "--soft") == {"id": "t3", "status": "deleted"}
+    assert run("threads", "usage")["deleted"] == 1
+    assert run("threads", "undelete", "t3") == {"id": "t3", "status": "restored"}
 
-    assert run(tmp_path, "cleanup", "--dry-run")["due"] == 2
-    assert run(tmp_path, "cleanup", "--tenant", "rival")["threadIds"] == ["t2"]
-    cleaned = clew(tmp_path, "cleanup")
+    assert run("cleanup", "--dry-run")["due"] == 2
+    assert run("cleanup", "--tenant", "rival")["threadIds"] == ["t2"]
+    cleaned = type_("cleanup")
     assert cleaned.stdout == "1 deleted, 1 stay.\n", cleaned.stderr
-    assert clew(tmp_path, "threads", "delete", "t3").stdout == "t3 is deleted.\n"
-    gone = clew(tmp_path, "threads", "delete", "t3")
+    assert type_("threads", "delete", "t3").stdout == "t3 is deleted.\n"
+    gone = type_("threads", "delete", "t3")
     assert (gone.returncode, one_line(gone)) == (1, "clew: no thread 't3'")
-    assert run(tmp_path, "threads", "usage")["threads"] == 0
+    assert run("threads", "usage")["threads"] == 0
 
 
 def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
@@ -78,6 +94,6 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
     assert memory.returncode == 2
     assert "memory://" in one_line(memory)
     (tmp_path / ".clew").mkdir()
-    prepare(tmp_path)
+    prepare(str(tmp_path / DATABASE))
     user = clew(tmp_path, "cleanup", "--user", "ann")
     assert (user.returncode, one_line(user)) == (1, "clew: --user: needs --tenant, a user belongs to one")
