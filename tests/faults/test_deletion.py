@@ -153,6 +153,27 @@ def test_what_is_deleted_by_http_while_it_runs_leaves_nothing_nor_ten_seconds_la
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_a_deletion_ends_the_run_in_whichever_process_it_is(
+    where: str, tmp_path: Path, soft: bool
+) -> None:
+    """A node that would sleep for a minute, and writes nothing by which its process would notice."""
+    lease = {"CLEW_RUNNER_LEASE_SECONDS": "0.5"}
+    async with open_house(where, tmp_path, **lease) as here, open_house(where, tmp_path, **lease) as there:
+        thread = await here.start("slow", log=[])
+        (run,) = [task for task in asyncio.all_tasks() if task.get_name() == f"run {thread.id}"]
+        commands = there.app.execution.commands
+        await (commands.put_away if soft else commands.delete)(thread.id, Owner())
+        async with asyncio.timeout(20):
+            await asyncio.wait([run])
+        with pytest.raises(NotFound):
+            await here.app.stores.threads.get(thread.id)
+        if not soft:
+            assert await rows_left(here.app.stores.db) == {}
+
+
+@pytest.mark.anyio
 async def test_two_deletions_at_once_are_never_an_error(house: House) -> None:
     """C6."""
     commands, store, db = house.app.execution.commands, house.app.stores.threads, house.app.stores.db

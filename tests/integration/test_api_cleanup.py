@@ -142,8 +142,9 @@ async def test_the_edges_of_the_window(app: App) -> None:
 
 
 @pytest.mark.accept("003-14")
-async def test_without_a_secret_it_is_closed(tmp_path: Path) -> None:
-    async with opened_app(tmp_path) as app:
+@pytest.mark.parametrize("environ", [{}, dict.fromkeys(BOTH, "")], ids=["unset", "empty"])
+async def test_without_a_secret_it_is_closed(tmp_path: Path, environ: dict[str, str]) -> None:
+    async with opened_app(tmp_path, **environ) as app:
         key = await new_key(app.stores.keys)
         for headers in (
             {},
