@@ -594,6 +594,12 @@ class TestKeeping:
         assert await spec.rows_of(thread_id) == {}
         assert (await spec.http.post(f"/api/threads/{thread_id}/undelete")).status_code == 404
 
+        sooner = await spec.start()
+        assert (await spec.http.delete(f"/api/optimize/{sooner}?soft=true")).status_code == 200
+        assert (await spec.http.delete(f"/api/optimize/{sooner}")).status_code == 200
+        assert await spec.rows_of(sooner) == {}
+        assert (await spec.http.delete(f"/api/optimize/{sooner}")).status_code == 404
+
     @pytest.mark.accept("003-35")
     async def test_an_export_holds_all_of_it(self, spec: Spec) -> None:
         thread_id = await spec.start(name="../../etc/passwd")
@@ -678,6 +684,28 @@ class TestSchedule:
             assert await one.rows_of(thread_id) == {}
             runs = await query(one.db, "SELECT deleted FROM cleanups")
             assert [tuple(run) for run in runs] == [(1,)]
+
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_a_turn_that_comes_after_a_jump_is_taken_when_the_clock_is_believed_again(
+        self, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with opened(where, tmp_path, CLEW_CLEANUP_SCHEDULE="* * * * *") as spec:
+            thread_id = await spec.start()
+            cleanup = spec.app.execution.cleanup
+            await cleanup.tick()
+            # As after two days without a server.
+            await spec.age(thread_id, 31)
+            await query(spec.db, "UPDATE duties SET last_at = last_at - $1", 2 * DAY)
+            with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
+                for _ in range(2):
+                    await cleanup.tick()
+            assert [record.msg[:10] for record in caplog.records] == ["no cleanup"], "said once"
+            assert "threads" in await spec.rows_of(thread_id)
+            await query(
+                spec.db, "UPDATE duties SET jumped_at = jumped_at - $1 WHERE name = 'clock'", DAY // 12
+            )
+            await cleanup.tick()
+            assert await spec.rows_of(thread_id) == {}
 
     async def test_a_clock_that_jumped_deletes_nothing(self, spec: Spec) -> None:
         thread_id = await spec.start()

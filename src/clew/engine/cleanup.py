@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 PAGE = 500
 ORPHANS = 50
 TURN = "cleanup schedule"
+JUMPED = "no cleanup: the clock jumped, or nobody was here for more than a day"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
 
@@ -132,9 +133,12 @@ class Cleanup:
     async def tick(self) -> bool:
         """Keep an eye on the clock; clean up when it is time, and it is ours to do."""
         now = self.clock()
-        await self.duties.tick(now=now)
+        ticks = await self.duties.tick(now=now)
+        if ticks.jumped_at == now:
+            logger.error(JUMPED)
         next_turn = self.next_turn
-        if next_turn is None:
+        # A turn that comes while the clock is not to be believed is taken later, not lost.
+        if next_turn is None or not ticks.is_settled(now=now):
             return False
         if await self.duties.take_turn(TURN, lambda last: next_turn(last) <= now, now=now):
             await self._unasked(retention.selection(now=now, days_old=None))
@@ -165,7 +169,7 @@ class Cleanup:
         if ticks.jumped_at is None or force or ticks.is_settled(now=now):
             return
         until = ticks.jumped_at + retention.SETTLING
-        logger.error("no cleanup: the clock jumped, or nobody was here for more than a day")
+        logger.error(JUMPED)
         raise NotAllowed(
             "the clock moved by more than a day since it was last looked at: a wrong one would delete everything."
             f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
