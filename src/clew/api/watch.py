@@ -36,6 +36,9 @@ class Watch:
         self._subscribed = set(subscribed)
         self._tell = tell
         self._places: dict[str, int] = {}  # the last seq told, by thread
+        # Threads of which nothing was told up to our place in them, but these events.
+        self._announced: dict[str, frozenset[int]] = {}
+        self._grown: dict[str, int | None] = {}  # while we looked at what is open
         self._open: set[str] = set()
         self._foreign: set[str] = set()
 
@@ -63,17 +66,18 @@ class Watch:
         """The threads subscribed to that are not there."""
         return [one for one in sorted(self._subscribed) if await self._find(one) is None]
 
-    async def announce(self) -> None:
-        """What waits for somebody now. It was told when it happened, to others or by an earlier process."""
+    async def announce(self, bell: Subscription) -> None:
+        """What waits for somebody now. It was told when it happened, to others or by an earlier process.
+
+        What the bell rings for meanwhile is left for later: it is told from where it was.
+        """
         if self._subscribed:
-            for thread in await self._find_subscribed():
-                await self._announce(thread)
+            await self._announce_all(await self._find_subscribed(), bell)
             return
         before: tuple[datetime, str] | None = None
         while len(self._places) < PLACES:
             page = await self._store.find(self._owner, status=OPEN, before=before, limit=PAGE)
-            for thread in page:
-                await self._announce(thread)
+            await self._announce_all(page, bell)
             if len(page) < PAGE:
                 return
             before = (page[-1].created_at, page[-1].id)
@@ -96,6 +100,9 @@ class Watch:
 
     async def tell_on(self, bell: Subscription) -> None:
         """What happens from now on, for ever."""
+        grown, self._grown = self._grown, {}
+        for thread_id, after in grown.items():
+            await self._catch_up(thread_id, after)
         while True:
             rung = await bell.wait(LOOK_SECONDS)
             for thread_id, after in bell.rung().items():
@@ -118,6 +125,10 @@ class Watch:
             self._places.pop(thread_id, None)
             self._open.discard(thread_id)
             return
+        announced = self._announced.pop(thread_id, None)
+        if announced is not None and after is not None and after < self._places.get(thread_id, 0):
+            # It grew just before we looked at it, and the bell is rung only now.
+            self._places[thread_id] = after
         while True:
             thread = await self._find(thread_id)
             if thread is None:
@@ -128,7 +139,10 @@ class Watch:
             if start >= thread.last_seq:
                 return
             for event in await self._page(thread, start):
-                await self._tell_event(thread, event)
+                if event.seq in (announced or ()):
+                    self._remember(thread, event.seq)
+                else:
+                    await self._tell_event(thread, event)
 
     async def _lost(self, thread_id: str) -> None:
         self._open.discard(thread_id)
@@ -138,17 +152,25 @@ class Watch:
             # Whose a thread is never changes. One that was only put away rings without a place when it comes back.
             self._foreign.add(thread_id)
 
-    async def _announce(self, thread: Thread) -> None:
+    async def _announce_all(self, threads: Iterable[Thread], bell: Subscription) -> None:
+        for thread in threads:
+            self._grown = {**bell.rung(), **self._grown}
+            if thread.id not in self._grown:
+                self._announced[thread.id] = await self._announce(thread)
+
+    async def _announce(self, thread: Thread) -> frozenset[int]:
+        """Tell what it waits for; the events that were told."""
         self._remember(thread, self._places.get(thread.id, thread.last_seq))
         if thread.status is not Status.BLOCKED:
-            return
+            return frozenset()
         asked = await self._store.read(
             thread.id, after=thread.round_seq - 1, before=thread.last_seq + 1, types=(Suspension.type,)
         )
         newest = {event.body.call_id: event for event in asked if isinstance(event.body, Suspension)}
-        for call_id, event in newest.items():
-            if call_id in thread.pending:
-                await self._tell(LiveEventOut.of(thread, event))
+        waiting = [event for call_id, event in newest.items() if call_id in thread.pending]
+        for event in waiting:
+            await self._tell(LiveEventOut.of(thread, event))
+        return frozenset(event.seq for event in waiting)
 
     async def _tell_event(self, thread: Thread, event: Event) -> None:
         failpoint("event_published_before_sse")

@@ -202,13 +202,13 @@ class Session:
 
     async def _tell(self, since: str | None, bell: Subscription) -> None:
         try:
-            await self._begin(since)
+            await self._begin(since, bell)
             await self._watch.tell_on(bell)
         except ClewError as exc:
             logger.warning("a socket ended early", extra={"code": exc.code})
             raise HangUp(LATER if isinstance(exc, Unavailable) else FAILED, exc.code) from exc
 
-    async def _begin(self, since: str | None) -> None:
+    async def _begin(self, since: str | None, bell: Subscription) -> None:
         for thread_id in await self._watch.unknown():
             await self._line.send({"type": "error"} | error_body("NOT_FOUND", f"no workflow {thread_id!r}"))
         if since is not None:
@@ -219,7 +219,7 @@ class Session:
             else:
                 await self._line.send({"type": "backfill_complete", "count": count})
                 return
-        await self._watch.announce()
+        await self._watch.announce(bell)
 
     async def _tell_event(self, event: LiveEventOut) -> None:
         if event.event_type == AssistantMessage.type and self._speech is not None:
