@@ -1,11 +1,12 @@
 """Where each tool call stands, folded from the log."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from clew.domain.calls import Call, CallStatus, fold_calls
-from clew.domain.events import Body, Event, Resolution, RoundFinished, ToolResult
+from clew.domain.events import Body, Event, Resolution, RoundFinished, RoundStarted, ToolResult
 from clew.domain.thread import Executor, Kind, Status
 from tests.samples import NOW, asks, waits
 
@@ -147,3 +148,29 @@ def test_folding_in_pieces_is_folding_at_once() -> None:
     whole = fold_calls({}, log)
     for cut in range(len(log)):
         assert fold_calls(fold_calls({}, log[:cut]), log[cut:]) == whole
+
+
+FAILED = RoundFinished(status=Status.FAILED)
+AGAIN = RoundStarted(round=1)
+
+
+def test_what_a_failed_round_left_open_is_open_again_when_it_is_taken_up() -> None:
+    assert folded(asks(), FAILED, AGAIN) == folded(asks())
+
+
+def test_what_was_allowed_before_the_round_failed_must_be_allowed_again() -> None:
+    said_yes = Resolution(call_id="c1", outcome="answered", answer={"approved": True}, settles=False)
+    for before in ((waits(),), (waits(), said_yes)):
+        assert folded(asks(), *before, FAILED, AGAIN).kind is Kind.NONE
+
+
+def test_what_had_begun_when_the_round_failed_may_have_happened() -> None:
+    begun = replace(folded(asks()), status=CallStatus.STARTED, started_at=NOW)
+    (call,) = fold_calls({"c1": begun}, events(FAILED, AGAIN)).values()
+    assert call == begun
+
+
+def test_what_ended_before_the_round_failed_has_ended() -> None:
+    for ended in (ToolResult(call_id="c1", ok=False, error="no"), ToolResult(call_id="c1", ok=True)):
+        assert not folded(asks(), ended, FAILED, AGAIN).status.is_open
+    assert folded(asks(), FAILED, RoundStarted(round=2)).status is CallStatus.ERRORED

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from clew.domain.events import Event, Outcome, Resolution, RoundFinished, Suspension, ToolCall, ToolResult
+from clew.domain.events import (
+    Event,
+    Outcome,
+    Resolution,
+    RoundFinished,
+    RoundStarted,
+    Suspension,
+    ToolCall,
+    ToolResult,
+)
 from clew.domain.thread import Executor, Json, Kind
 
 
@@ -70,9 +79,25 @@ def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, 
                     after[call.id] = replace(
                         call, status=CallStatus.ERRORED, deadline=None, resolved_at=event.at
                     )
+            case RoundStarted(round=number):
+                # Taken up again, a round that failed goes on with what it left open.
+                for call in [call for call in after.values() if call.round == number and _was_cut_off(call)]:
+                    after[call.id] = _reopened(call)
             case _:
                 pass
     return after
+
+
+def _was_cut_off(call: Call) -> bool:
+    """Whether the end of its round ended it: whatever else ends a tool's call leaves a result."""
+    return bool(call.name) and call.status is CallStatus.ERRORED and call.result is None
+
+
+def _reopened(call: Call) -> Call:
+    if call.started_at is not None:
+        return replace(call, status=CallStatus.STARTED, resolved_at=None)
+    # Whether it was allowed the row does not tell, so that is asked again.
+    return replace(call, status=CallStatus.PENDING, kind=Kind.NONE, prompt=None, resolved_at=None)
 
 
 def _opened(event: Event, body: ToolCall) -> Call:

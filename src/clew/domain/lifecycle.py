@@ -56,7 +56,11 @@ class Change:
 
     @property
     def touches_calls(self) -> bool:
-        return any(event.type in CALLS for event in self.events)
+        return any(event.type in CALLS or self._takes_up(event) for event in self.events)
+
+    def _takes_up(self, event: Event) -> bool:
+        """Whether it goes on with a round that has begun before."""
+        return isinstance(event.body, RoundStarted) and event.seq != self.thread.round_seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from clew.domain.calls import Call, CallStatus, fold_calls
 from clew.domain.errors import Corrupt, LostLease, NotFound
-from clew.domain.events import Event, RoundFinished
+from clew.domain.events import Event, RoundFinished, RoundStarted
 from clew.domain.thread import Executor, Kind
 from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.work import (
@@ -131,11 +131,13 @@ def _due(columns: str, now: datetime, limit: int, read: Callable[[Row], T]) -> W
 
 
 def _concerned(thread_id: str, events: Sequence[Event]) -> Work[Rows]:
-    """Every call the events name, and every open one if they end the round."""
+    """Every call the events name, every open one if they end the round, every cut off one if they take it up."""
     named = sorted({call_id for event in events if (call_id := getattr(event.body, "call_id", None))})
     conditions = [f"tool_call_id IN ({placeholders(2, len(named))})"] if named else []
     if any(isinstance(event.body, RoundFinished) for event in events):
         conditions.append("status IN ('pending', 'started', 'in_doubt')")
+    if any(isinstance(event.body, RoundStarted) for event in events):
+        conditions.append("(status = 'errored' AND result IS NULL)")
     return (
         yield Statement(
             f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND ({' OR '.join(conditions)})",
