@@ -43,16 +43,22 @@ class Sweeper:
 
 async def _repeat(chore: Chore) -> None:
     while True:
-        more = False
-        try:
-            more = await chore.do()
-        except ClewError as exc:
-            logger.warning("chore failed", extra={"chore": chore.name, "code": exc.code})
-        except Exception:
-            # Whatever it met, the other chores and its own next turn are worth more than this one.
-            logger.exception("chore failed", extra={"chore": chore.name})
-        if not more:
+        # In a task of its own: what cancels one turn does not take all later ones with it.
+        async with asyncio.TaskGroup() as turns:
+            turn = turns.create_task(_take_turn(chore))
+        if turn.cancelled() or not turn.result():
             await asyncio.sleep(chore.seconds)
+
+
+async def _take_turn(chore: Chore) -> bool:
+    try:
+        return await chore.do()
+    except ClewError as exc:
+        logger.warning("chore failed", extra={"chore": chore.name, "code": exc.code})
+    except Exception:
+        # Whatever it met, the other chores and its own next turn are worth more than this one.
+        logger.exception("chore failed", extra={"chore": chore.name})
+    return False
 
 
 class ItemSweep(Protocol):
