@@ -323,6 +323,9 @@ def refusal(exc: BaseException) -> BaseException:
     """SQLite's refusals in our words; anything else as it is."""
     if isinstance(exc, UnicodeEncodeError):
         return Invalid("not storable as text: it has half of a surrogate pair")
+    if not isinstance(exc, Exception):
+        # Meant for the thread that writes. Its callers are told what it is to them: nobody cancelled them.
+        return Unavailable(f"the writing to the database was interrupted ({type(exc).__name__})")
     if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
         return exc
     if isinstance(exc, sqlite3.IntegrityError):
