@@ -358,7 +358,7 @@ class Obedient(BaseChatModel):
         last = next(message for message in reversed(messages) if not isinstance(message, SystemMessage))
         path, said = _marked(next(each.text for each in messages if isinstance(each, HumanMessage)))
         if path:
-            leave(path, "model")
+            self._mark(path)
         if isinstance(last, HumanMessage):
             _, said = _marked(str(last.text))
         if isinstance(last, HumanMessage) and said.startswith("raw: "):
@@ -374,6 +374,9 @@ class Obedient(BaseChatModel):
             asked = max(n for n, message in enumerate(messages) if isinstance(message, AIMessage))
             return AIMessage(" | ".join(str(message.content) for message in messages[asked + 1 :]))
         return AIMessage(f"you said: {last.content}")
+
+    def _mark(self, path: str) -> None:
+        leave(path, "model")
 
 
 def _marked(text: str) -> tuple[str, str]:

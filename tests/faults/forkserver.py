@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -87,6 +89,10 @@ class Child:
     def reports(self) -> list[Any]:
         with self.path.open() as lines:
             return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    @property
+    def is_alive(self) -> bool:
+        return psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)

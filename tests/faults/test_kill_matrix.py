@@ -1,14 +1,17 @@
-"""Killed at every named place, with a thread in a model call, in a tool, before and after an approval: it ends right."""
+"""A server that dies or fails at every named place, with a thread in a model call, in a tool, before and after an approval."""
 
-from collections import Counter
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.databases import SHARED, locate
+from clew.stores.sql.threads import PURGED
+from tests.databases import SHARED, locate, open_database, query
 from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.sink import Sink, sink
+from tests.faults.stage import CLEANUP_KEY, Client, Heard, Server, Stage
+from tests.processes import until
 
 # Where a run can die, and how often it passes there until it is done.
 PLACES = (
@@ -26,9 +29,10 @@ PLACES = (
     "interrupt_logged",
     "decision_committed_before_resume",
     *(f"checkpoint_put@{n}" for n in range(1, 5)),
-    *(f"commit_begun@{n}" for n in (3, 6, 9)),
-    *(f"commit_written@{n}" for n in (4, 7, 10)),
-    *(f"commit_done@{n}" for n in (5, 8, 11)),
+    # The first ones are the server's own, when it starts.
+    *(f"commit_begun@{n}" for n in (9, 12, 15)),
+    *(f"commit_written@{n}" for n in (10, 13, 16)),
+    *(f"commit_done@{n}" for n in (11, 14, 17)),
 )
 AROUND_A_TOOL = (
     *("lease_taken", "llm_after_before_commit@1", "toolcall_logged"),
@@ -43,59 +47,195 @@ ASKED_AGAIN = (
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.plays", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.stage", "clew.execution") as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def world() -> Iterator[Sink]:
+    with sink() as there:
+        yield there
+
+
 @pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
+def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> Stage:
+    return Stage(forks, locate(request.param, request), tmp_path / "stage")
 
 
 @pytest.mark.parametrize("tool", ["effect", "effect_once", "effect_approved"])
-def test_a_thread_ends_right_wherever_its_process_died(
-    forks: ForkServer, where: str, tool: str, tmp_path: Path
-) -> None:
+def test_a_thread_ends_right_wherever_its_server_died(stage: Stage, world: Sink, tool: str) -> None:
     missed: list[str] = []
     # The tool that must be approved and not repeated passes everywhere; with the others it is about the tool.
-    places = PLACES if tool == "effect_approved" else AROUND_A_TOOL
-    for n, place in enumerate(places):
-        marks = tmp_path / f"marks_{n}"
-        marks.touch()
-        name, _, hit = place.partition("@")
-        play: dict[str, Any] = {
-            "where": where,
-            "folder": str(tmp_path),
-            "thread_id": f"{tool}-{n}",
-            "graph": "agent",
-            "message": f"[{marks}] tools: {tool} file={marks},n=7",
-        }
-        if not forks.run("tests.faults.plays:play", failpoint=f"{name}:kill@{hit or 1}", **play).was_killed:
-            missed.append(name)
-        ended = forks.run("tests.faults.plays:finish", **play)
-        assert ended.code == 0, (place, ended.reports)
-        seen = ended.reports[-1]
-        did = Counter(marks.read_text().split("\n"))
-
-        assert seen["seqs"] == list(range(1, len(seen["seqs"]) + 1)), place
-        calls = [call_id for type_, call_id in seen["log"] if type_ == "tool_call"]
-        results = [call_id for type_, call_id in seen["log"] if type_ == "tool_result"]
-        assert len(calls) == len(set(calls)) == 1, (place, seen["log"])
-        if name not in ASKED_AGAIN:
-            assert did["model"] == 2 or seen["status"] == "blocked", (place, did)
-        if tool == "effect":
-            assert (seen["status"], results) == ("completed", calls), (place, seen)
-            assert did["effect 7"] >= 1, place
-        else:
-            assert did[f"{tool} 7"] <= 1, (place, "done twice")
-            if seen["status"] == "blocked":
-                assert seen["calls"] == {calls[0]: "in_doubt"}, (place, seen)
-                assert results == [], place
-            else:
-                assert (seen["status"], results) == ("completed", calls), (place, seen)
-                assert did[f"{tool} 7"] == 1, place
-        if seen["status"] == "completed":
-            assert len(seen["said"]) == 2, (place, seen["said"])
+    for n, place in enumerate(PLACES if tool == "effect_approved" else AROUND_A_TOOL):
+        failpoint, _, hit = place.partition("@")
+        client = talker(stage, world, tool, str(n))
+        if not stage.twice(f"{failpoint}:kill@{hit or 1}", client.carry_on):
+            missed.append(failpoint)
+        check_tool(client, tool)
+        if failpoint not in ASKED_AGAIN:
+            asked = [what for what, _ in world.received(client.name)].count("model")
+            assert asked == 2 or client.thread["status"] == "blocked", (place, asked)
     # How many commits a run makes depends on what waits together; whatever else has a name was met.
     assert len(missed) <= 3
     assert all(name.startswith("commit_") for name in missed), missed
+
+
+def check_tool(client: Client, tool: str) -> None:
+    """One call, and what it did out there: nobody else was there to do it."""
+    calls = client.logged("tool_call")
+    results = client.logged("tool_result")
+    keys = [key for what, key in client.sink.received(client.name) if what == tool]
+    assert len(calls) == 1, (client.name, calls)
+    assert set(keys) <= set(calls), (client.name, "done under another key")
+    if client.thread["status"] == "blocked":
+        assert tool != "effect", client.thread
+        assert [call["kind"] for call in client.thread["pending"].values()] == ["in_doubt"], client.thread
+        assert results == [], client.name
+    else:
+        assert (client.thread["status"], results) == ("completed", calls), client.thread
+        assert keys, (client.name, "said to be done, and was not")
+        assert len(client.logged("assistant_msg")) == 2, client.name
+    # Applied once: what came twice came under one key, and only where that is allowed.
+    assert tool == "effect" or len(keys) <= 1, (client.name, "done twice")
+
+
+@pytest.mark.parametrize("action", ["raise", "cancel"])
+def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: str) -> None:
+    """The server lives on, and so does whoever waits for it."""
+    # One of each kind, and of a commit where it is none of those the server makes when it starts.
+    places = {place.partition("@")[0]: place for place in PLACES}
+    for failpoint, place in places.items():
+        client = talker(stage, world, "effect_approved", f"{action}-{failpoint}")
+        hit = place.partition("@")[2] or 1
+        assert not stage.twice(f"{failpoint}:{action}@{hit}", client.carry_on), f"died of {place}"
+        check_tool(client, "effect_approved")
+
+
+@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: str) -> None:
+    client = talker(stage, world, "effect_if_quick", action)
+    client.says_yes = False
+    assert stage.twice(f"expiry_fired:{action}", client.carry_on) is (action == "kill")
+    assert client.thread["status"] == "completed"
+    assert client.logged("resolution") == client.logged("suspension") == client.logged("tool_result")
+    assert [what for what, _ in world.received(client.name)] == ["model", "model"], "it was never allowed"
+
+
+@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: Sink, action: str) -> None:
+    prompts = ("one", "two", "three", "four")
+    client = Client(f"{_of(stage)}-{action}", world, "forgetting", prompts)
+    assert stage.twice(f"summary_written:{action}", client.carry_on) is (action == "kill")
+    assert client.thread["status"] == "completed"
+    said = [e["content"]["content"] for e in client.events.values() if e["type"] == "assistant_msg"]
+    assert len(said) == len(prompts), said
+
+
+@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str) -> None:
+    client = talker(stage, world, "effect", action)
+
+    def delete(server: Server) -> None:
+        # Whoever is not told that it is gone says so again.
+        answer = server.ask("DELETE", path)
+        assert answer.status_code in (200, 404), answer.text
+        assert server.ask("GET", path).status_code == 404
+
+    with stage.serving() as server:
+        client.carry_on(server)
+    path = f"/api/threads/{client.thread_id}"
+    assert stage.twice(f"delete_mid_tables:{action}", delete) is (action == "kill")
+    with stage.serving():
+        until(lambda: asyncio.run(threads_with_rows(stage.where)) == set())
+
+
+@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sink, action: str) -> None:
+    old, young = (talker(stage, world, "effect", f"{age}-{action}") for age in ("old", "young"))
+
+    def clean_up(server: Server) -> None:
+        def is_gone() -> bool:
+            answer = server.ask("POST", "/api/optimize/cleanup", headers={"X-API-Key": CLEANUP_KEY})
+            assert answer.status_code == 200, answer.text
+            # Not by looking at it, for what somebody looks at is not due any more.
+            return old.thread_id not in [thread["id"] for thread in server.get("/api/threads")["threads"]]
+
+        until(is_gone)
+
+    with stage.serving() as server:
+        old.carry_on(server)
+        young.carry_on(server)
+    asyncio.run(age(stage.where, old.thread_id))
+    assert stage.twice(f"cleanup_mid_thread:{action}", clean_up) is (action == "kill")
+    with stage.serving() as server:
+        young.carry_on(server)
+        until(lambda: asyncio.run(threads_with_rows(stage.where)) == {young.thread_id})
+
+
+@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("how", ["stream", "socket"])
+def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str, action: str) -> None:
+    for hit in (1, 4, 8):
+        client = talker(stage, world, "effect", f"{how}-{action}-{hit}")
+        heard: list[Heard] = [(0, "", {})]
+
+        def listen(server: Server, client: Client = client, heard: list[Heard] = heard) -> None:
+            client.say(server)
+            while heard[-1][1] != "workflow_completed":
+                # Cut off, it comes back with the last thing it heard, if there is anybody to come back to.
+                server.get("/health")
+                heard += up_to_the_end(getattr(server, how)(client.thread_id, heard[-1][0]))
+            client.carry_on(server)
+
+        assert stage.twice(f"event_published_before_sse:{action}@{hit}", listen) is (action == "kill")
+        assert [seq for seq, *_ in heard] == [0, *client.events], (
+            hit,
+            "not once, or not in order",
+        )
+
+
+@pytest.mark.parametrize("action", ["raise", "cancel"])
+@pytest.mark.parametrize("where", SHARED)
+def test_a_migration_that_failed_is_made_by_the_next_server(
+    where: str, action: str, forks: ForkServer, world: Sink, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Killed at every step of it: test_kill_migrations.py."""
+    url = (
+        request.getfixturevalue("empty_postgres_url") if where == "postgres" else str(tmp_path / "new.sqlite")
+    )
+    stage = Stage(forks, url, tmp_path / "stage")
+    client = talker(stage, world, "effect", f"migration-{action}")
+    stage.twice(f"migration_mid:{action}@3", client.carry_on)  # or by itself: SQLite tries once more
+    check_tool(client, "effect")
+
+
+def talker(stage: Stage, world: Sink, tool: str, name: str) -> Client:
+    name = f"{_of(stage)}-{tool}-{name}"
+    return Client(name, world, "acting", (f"tools: {tool} at={world.place(name)}",))
+
+
+def _of(stage: Stage) -> str:
+    return "postgres" if stage.where.startswith("postgres") else "sqlite"
+
+
+def up_to_the_end(events: Iterator[Heard]) -> Iterator[Heard]:
+    for event in events:
+        yield event
+        if event[1] == "workflow_completed":
+            return
+
+
+async def age(where: str, thread_id: str) -> None:
+    """As if nobody had looked at it for a long time."""
+    async with open_database(where) as db:
+        long_ago = "UPDATE threads SET last_accessed_at = 1, expires_at = 1 WHERE id = $1"
+        await query(db, long_ago, thread_id)
+
+
+async def threads_with_rows(where: str) -> set[str]:
+    """Of which threads anything is left in any table."""
+    found: set[str] = set()
+    async with open_database(where) as db:
+        for table in PURGED:
+            found |= {row[0] for row in await query(db, f"SELECT DISTINCT thread_id FROM {table}")}
+        return found | {row[0] for row in await query(db, "SELECT id FROM threads")}

@@ -1,71 +1,120 @@
-"""Killed at random, again and again, with threads of every kind under way: nothing acknowledged is lost, nothing is stuck."""
+"""Killed at random, again and again, with threads of every kind under way: nothing anybody was told is lost, nothing is stuck."""
 
 import random
+import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import pytest
 
 from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.sink import Sink, sink
+from tests.faults.stage import Client, Gone, Server, Stage
+
+AT_ONCE = 6
+TOOLS = ("effect", "effect_once", "effect_approved")
 
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.plays", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.stage", "clew.execution") as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def world() -> Iterator[Sink]:
+    with sink() as there:
+        yield there
+
+
 @pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
+def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> Stage:
+    return Stage(forks, locate(request.param, request), tmp_path / "stage")
 
 
-def test_fifty_kills(forks: ForkServer, where: str, tmp_path: Path) -> None:
-    kill_and_check(forks, where, tmp_path, kills=50)
+def test_fifty_kills(stage: Stage, world: Sink, seed: int) -> None:
+    kill_and_check(stage, world, seed, kills=50)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_thousand_kills(forks: ForkServer, where: str, tmp_path: Path) -> None:
-    kill_and_check(forks, where, tmp_path, kills=1000)
+def test_a_thousand_kills(stage: Stage, world: Sink, seed: int) -> None:
+    kill_and_check(stage, world, seed, kills=1000)
 
 
-def kill_and_check(forks: ForkServer, where: str, folder: Path, *, kills: int) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}; no failure in {kills} kills bounds the rate to {3 / kills:.1%}")  # noqa: T201 - to replay it
+def kill_and_check(stage: Stage, world: Sink, seed: int, *, kills: int) -> None:
     chance = random.Random(seed)
-    acknowledged: list[str] = []
+    crowd = Crowd(world, prefix=f"{seed}-{stage.where[:8]}")
     for trial in range(kills):
-        ended = forks.run(
-            "tests.faults.plays:soak",
-            where=where,
-            folder=str(folder),
-            trial=trial,
-            # Now and then while it still takes up what the one before it left; else once it has begun something new.
-            **(
-                {"kill_after": chance.uniform(0.1, 0.7)}
-                if trial % 5 == 4
-                else {"kill_after_report": chance.uniform(0, 0.4)}
-            ),
-        )
-        assert ended.was_killed, ended.reports
-        acknowledged += ended.reports
-    ended = forks.run("tests.faults.plays:settle", where=where, folder=str(folder), timeout=110)
-    assert ended.code == 0, ended.reports[-3:]
-    found = {thread["id"]: thread for thread in ended.reports}
+        # Now and then while it still takes up what the one before it left; else once it has begun something new.
+        early = f"commit_done:kill@{chance.randrange(1, 20)}" if trial % 5 == 4 else ""
+        with suppress(Gone), stage.serving(early) as server:
+            crowd.talk_until_it_dies(server, chance.uniform(0.02, 0.5))
+    with stage.serving() as server, ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda client: client.carry_on(server), crowd.everybody))
+    told = sum(len(client.heard) for client in crowd.everybody)
+    sys.stdout.write(
+        f"{kills} kills, {len(crowd.everybody)} threads, {told} events heard and none lost:"
+        f" fewer than {3 / kills:.1%} of kills lose one (95 %)\n"
+    )
+    assert len(crowd.everybody) > kills, "the kills came before anything happened"
+    for client in crowd.everybody:
+        check(client)
 
-    assert len(acknowledged) > kills  # or the kills came before anything happened
-    assert set(acknowledged) <= set(found)
-    for name, thread in found.items():
-        marks = folder / f"{name}.marks"
-        done = marks.read_text().count(" 7\n") if marks.exists() else 0
-        assert thread["dense"], thread
-        assert len(thread["calls"]) == len(set(thread["calls"])) <= 1, thread
-        if thread["status"] == "completed":
-            assert thread["results"] == thread["calls"], thread
-            assert done == 1 or (name.startswith("effect-") and done >= 1), (thread, done)
-        else:
-            # Parked: what must not be repeated waits for a person, and a thread that was killed too often says so.
-            assert thread["pending"] == ["in_doubt"] or "recoveries" in (thread["reason"] or ""), thread
-            assert name.startswith("effect-") or done <= 1, (thread, done)
+
+def check(client: Client) -> None:
+    calls, results = client.logged("tool_call"), client.logged("tool_result")
+    (tool,) = [tool for tool in TOOLS if client.name.endswith(f"-{tool}")]
+    keys = [key for what, key in client.sink.received(client.name) if what == tool]
+    assert len(calls) == 1, (client.name, calls)
+    assert set(keys) <= set(calls), (client.name, "done under another key")
+    assert tool == "effect" or len(keys) <= 1, (client.name, "done twice")
+    if client.thread["status"] == "completed":
+        assert results == calls, client.thread
+        assert keys, (client.name, "said to be done, and was not")
+    else:
+        # Parked: what must not be repeated waits for a person.
+        assert tool != "effect", client.thread
+        assert [call["kind"] for call in client.thread["pending"].values()] == ["in_doubt"], client.thread
+
+
+class Crowd:
+    """Clients that start threads as fast as they end, and come back to those they were cut off from."""
+
+    def __init__(self, world: Sink, prefix: str) -> None:
+        self._world = world
+        self._prefix = prefix
+        self._cut_off: SimpleQueue[Client] = SimpleQueue()
+        self.everybody: list[Client] = []
+
+    def talk_until_it_dies(self, server: Server, seconds: float) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            talks: list[Future[None]] = [pool.submit(self._talk, server) for _ in range(AT_ONCE)]
+            time.sleep(seconds)  # not to wait for anything: this is when chance kills it
+            server.kill()
+            for talk in talks:
+                talk.result()
+
+    def _talk(self, server: Server) -> None:
+        while True:
+            client = self._next()
+            try:
+                client.listen(server)
+            except Gone:
+                self._cut_off.put(client)
+                return
+
+    def _next(self) -> Client:
+        try:
+            return self._cut_off.get_nowait()
+        except Empty:
+            tool = TOOLS[len(self.everybody) % len(TOOLS)]
+            name = f"{self._prefix}-{len(self.everybody)}-{tool}"
+            prompt = f"tools: {tool} at={self._world.place(name)}"
+            self.everybody.append(Client(name, self._world, "acting", (prompt,)))
+            return self.everybody[-1]

@@ -1,0 +1,247 @@
+"""A stage for faults: one database, the servers that live and die on it, and a client that remembers what it was told."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from clew.cli.serving import serve
+from tests.faults.effects import GRAPHS
+from tests.faults.forkserver import Child, ForkServer
+from tests.faults.sink import Sink
+from tests.processes import environment, until
+
+SECONDS = 30.0
+CLEANUP_KEY = "the-key-of-the-cleanup"
+ENDED = ("completed", "failed", "stopped")
+
+
+Heard: TypeAlias = tuple[int, str, dict[str, Any]]  # an event's place in its log, its type, and what it says
+
+
+class Gone(Exception):
+    """The server does not answer any more."""
+
+
+def be_server(_: Any, *, folder: str, output: str, environ: dict[str, str]) -> None:
+    """`clew serve`, in this process, as if it had been started from that folder."""
+    os.chdir(folder)
+    os.environ.clear()  # noqa: TID251 - a process of its own
+    os.environ.update(environ)  # noqa: TID251 - the same
+    with Path(output).open("wb", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    serve(host=None, port=0, config=None)
+
+
+@dataclass(slots=True)
+class Server:
+    """A server process that runs beside the test."""
+
+    child: Child
+    output: Path
+    address: str
+    http: httpx.Client
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """What it answers; raises Gone when it does not. A failure is asked about again, as clients do."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                answer = self.http.request(method, self.address + path, **more)
+            except httpx.TransportError as exc:
+                raise Gone(path) from exc
+            if answer.status_code < 500 or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.05)
+
+    def stream(self, thread_id: str, after: int) -> Iterator[Heard]:
+        """The events of a thread after that one, as server-sent events, for as long as they come."""
+        path = f"{self.address}/api/workflows/{thread_id}/events"
+        with (
+            suppress(httpx.TransportError),
+            self.http.stream("GET", path, headers={"Last-Event-ID": str(after)}) as answer,
+        ):
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    event = json.loads(line.removeprefix("data: "))
+                    yield event["sequence"], event["eventType"], event["data"]
+
+    def socket(self, thread_id: str, after: int) -> Iterator[Heard]:
+        """The same, through a WebSocket."""
+        path = f"{self.address.replace('http', 'ws')}/ws/events?since={thread_id}:{after}&workflow_id={thread_id}"
+        with suppress(ConnectionClosed, OSError, InvalidStatus), connect(path, proxy=None) as connection:
+            while True:
+                message = json.loads(connection.recv(timeout=SECONDS))
+                if message["type"] == "event":
+                    event = message["payload"]
+                    yield event["sequence"], event["event_type"], event["data"]
+
+    def get(self, path: str) -> Any:
+        answer = self.ask("GET", path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return answer.json()
+
+    def kill(self) -> None:
+        self.child.signal(signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A database, and a folder to start servers on it from."""
+
+    forks: ForkServer
+    where: str
+    folder: Path
+
+    @contextmanager
+    def serving(self, failpoints: str = "") -> Generator[Server]:
+        """A server that answers, until somebody or the failpoint ends it."""
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "clew.yaml").write_text(GRAPHS)
+        output = self.folder / f"output-{len(list(self.folder.iterdir()))}"
+        url = self.where if self.where.startswith("postgres") else f"sqlite:///{self.where}"
+        environ = environment(
+            self.folder,
+            CLEW_DATABASE_URL=url,
+            CLEW_FAILPOINTS=failpoints,
+            CLEW_RUNNER_LEASE_SECONDS="0.5",
+            CLEW_RUNNER_POLL_SECONDS="0.05",
+            CLEW_CLEANUP_API_KEY=CLEANUP_KEY,
+        )
+        reports = output.with_suffix(".reports")
+        child = self.forks.spawn(
+            "tests.faults.stage:be_server",
+            reports=reports,
+            folder=str(self.folder),
+            output=str(output),
+            environ=environ,
+        )
+        try:
+            until(lambda: "API keys" in _text(output) or not child.is_alive)
+            found = re.search(r"address +(\S+)", _text(output))
+            if not found:
+                raise Gone(f"it did not start: {child.reports} {_text(output)}")
+            with httpx.Client(verify=False, timeout=SECONDS) as http:
+                yield Server(child, output, found[1], http)
+        finally:
+            child.signal(signal.SIGKILL)
+            child.wait()
+
+    def twice(self, failpoints: str, act: Callable[[Server], object]) -> bool:
+        """Act where the failpoint is armed; if the server dies of it, act again where it is not. Says whether it died."""
+        try:
+            with self.serving(failpoints) as server:
+                act(server)
+        except Gone:
+            with self.serving() as server:
+                act(server)
+            return True
+        return False
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+@dataclass(slots=True)
+class Client:
+    """Wants one conversation to come to its end, whatever becomes of the server, and keeps every word it is told."""
+
+    name: str
+    sink: Sink
+    graph: str
+    prompts: tuple[str, ...]
+    says_yes: bool = True
+    thread_id: str = ""
+    events: dict[int, Any] = field(default_factory=dict)
+    heard: dict[int, str] = field(default_factory=dict)
+    answered: list[str] = field(default_factory=list)
+    thread: Any = None
+
+    def listen(self, server: Server) -> None:
+        """Begin, and hear of everything as it happens, until it rests. Raises Gone when it hears no more."""
+        self.say(server)
+        for seq, type_, data in server.stream(self.thread_id, max(self.heard, default=0)):
+            self.heard[seq] = data["record_id"]
+            if type_ in ("workflow_completed", "workflow_failed"):
+                return
+            if type_ == "approval_required":
+                if data["kind"] == "in_doubt":
+                    return
+                self._answer(server, data["call_id"])
+        raise Gone(self.name)
+
+    def carry_on(self, server: Server) -> None:
+        """From wherever it was to its end, or to a question that is not for us; then look at all of it again."""
+        for n in range(len(self.prompts)):
+            self.say(server, n)
+            if not self._come_to_rest(server, rounds=n + 1):
+                break
+        told, self.events = self.events, {}
+        self._read(server)
+        assert list(self.events) == list(range(1, len(self.events) + 1)), self.name
+        assert told.items() <= self.events.items(), (self.name, "what was told is no longer so")
+        heard = {seq: event["id"] for seq, event in self.events.items()}
+        assert self.heard.items() <= heard.items(), (self.name, "what was heard is no longer so")
+        assert set(self.answered) <= set(self.logged("resolution")), (self.name, "a yes is lost")
+
+    def say(self, server: Server, n: int = 0) -> None:
+        """Begin the n-th round. Sent again after a death, it is the same request and counts once."""
+        body: dict[str, Any] = {"prompt": f"[{self.sink.place(self.name)}] {self.prompts[n]}"}
+        path = f"/api/workflows/start?id={self.thread_id}" if n else "/api/workflows/start"
+        body |= {} if n else {"graph": self.graph}
+        answer = server.ask("POST", path, json=body, headers={"Idempotency-Key": f"{self.name}-{n}"})
+        assert answer.status_code == 200, (answer.status_code, answer.text)
+        assert self.thread_id in ("", answer.json()["id"]), (self.name, "begun twice")
+        self.thread_id = answer.json()["id"]
+
+    def _come_to_rest(self, server: Server, rounds: int) -> bool:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            self._read(server)
+            if self.thread["status"] == "failed":
+                answer = server.ask("POST", f"/api/workflows/{self.thread_id}/resume")
+                assert answer.status_code in (200, 409), answer.text
+            elif self.thread["status"] in ENDED and self.thread["round"] >= rounds:
+                return True
+            elif self.thread["status"] == "blocked":
+                # A call in doubt is for a person to look at, and this one only says yes.
+                waiting = [key for key, call in self.thread["pending"].items() if call["kind"] != "in_doubt"]
+                if not waiting:
+                    return False
+                for call_id in waiting if self.says_yes else ():
+                    self._answer(server, call_id)
+            time.sleep(0.02)
+        raise AssertionError(f"{self.name} is stuck: {self.thread}")
+
+    def _answer(self, server: Server, call_id: str) -> None:
+        path = f"/api/workflows/{self.thread_id}/tool-calls/{call_id}/resolve"
+        if server.ask("POST", path, json={"approved": True}).status_code == 200:
+            self.answered.append(call_id)
+
+    def _read(self, server: Server) -> None:
+        self.thread = server.get(f"/api/threads/{self.thread_id}")
+        after = max(self.events, default=0)
+        assert self.thread["lastSeq"] >= after, (self.name, "what was told is lost")
+        page = server.get(f"/api/threads/{self.thread_id}/events?after={after}&limit=1000")["events"]
+        self.events |= {event["seq"]: event for event in page}
+
+    def logged(self, *types: str) -> list[str]:
+        """The calls that events of these types are about; empty for those that are about none."""
+        return [
+            event["content"].get("callId", "") for event in self.events.values() if event["type"] in types
+        ]
