@@ -108,14 +108,19 @@ async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncGenerator[App]:
     from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
-    from clew.library import create_graph_store  # noqa: PLC0415 - the same
+    from clew.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
 
     metrics = shared_metrics()
     stopping = asyncio.Event()
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings))
         require_keys(settings, await stores.keys.find())
-        store = measured(stores.threads, metrics, settings.database.url.kind)
+        url = settings.database.url
+        store = measured(stores.threads, metrics, url.kind)
+        if settings.graph_store_url == url:  # also in memory, which cannot be opened twice
+            graph_store = graph_store_on(stores.db, backend=url.kind)
+        else:
+            graph_store = await stack.enter_async_context(create_graph_store(settings))
         parts = Parts(
             db=stores.db,
             store=store,
@@ -128,7 +133,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             bell=open_bell(stores.db, settings),
             clock=utc_now,
             new_id=new_id,
-            graph_store=await stack.enter_async_context(create_graph_store(settings)),
+            graph_store=graph_store,
         )
         execution = await stack.enter_async_context(open_execution(settings, parts, stopping))
         authenticator = Authenticator(

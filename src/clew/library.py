@@ -13,6 +13,7 @@ from clew.graph.store import GraphStore
 from clew.opening import open_database, open_histories
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows
+from clew.stores.sql.work import Database
 
 
 class UnknownBackend(ConfigError, ValueError):
@@ -29,7 +30,13 @@ async def create_graph_store(
     """
     url = settings.graph_store_url if isinstance(settings, Settings) else _url(settings)
     async with open_database(url, settings) as db:
-        yield GraphStore(ItemRows(db), open_histories(db), backend=url.kind, tenant=tenant, ttl=ttl)
+        yield graph_store_on(db, backend=url.kind, tenant=tenant, ttl=ttl)
+
+
+def graph_store_on(
+    db: Database, *, backend: str, tenant: str = "", ttl: TTLConfig | None = None
+) -> GraphStore:
+    return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl)
 
 
 @asynccontextmanager

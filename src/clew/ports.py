@@ -501,9 +501,18 @@ class Histories(Protocol):
     """Chat histories: one row a message, numbered from 1 without a gap inside the transaction that writes it."""
 
     async def append(
-        self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
+        self,
+        place: Place,
+        messages: Sequence[NewMessage],
+        *,
+        shape: Shape,
+        origin: str | None = None,
+        thread_id: str | None = None,
     ) -> int:
         """Append the messages side by side, all or none; returns the seq of the history's last message.
+
+        A history that begins with a `thread_id` is the memory of that thread, and is deleted with it. Raises NotFound
+        if the thread was deleted.
 
         A message whose id is stored already is left out. When `origin`, a piece of work that may run again after a
         crash, answers a message for the second time, its new answer takes the place of its first.

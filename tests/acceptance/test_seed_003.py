@@ -18,7 +18,10 @@ from uuid import UUID
 import anyio
 import httpx
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langgraph.graph import END, START, MessagesState, StateGraph
 
+from clew import AgentNode
 from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.events import Opening
@@ -114,6 +117,20 @@ class Spec:
             0
         ][0]
         return {table: count for table, count in counts.items() if count}
+
+
+class Remembered(MessagesState, total=False):
+    inputs: dict[str, str]
+
+
+def remembering() -> Any:
+    """A graph with an agent that remembers."""
+    graph = StateGraph(Remembered)
+    model = FakeListChatModel(responses=["I will keep it to myself"])
+    graph.add_node("agent", AgentNode(model, use_graph_chat_history=True))
+    graph.add_edge(START, "agent")
+    graph.add_edge("agent", END)
+    return graph
 
 
 def moment(value: Any) -> datetime:
@@ -325,6 +342,31 @@ class TestDelete:
         ):
             refused = await spec.http.request(method, path)
             assert (refused.status_code, refused.json()["error"]["code"]) == (404, "NOT_FOUND")
+
+    @pytest.mark.accept("003-7")
+    async def test_its_memory_and_its_bytes_go_too(self, where: str, tmp_path: Path) -> None:
+        """What an agent remembers by nothing but the thread's id is the thread's; what it remembers by a key is not."""
+        (tmp_path / "clew.yaml").write_text(f"graphs:\n  remembering: {__name__}:remembering\n")
+        async with opened(where, tmp_path) as spec:
+            interview = await spec.start()
+            await spec.finish(interview)
+            threads = {}
+            said = {"messages": [{"role": "user", "content": "a secret"}]}
+            for name, given in (("own", {}), ("shared", {"inputs": {"history_key": "telegram:1"}})):
+                answer = await spec.http.post(
+                    "/api/workflows/start?wait=20", json={"graph": "remembering", "input": said | given}
+                )
+                assert answer.json()["status"] == "completed", answer.text
+                threads[name] = answer.json()["id"]
+            paths = [row[0] for row in await query(spec.db, "SELECT path FROM histories ORDER BY id")]
+            assert [path.split(".")[-2] for path in paths] == [threads["own"], "telegram:1"]
+            for thread_id in (interview, *threads.values()):
+                assert (await spec.http.delete(f"/api/optimize/{thread_id}")).status_code == 200
+            left = await query(spec.db, "SELECT path FROM histories")
+            assert [row[0] for row in left] == [paths[1]]
+            assert len(await query(spec.db, "SELECT role FROM history_messages")) == 2
+            assert await query(spec.db, "SELECT 1 FROM blobs") == []
+            assert await query(spec.db, "SELECT 1 FROM files") == []
 
     @pytest.mark.accept("003-8")
     @pytest.mark.parametrize("where", SHARED, indirect=True)

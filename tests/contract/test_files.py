@@ -205,11 +205,33 @@ async def test_bytes_go_when_nobody_refers_to_them(store: Store, files: Files, d
     await files.delete_file(second.id)
     assert await collected() == 0, "a document is made of them"
     assert await bytes_of(files, SHA) == DATA
-    await store.bury("t1", now=NOW)
-    await store.purge()
-    assert await collected() == 1
-    assert await blobs(database) == 0
+    await store.commit(opened("t2"))
+    await files.add_document(document_of(first, "t2"), [])
+    await _purge(store, "t1")
+    assert await bytes_of(files, SHA) == DATA, "a document of another thread is made of them"
+    await _purge(store, "t2")
+    assert await blobs(database) == 0, "at once: they may be what somebody wanted gone"
     assert await collected() == 0
+
+
+@pytest.mark.accept("003-7")
+async def test_bytes_that_came_again_meanwhile_are_left_to_the_upload(
+    store: Store, files: Files, database: Database
+) -> None:
+    await store.commit(opened())
+    first = await upload(files)
+    await files.add_document(document_of(first), [])
+    await files.delete_file(first.id)
+    await files.add_part(SHA, 0, DATA, now=NOW + timedelta(seconds=1))
+    await _purge(store, "t1")
+    await files.add_file(file_of())
+    assert await bytes_of(files, SHA) == DATA
+
+
+async def _purge(store: Store, thread_id: str) -> None:
+    await store.bury(thread_id, now=NOW)
+    while await store.purge(only=thread_id):
+        pass
 
 
 async def test_an_upload_under_way_is_not_collected(files: Files, database: Database) -> None:

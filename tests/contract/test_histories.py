@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from clew.domain.errors import NotFound
 from clew.domain.history import NewMessage, Place, Shape
-from clew.ports import Histories
+from clew.ports import Histories, Store
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.work import Database
+from tests.databases import query
+from tests.samples import NOW, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -154,3 +157,31 @@ async def test_thousands_are_appended_in_one_go(histories: Histories) -> None:
     many = [NewMessage(role="user", content=str(n), id=f"m{n}") for n in range(3000)]
     assert await histories.append(PLACE, many, shape=SHAPE) == 3000
     assert await histories.append(PLACE, [*many, *turn(1)], shape=SHAPE) == 3002
+
+
+@pytest.mark.accept("003-7", "003-9")
+async def test_the_memory_of_a_thread_goes_with_it_and_is_not_brought_back(
+    store: Store, histories: Histories, database: Database
+) -> None:
+    own = {name: Place(namespace=("agent_chat_history",), key=name) for name in ("t1", "t2", "never-opened")}
+    for name in ("t1", "t2"):
+        await store.commit(opened(name))
+    for name, place in own.items():
+        await histories.append(place, turn(1), shape=SHAPE, thread_id=name)
+        await histories.append(place, turn(1), shape=SHAPE, thread_id=name)  # after a crash
+        await histories.append(place, turn(2), shape=SHAPE, thread_id=name)
+    # Of a conversation that others began a thread is only a guest.
+    await histories.append(PLACE, turn(1), shape=SHAPE)
+    await histories.append(PLACE, turn(2), shape=SHAPE, thread_id="t1")
+
+    await store.bury("t1", now=NOW)
+    while await store.purge(only="t1"):
+        pass
+    for late in (turn(2), turn(3)):
+        with pytest.raises(NotFound):
+            await histories.append(own["t1"], late, shape=SHAPE, thread_id="t1")
+    assert await histories.summary(own["t1"]) is None
+    for place in (own["t2"], own["never-opened"], PLACE):
+        assert await contents(histories, place) == ["q1", "a1", "q2", "a2"]
+    rows = await query(database, "SELECT count(*) FROM history_messages")
+    assert rows[0][0] == 12

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -148,7 +148,12 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             logger.warning("no conversation key could be found; going on without chat history")
             return None
         task = runtime.execution_info.task_id if runtime.execution_info else None
-        return _Memory(self._history(runtime.store, configurable), key, task)
+        # Found by nothing but the thread's id, it is the thread's own memory and goes with it.
+        others = {name: value for name, value in configurable.items() if name != "thread_id"}
+        nobodys = replace(scope, configurable=others, thread_id=None)
+        is_mine = keys.resolve(nobodys, self.history_key_candidates, self.history_key_template) != key
+        mine = str(scope.thread_id) if is_mine else None
+        return _Memory(self._history(runtime.store, configurable), key, task, mine)
 
     def _history(self, store: BaseStore, configurable: Mapping[str, Any]) -> ChatHistory:
         tenant = configurable.get(TENANT)
@@ -229,6 +234,7 @@ class _Memory:
     history: ChatHistory
     key: str
     task: str | None
+    thread_id: str | None
 
     async def tail(self, limit: int) -> list[Message]:
         """The newest messages but for this task's own: after a crash it answers again, as if for the first time."""
@@ -237,7 +243,12 @@ class _Memory:
 
     async def keep(self, messages: Sequence[BaseMessage]) -> Outcome:
         new = [_to_store(message) for message in messages]
-        return await self.history.extend(self.key, [message for message in new if message], origin=self.task)
+        return await self.history.extend(
+            self.key,
+            [message for message in new if message],
+            origin=self.task,
+            thread_id=self.thread_id,
+        )
 
 
 def _calls_tools(message: BaseMessage) -> bool:

@@ -48,10 +48,17 @@ class ChunkItems:
     jitter: Callable[[], float]
 
     async def append(
-        self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
+        self,
+        place: Place,
+        messages: Sequence[NewMessage],
+        *,
+        shape: Shape,
+        origin: str | None = None,
+        thread_id: str | None = None,
     ) -> int:
         """As the port says; but a second answer replaces the first only while that one is still the last message."""
         del shape  # settled when this was made
+        del thread_id  # whoever deletes threads does not know this store
         async with _lock(self.store, place.path):
             attempt = 1
             written: _Written | None = None

@@ -93,8 +93,17 @@ class ChatHistory:
         """
         return await self.extend(key, [NewMessage(role=role, content=content, id=id)]) is Outcome.OK
 
-    async def extend(self, key: str, messages: Sequence[NewMessage], *, origin: str | None = None) -> Outcome:
+    async def extend(
+        self,
+        key: str,
+        messages: Sequence[NewMessage],
+        *,
+        origin: str | None = None,
+        thread_id: str | None = None,
+    ) -> Outcome:
         """Add messages side by side. Never raises for a store that fails: it warns, counts, and says so.
+
+        `thread_id` names the thread that a new conversation belongs to, if it is to be deleted with it.
 
         `origin` names the work that wrote them, if it may run again after a crash: its second answer then replaces
         the first.
@@ -111,7 +120,9 @@ class ChatHistory:
         outcome = Outcome.OK
         began = time.perf_counter()
         try:
-            await self._run(self._histories.append(place, fit, shape=self._shape, origin=origin))
+            await self._run(
+                self._histories.append(place, fit, shape=self._shape, origin=origin, thread_id=thread_id)
+            )
         except Exception as exc:  # noqa: BLE001 - a foreign store may raise anything, and the answer must still go out
             outcome = Outcome.CONFLICT if isinstance(exc, Conflict) else Outcome.FALLBACK
             self._failed("a turn was not added to its chat history", place, exc)

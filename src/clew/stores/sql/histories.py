@@ -8,6 +8,7 @@ from clew.domain.errors import Conflict
 from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
 from clew.domain.items import from_path, to_path
 from clew.stores.codec import moment
+from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Many,
@@ -41,15 +42,23 @@ class HistoryRows(Tables):
     """The Histories port on a SQL database."""
 
     async def append(
-        self, place: Place, messages: Sequence[NewMessage], *, shape: Shape, origin: str | None = None
+        self,
+        place: Place,
+        messages: Sequence[NewMessage],
+        *,
+        shape: Shape,
+        origin: str | None = None,
+        thread_id: str | None = None,
     ) -> int:
         messages = _each_once(messages)
         try:
+            if thread_id is not None:
+                return await self._append_of_thread(place, messages, shape, origin, thread_id)
             return await self._append(place, messages, shape, origin)
         except Conflict:
             # Some of them are stored: a message was delivered again, or a run repeated after a crash. Rare enough
             # that the index finds it for us, instead of a question before every append.
-            return await self._append_again(place, messages, shape, origin)
+            return await self._append_again(place, messages, shape, origin, thread_id)
 
     @writes
     def _append(
@@ -58,14 +67,29 @@ class HistoryRows(Tables):
         return (yield from _add(place, messages, shape, origin))
 
     @writes
-    def _append_again(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None
+    def _append_of_thread(
+        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, thread_id: str
     ) -> Work[int]:
+        # A run that writes on after its thread was deleted must not bring its memory back.
+        yield from hold_unless_new(thread_id)
+        return (yield from _add(place, messages, shape, origin, thread_id))
+
+    @writes
+    def _append_again(
+        self,
+        place: Place,
+        messages: Sequence[NewMessage],
+        shape: Shape,
+        origin: str | None,
+        thread_id: str | None,
+    ) -> Work[int]:
+        if thread_id is not None:
+            yield from hold_unless_new(thread_id)
         rows = yield Statement(
             f"SELECT id, last_seq FROM histories WHERE tenant = $1 AND path = $2 {FOR_UPDATE}", _named(place)
         )
         if not rows:
-            return (yield from _add(place, messages, shape, origin))
+            return (yield from _add(place, messages, shape, origin, thread_id))
         history_id, last_seq = rows[0]
         known = yield from _known(history_id, messages)
         fresh: list[NewMessage] = []
@@ -149,8 +173,14 @@ def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Mess
     return [_message(row[:5]) for row in rows], moment(rows[0][5]), moment(rows[-1][5])
 
 
-def _add(place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None) -> Work[int]:
-    """Take the next seqs and write the rows."""
+def _add(
+    place: Place,
+    messages: Sequence[NewMessage],
+    shape: Shape,
+    origin: str | None,
+    thread_id: str | None = None,
+) -> Work[int]:
+    """Take the next seqs and write the rows. A history that begins here is the thread's."""
     rows = yield Statement(
         NEXT_SEQS, (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages))
     )
@@ -164,6 +194,8 @@ def _add(place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str
             for seq, message in enumerate(messages, first)
         ],
     )
+    if first == 1 and thread_id is not None:
+        yield Statement("UPDATE histories SET thread_id = $2 WHERE id = $1", (history_id, thread_id))
     return int(last_seq)
 
 

@@ -57,7 +57,16 @@ EVENT_COLUMNS = "seq, id, round, type, version, content, at"
 
 # The tables with a deleted thread's rows. The thread itself went when it was buried.
 USUAL = ("events", "checkpoint_writes", "checkpoint_blobs", "checkpoints")
-UNUSUAL = ("tool_calls", "summaries", "model_calls", "contents", "documents", "inbox", "idempotency")
+UNUSUAL = (
+    "tool_calls",
+    "summaries",
+    "model_calls",
+    "contents",
+    "documents",
+    "inbox",
+    "idempotency",
+    "histories",
+)
 PURGED = (*USUAL, *UNUSUAL)
 # Tables that may hold very many rows of one thread, with what names a row there.
 LONG = {
@@ -252,9 +261,8 @@ class Threads(Tables):
         buried = await self._db.write(lambda: _unpurged(limit, only))
         ids = placeholders(1, len(buried))
         for table in PURGED if buried else ():
-            statement = Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
             try:
-                await self._db.write(lambda statement=statement: _one(statement))  # type: ignore[misc]
+                await self._db.write(lambda table=table: _erase_from(table, ids, buried))  # type: ignore[misc]
             except Exception:
                 logger.exception("a table of buried threads cannot be purged: %s", table)
 
@@ -279,10 +287,6 @@ def _purge(limit: int, only: str | None) -> Work[list[str]]:
     return buried
 
 
-def _one(statement: Statement) -> Work[None]:
-    yield statement
-
-
 def erase(buried: Sequence[str]) -> Work[None]:
     """Remove every row of these threads but their tombstones, which say that it is done."""
     ids = placeholders(1, len(buried))
@@ -290,17 +294,36 @@ def erase(buried: Sequence[str]) -> Work[None]:
     there = ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE thread_id IN ({ids}))" for table in UNUSUAL)
     (found,) = yield Statement(f"SELECT {there}", buried)
     unusual = [table for table, is_there in zip(UNUSUAL, found, strict=True) if is_there]
-    if "documents" in unusual:
-        # A document that was made in the thread is its own file; what a user brought stays the user's.
-        yield Statement(
-            f"DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE thread_id IN ({ids}))", buried
-        )
     for table in (*USUAL, *unusual):
-        yield Statement(f"DELETE FROM {table} WHERE thread_id IN ({ids})", buried)
+        yield from _erase_from(table, ids, buried)
     yield Statement(
         f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids}) AND purged_at IS NULL",
         buried,
     )
+
+
+def _erase_from(table: str, ids: str, buried: Sequence[str]) -> Work[None]:
+    for sql in (*_BEFORE.get(table, ()), "DELETE FROM {table} WHERE thread_id IN ({ids})"):
+        yield Statement(sql.format(table=table, ids=ids), buried)
+
+
+# What only the rows of a table lead to, and so goes before them.
+_BEFORE = {
+    "documents": (
+        # A document that was made in the thread is its own file; what a user brought stays the user's.
+        "DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE thread_id IN ({ids}))",
+        # Bytes that nobody else refers to. Those that came once more since are perhaps an upload under way.
+        "DELETE FROM blobs WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256"
+        " AND d.thread_id IN ({ids}) AND d.created_at >= blobs.added_at)"
+        " AND sha256 IN (SELECT sha256 FROM documents WHERE thread_id IN ({ids}))"
+        " AND NOT EXISTS (SELECT 1 FROM files WHERE files.sha256 = blobs.sha256)"
+        " AND NOT EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256 AND d.thread_id NOT IN ({ids}))",
+    ),
+    "histories": (
+        "DELETE FROM history_messages WHERE history_id IN"
+        " (SELECT id FROM histories WHERE thread_id IN ({ids}))",
+    ),
+}
 
 
 def _slice(buried: Sequence[str]) -> Work[bool]:
