@@ -704,6 +704,7 @@ class TestKeeping:
         assert seen["deleted"] == 300
         await spec.app.execution.cleanup.give_back()
         assert (await file.stat()).st_size < size / 2
+        assert (await anyio.Path(f"{where}-wal").stat()).st_size < size / 2, "nor is it in the journal"
 
 
 class TestSchedule:

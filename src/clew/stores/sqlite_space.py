@@ -15,6 +15,7 @@ from clew.stores.sqlite import SQLiteDatabase, connect
 FEW = 256
 # So many are given back at once; writers wait for it.
 SLICE = 512
+SHORT_MILLISECONDS = 50
 
 
 class SQLiteSpace(UsageRows):
@@ -53,7 +54,10 @@ def _shrink(path: Path, seconds: float) -> int:
             while time.monotonic() < until and _free(connection) > FEW:
                 # A plain execute takes only the first step of this, which is one page.
                 connection.executescript(f"PRAGMA incremental_vacuum({SLICE})")
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            # The journal beside the file is as large as all that was deleted. Cutting it off keeps writers waiting for
+            # readers, so it gives up soon.
+            connection.execute(f"PRAGMA busy_timeout = {SHORT_MILLISECONDS}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError:
             pass  # somebody is writing; there will be another time
     return max(0, before - path.stat().st_size)
