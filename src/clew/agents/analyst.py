@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from clew.agents.prompts import prompt
 from clew.agents.rendering.render import render
 from clew.agents.replies import json_in
-from clew.agents.sheets import Row, workbook
-from clew.agents.tables import Column, Groups, How, Kind, Table, fold, group, read_table, shown
+from clew.agents.tables import Column, Groups, How, Kind, Row, Table, fold, group, read_table, shown
 from clew.agents.tasks import tables, wanted
 from clew.domain.documents import split_name
 from clew.domain.errors import Invalid, Permanent
@@ -141,6 +140,8 @@ class Sight:
         )
 
     def _workbook(self) -> bytes:
+        from clew.agents.sheets import workbook  # noqa: PLC0415 - openpyxl takes its time; most rounds make no workbook
+
         return workbook(
             [(self.title, self._rows(self.groups)), (say(Text.COLUMNS, self.language), self._profile())]
         )

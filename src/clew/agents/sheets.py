@@ -9,10 +9,10 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.worksheet import Worksheet
 
+from clew.agents.tables import Row
+
 _MAX_WIDTH = 60
 _CELL_CHARACTERS = 32_000
-
-Row = Sequence[str | float | int]
 
 
 def workbook(sheets: Iterable[tuple[str, Sequence[Row]]]) -> bytes:

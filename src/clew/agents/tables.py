@@ -10,8 +10,11 @@ from enum import StrEnum
 from functools import cached_property
 from io import StringIO
 from statistics import fmean, median
+from typing import TypeAlias
 
 from clew.domain.errors import Permanent
+
+Row: TypeAlias = Sequence[str | float | int]
 
 MAX_ROWS = 200_000
 MAX_COLUMNS = 200
