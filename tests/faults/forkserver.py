@@ -1,5 +1,6 @@
 """Processes to be killed, cheaply: one process imports the product once and forks a child for every trial."""
 
+import gc
 import importlib
 import json
 import os
@@ -205,4 +206,7 @@ def _child(job: str, kwargs: dict[str, Any], writing: int) -> None:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    # Else the first collection of every child would copy all that is loaded here.
+    gc.collect()
+    gc.freeze()
     serve(sys.stdin, sys.stdout)
