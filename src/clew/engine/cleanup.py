@@ -55,8 +55,8 @@ class Portions:
 
     rows: int = 1000
     FEWEST = 250
-    MOST = 5000
-    IDS = 200
+    MOST = 10_000
+    IDS = 500
 
     def cut(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """Portions of about as many rows. A thread larger than that is one by itself."""

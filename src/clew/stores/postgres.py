@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import lru_cache
@@ -258,10 +259,14 @@ async def drive(connection: Connection, work: Work[T]) -> T:
             return done.value  # type: ignore[no-any-return]
 
 
+# What `among` makes.
+_LIST = re.compile(r"IN \(SELECT value FROM json_each\((\$\d+)\)\)")
+
+
 @lru_cache(maxsize=1024)
 def spoken(sql: str) -> str:
-    """What was said to Postgres alone is no longer a comment."""
-    return sql.replace("/*+", "").replace("*/", "")
+    """What was said to Postgres alone is no longer a comment, and a list is an array."""
+    return _LIST.sub(r"= ANY(\1::text[])", sql.replace("/*+", "").replace("*/", ""))
 
 
 async def _keep(connection: object) -> None:

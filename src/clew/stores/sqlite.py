@@ -1,6 +1,7 @@
 """SQLite as a database for our work: one writer thread with group commit, reader threads beside it."""
 
 import asyncio
+import json
 import logging
 import queue
 import re
@@ -20,7 +21,7 @@ from urllib.parse import quote
 from clew.domain.errors import ClewError, ConfigError, Conflict, Corrupt, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql.migrate import migrate
-from clew.stores.sql.work import Many, Rows, Script, Statement, Update, Work
+from clew.stores.sql.work import Many, Rows, Script, Statement, Texts, Update, Work
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -299,6 +300,9 @@ def drive(connection: sqlite3.Connection, work: Work[T]) -> T:
         work.close()
 
 
+sqlite3.register_adapter(Texts, json.dumps)
+
+
 @lru_cache(maxsize=1024)
 def numbered(sql: str) -> str:
     return re.sub(r"\$(\d+)", r"?\1", sql)
@@ -323,9 +327,9 @@ def refusal(exc: BaseException) -> BaseException:
     """SQLite's refusals in our words; anything else as it is."""
     if isinstance(exc, UnicodeEncodeError):
         return Invalid("not storable as text: it has half of a surrogate pair")
-    if not isinstance(exc, Exception):
-        # Meant for the thread that writes. Its callers are told what it is to them: nobody cancelled them.
-        return Unavailable(f"the writing to the database was interrupted ({type(exc).__name__})")
+    if isinstance(exc, asyncio.CancelledError):
+        # To those who wait it would mean that somebody cancelled them.
+        return Unavailable("the writing to the database was interrupted")
     if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
         return exc
     if isinstance(exc, sqlite3.IntegrityError):

@@ -9,16 +9,17 @@ from clew.domain.thread import Owner
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql.duties import keep, leave, take
-from clew.stores.sql.threads import AT_ONCE, erase, owned
+from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Row,
     Statement,
     Tables,
+    Texts,
     Value,
     Work,
+    among,
     glances,
-    placeholders,
     reads,
     writes,
 )
@@ -101,7 +102,7 @@ class CleanupRows(Tables):
         self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
-        ids = [candidate.id for candidate in some]
+        ids = Texts(candidate.id for candidate in some)
         # A log too long for one transaction is left to the purge, which takes it in slices.
         is_short = sum(candidate.rows for candidate in some) <= AT_ONCE
         if job.selection.soft:
@@ -137,8 +138,8 @@ class CleanupRows(Tables):
         for some in _chunks(nobodys):
             newest = yield Statement(
                 "SELECT thread_id, seq, body FROM checkpoints WHERE seq IN (SELECT max(seq) FROM checkpoints"
-                f" WHERE thread_id IN ({placeholders(1, len(some))}) GROUP BY thread_id)",
-                some,
+                f" WHERE {THEIRS} GROUP BY thread_id)",
+                (Texts(some),),
             )
             found += [Orphan(thread_id=row[0], newest=row[1], body=row[2]) for row in newest]
         return found, rows[-1][0] if len(rows) == STEPS else None
@@ -148,11 +149,10 @@ class CleanupRows(Tables):
         self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Work[list[str]]:
         yield from keep(DUTY, runner, lease)
-        ids = placeholders(1, len(some))
         rows = yield Statement(
-            f"SELECT thread_id, max(seq) FROM checkpoints WHERE thread_id IN ({ids})"
+            f"SELECT thread_id, max(seq) FROM checkpoints WHERE {THEIRS}"
             " AND NOT EXISTS (SELECT 1 FROM threads WHERE id = checkpoints.thread_id) GROUP BY thread_id",
-            [orphan.thread_id for orphan in some],
+            (Texts(orphan.thread_id for orphan in some),),
         )
         seen = {orphan.thread_id: orphan.newest for orphan in some}
         gone = [thread_id for thread_id, newest in rows if newest == seen[thread_id]]
@@ -188,28 +188,29 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
     return where + mine, (*args, *owner_args)
 
 
-def _bury(ids: Sequence[str], wanted: Selection, now: datetime, *, is_purged: bool) -> Work[list[Gone]]:
-    where, args = condition(wanted, len(ids) + 1)
+def _bury(ids: Texts, wanted: Selection, now: datetime, *, is_purged: bool) -> Work[list[Gone]]:
+    where, args = condition(wanted, 2)
+    at = f"CAST(${len(args) + 2} AS BIGINT)"
     rows = yield Statement(
         "INSERT INTO tombstones (thread_id, tenant, deleted_at, purged_at)"
-        f" SELECT id, tenant, CAST(${len(ids) + len(args) + 1} AS BIGINT), {'clew_now()' if is_purged else 'NULL'}"
-        f" FROM threads WHERE id IN ({placeholders(1, len(ids))}) AND {where} {FOR_UPDATE}"
+        f" SELECT id, tenant, {at}, {at if is_purged else 'NULL'}"
+        f" FROM threads WHERE {among('id', 1)} AND {where} {FOR_UPDATE}"
         " ON CONFLICT (thread_id) DO UPDATE SET purged_at = excluded.purged_at RETURNING thread_id, tenant",
-        (*ids, *args, micros(now)),
+        (ids, *args, micros(now)),
     )
     gone = [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
     if gone:
-        buried = [one.thread_id for one in gone]
-        yield Statement(f"DELETE FROM threads WHERE id IN ({placeholders(1, len(buried))})", buried)
+        buried = Texts(one.thread_id for one in gone)
+        yield Statement(f"DELETE FROM threads WHERE {among('id', 1)}", (buried,))
     return gone
 
 
-def _bin(ids: Sequence[str], wanted: Selection, now: datetime) -> Work[list[Gone]]:
-    where, args = condition(wanted, len(ids) + 1)
+def _bin(ids: Texts, wanted: Selection, now: datetime) -> Work[list[Gone]]:
+    where, args = condition(wanted, 2)
     rows = yield Statement(
-        f"UPDATE threads SET deleted_at = ${len(ids) + len(args) + 1}, fence = fence + 1"
-        f" WHERE id IN ({placeholders(1, len(ids))}) AND {where} RETURNING id, tenant",
-        (*ids, *args, micros(now)),
+        f"UPDATE threads SET deleted_at = ${len(args) + 2}, fence = fence + 1"
+        f" WHERE {among('id', 1)} AND {where} RETURNING id, tenant",
+        (ids, *args, micros(now)),
     )
     return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
 

@@ -32,9 +32,11 @@ from clew.stores.sql.work import (
     Row,
     Statement,
     Tables,
+    Texts,
     Update,
     Value,
     Work,
+    among,
     glances,
     placeholders,
     writes,
@@ -68,6 +70,7 @@ UNUSUAL = (
     "histories",
 )
 PURGED = (*USUAL, *UNUSUAL)
+THEIRS = among("thread_id", 1)
 # Tables that may hold very many rows of one thread, with what names a row there.
 LONG = {
     "events": "seq",
@@ -78,7 +81,7 @@ LONG = {
     "checkpoints": "seq",
 }
 # So many rows of a table go in one transaction: others wait for it.
-AT_ONCE = 5000
+AT_ONCE = 10_000
 
 
 class Threads(Tables):
@@ -259,10 +262,9 @@ class Threads(Tables):
     async def _purge_apart(self, limit: int, only: str | None) -> None:
         """Table by table, each in a transaction of its own. Those of a thread stay to be purged until all could be."""
         buried = await self._db.write(lambda: _unpurged(limit, only))
-        ids = placeholders(1, len(buried))
         for table in PURGED if buried else ():
             try:
-                await self._db.write(lambda table=table: _erase_from(table, ids, buried))  # type: ignore[misc]
+                await self._db.write(lambda table=table: _erase_from(table, Texts(buried)))  # type: ignore[misc]
             except Exception:
                 logger.exception("a table of buried threads cannot be purged: %s", table)
 
@@ -284,63 +286,58 @@ def _purge(limit: int, only: str | None) -> Work[list[str]]:
     buried = yield from _unpurged(limit, only)
     if buried and not (yield from _slice(buried)):
         yield from erase(buried)
+        yield Statement(f"UPDATE tombstones SET purged_at = clew_now() WHERE {THEIRS}", (Texts(buried),))
     return buried
 
 
 def erase(buried: Sequence[str]) -> Work[None]:
-    """Remove every row of these threads but their tombstones, which say that it is done."""
-    ids = placeholders(1, len(buried))
+    """Remove every row of these threads but their tombstones."""
+    ids = Texts(buried)
     # One look into all of them is cheaper than a deletion from each.
-    there = ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE thread_id IN ({ids}))" for table in UNUSUAL)
-    (found,) = yield Statement(f"SELECT {there}", buried)
+    (found,) = yield Statement(f"SELECT {_THERE}", (ids,))
     unusual = [table for table, is_there in zip(UNUSUAL, found, strict=True) if is_there]
     for table in (*USUAL, *unusual):
-        yield from _erase_from(table, ids, buried)
-    yield Statement(
-        f"UPDATE tombstones SET purged_at = clew_now() WHERE thread_id IN ({ids}) AND purged_at IS NULL",
-        buried,
-    )
+        yield from _erase_from(table, ids)
 
 
-def _erase_from(table: str, ids: str, buried: Sequence[str]) -> Work[None]:
-    for sql in (*_BEFORE.get(table, ()), "DELETE FROM {table} WHERE thread_id IN ({ids})"):
-        yield Statement(sql.format(table=table, ids=ids), buried)
+def _erase_from(table: str, ids: Texts) -> Work[None]:
+    for sql in (*_BEFORE.get(table, ()), f"DELETE FROM {table} WHERE {THEIRS}"):
+        yield Statement(sql, (ids,))
 
 
+_THERE = ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE {THEIRS})" for table in UNUSUAL)
 # What only the rows of a table lead to, and so goes before them.
 _BEFORE = {
     "documents": (
         # A document that was made in the thread is its own file; what a user brought stays the user's.
-        "DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE thread_id IN ({ids}))",
+        f"DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE {THEIRS})",
         # Bytes that nobody else refers to. Those that came once more since are perhaps an upload under way.
         "DELETE FROM blobs WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256"
-        " AND d.thread_id IN ({ids}) AND d.created_at >= blobs.added_at)"
-        " AND sha256 IN (SELECT sha256 FROM documents WHERE thread_id IN ({ids}))"
+        f" AND d.{THEIRS} AND d.created_at >= blobs.added_at)"
+        f" AND sha256 IN (SELECT sha256 FROM documents WHERE {THEIRS})"
         " AND NOT EXISTS (SELECT 1 FROM files WHERE files.sha256 = blobs.sha256)"
-        " AND NOT EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256 AND d.thread_id NOT IN ({ids}))",
+        f" AND NOT EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256 AND NOT d.{THEIRS})",
     ),
     "histories": (
-        "DELETE FROM history_messages WHERE history_id IN"
-        " (SELECT id FROM histories WHERE thread_id IN ({ids}))",
+        f"DELETE FROM history_messages WHERE history_id IN (SELECT id FROM histories WHERE {THEIRS})",
     ),
 }
 
 
 def _slice(buried: Sequence[str]) -> Work[bool]:
     """Take a slice off the long tables of these threads; False if the whole rest is small."""
-    ids, limit = placeholders(1, len(buried)), f"${len(buried) + 1}"
+    args = (Texts(buried), AT_ONCE)
     long = False
     for table, key in LONG.items():
         rows = yield Statement(
-            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE thread_id IN ({ids}) LIMIT {limit}) AS slice",
-            (*buried, AT_ONCE),
+            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {THEIRS} LIMIT $2) AS slice", args
         )
         if rows[0][0] == AT_ONCE:
             long = True
             yield Statement(
                 f"DELETE FROM {table} WHERE (thread_id, {key}) IN"
-                f" (SELECT thread_id, {key} FROM {table} WHERE thread_id IN ({ids}) LIMIT {limit})",
-                (*buried, AT_ONCE),
+                f" (SELECT thread_id, {key} FROM {table} WHERE {THEIRS} LIMIT $2)",
+                args,
             )
     return long
 

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
-Value: TypeAlias = str | int | float | bytes | None
+
+class Texts(list[str]):
+    """Any number of texts as one argument, so that a statement is the same however many they are. See `among`."""
+
+
+Value: TypeAlias = str | int | float | bytes | Texts | None
 Row: TypeAlias = Any  # as each database hands it out; all can be indexed and unpacked
 Rows: TypeAlias = Sequence[Row]
 
@@ -118,6 +123,11 @@ def glances(
         return await self._db.glance(lambda: method(self, *args, **kwargs))
 
     return run
+
+
+def among(column: str, n: int) -> str:
+    """That `column` is one of the texts in argument `n`. To Postgres it is said in its own way: `= ANY`."""
+    return f"{column} IN (SELECT value FROM json_each(${n}))"
 
 
 def placeholders(first: int, count: int) -> str:
