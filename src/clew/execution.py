@@ -170,7 +170,7 @@ async def open_execution(
             space=open_space(parts.db, settings.database.url.path),
             clock=parts.clock,
             new_id=parts.new_id,
-            let_go=lambda thread_id: _cleaned_up(commands, thread_id),
+            let_go=_cleaned_up(commands),
             lease=timedelta(seconds=settings.runner.lease_seconds),
             budget_seconds=settings.cleanup.budget_seconds,
             ttl=timedelta(days=settings.threads.ttl_days),
@@ -241,9 +241,14 @@ def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
     return profile.retry if profile else RetryPolicy()
 
 
-def _cleaned_up(commands: Commands, thread_id: str) -> None:
-    commands.let_go(thread_id)
-    shared_metrics().deleted_threads.labels("cleanup").inc()
+def _cleaned_up(commands: Commands) -> Callable[[str], None]:
+    deleted = shared_metrics().deleted_threads.labels("cleanup")
+
+    def let_go(thread_id: str) -> None:
+        commands.let_go(thread_id)
+        deleted.inc()
+
+    return let_go
 
 
 def _schedule(settings: Settings) -> Callable[[datetime], datetime] | None:

@@ -30,6 +30,10 @@ REMEMBERED = timedelta(days=90)
 # So many checkpointed threads are looked at in one read, in search of those that nobody owns.
 STEPS = 2000
 
+# Postgres need not wait for the disk at every portion: what it lost would still be due, and its job not finished. The
+# commit that finishes the job does wait, and with it is on disk all that was committed before.
+UNHURRIED = Statement("SELECT 1 /*+ , set_config('synchronous_commit', 'off', true) */")
+
 _AGE: Mapping[Reason, str] = {
     Reason.UNUSED: "last_accessed_at",
     Reason.EXPIRED: "expires_at",
@@ -102,6 +106,7 @@ class CleanupRows(Tables):
         self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
+        yield UNHURRIED
         ids = Texts(candidate.id for candidate in some)
         # A log too long for one transaction is left to the purge, which takes it in slices.
         is_short = sum(candidate.rows for candidate in some) <= AT_ONCE
