@@ -7,7 +7,7 @@ PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c cons
 
 # One more than the cores of a small machine: many tests wait for a process they have killed. But not a Postgres for
 # each of sixty-four cores.
-WORKERS ?= -n 3
+WORKERS ?= -n 4
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
 .PHONY: help setup serve test faults check fix screenshot bench clean

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
-from uuid_utils import uuid7
 
 from clew import __version__
 from clew.api.audit import audit_router
@@ -34,22 +33,14 @@ from clew.api.threads import threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
 from clew.api.workflows import workflows_router
 from clew.api.ws import ws_router
-from clew.config import DatabaseUrl, Settings
+from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
 from clew.engine.export import Export
 from clew.engine.uploads import Uploads
-from clew.opening import open_bell, open_database, open_threads
-from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
+from clew.opening import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
+from clew.ports import Store
 from clew.stores.measured import measured
-from clew.stores.sql.audit import AuditRows
-from clew.stores.sql.calls import CallRows
-from clew.stores.sql.files import FileRows
-from clew.stores.sql.inbox import InboxRows
-from clew.stores.sql.keys import KeyRows
-from clew.stores.sql.migrate import versions
-from clew.stores.sql.summaries import SummaryRows
-from clew.stores.sql.work import Database
 from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
@@ -57,24 +48,6 @@ if TYPE_CHECKING:
 
 # The page: files, and nothing that is imported.
 WEB = Path(__file__).parent / "web"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stores:
-    """Everything that is kept, on one database."""
-
-    db: Database
-    threads: Store
-    calls: Calls
-    summaries: Summaries
-    audit: Audit
-    files: Files
-    inbox: Inbox
-    keys: Keys
-
-    async def version(self) -> int:
-        """How many migrations the database has seen. Raises Unavailable if it does not answer."""
-        return len(await self.db.read(versions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,23 +59,6 @@ class App:
     execution: "Execution"
     metrics: Metrics
     stopping: asyncio.Event
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-def new_id() -> str:
-    return str(uuid7())
-
-
-@asynccontextmanager
-async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
-    """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
-    url = settings.database.url
-    make_folder(url)
-    async with open_database(url, settings) as db:
-        yield _stores(db)
 
 
 @asynccontextmanager
@@ -264,31 +220,6 @@ def _retention_routers(
 
 def _revealed(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
-
-
-def make_folder(url: DatabaseUrl) -> None:
-    """A folder of ours is for its owner only, and not for version control: conversations are private."""
-    if url.path is None or url.path.parent.exists():
-        return
-    try:
-        url.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if url.path.parent.name == ".clew":
-            (url.path.parent / ".gitignore").write_text("*\n", "utf-8")
-    except OSError as exc:
-        raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
-
-
-def _stores(db: Database) -> Stores:
-    return Stores(
-        db=db,
-        threads=open_threads(db),
-        calls=CallRows(db),
-        summaries=SummaryRows(db),
-        audit=AuditRows(db),
-        files=FileRows(db),
-        inbox=InboxRows(db),
-        keys=KeyRows(db),
-    )
 
 
 @asynccontextmanager

@@ -4,18 +4,46 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+
+from uuid_utils import uuid7
 
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.engine.bus import Silence
-from clew.ports import Bell, Histories, Space, Store
+from clew.ports import Audit, Bell, Calls, Files, Histories, Inbox, Keys, Space, Store, Summaries
+from clew.stores.sql.audit import AuditRows
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.files import FileRows
 from clew.stores.sql.histories import HistoryRows
+from clew.stores.sql.inbox import InboxRows
+from clew.stores.sql.keys import KeyRows
+from clew.stores.sql.migrate import versions
+from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
 from clew.stores.sqlite_bell import SQLiteBell
 from clew.stores.sqlite_space import SQLiteSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Everything that is kept, on one database."""
+
+    db: Database
+    threads: Store
+    calls: Calls
+    summaries: Summaries
+    audit: Audit
+    files: Files
+    inbox: Inbox
+    keys: Keys
+
+    async def version(self) -> int:
+        """How many migrations the database has seen. Raises Unavailable if it does not answer."""
+        return len(await self.db.read(versions))
 
 
 def open_threads(db: Database) -> Store:
@@ -130,3 +158,45 @@ def _is_pooled(url: DatabaseUrl, settings: Settings | str) -> bool:
     if isinstance(settings, Settings) and settings.database.transaction_pooler != "auto":
         return settings.database.transaction_pooler == "yes"
     return url.is_transaction_pooler
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    return str(uuid7())
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
+    """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
+    url = settings.database.url
+    make_folder(url)
+    async with open_database(url, settings) as db:
+        yield _stores(db)
+
+
+def make_folder(url: DatabaseUrl) -> None:
+    """A folder of ours is for its owner only, and not for version control: conversations are private."""
+    if url.path is None or url.path.parent.exists():
+        return
+    try:
+        url.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if url.path.parent.name == ".clew":
+            (url.path.parent / ".gitignore").write_text("*\n", "utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
+
+
+def _stores(db: Database) -> Stores:
+    return Stores(
+        db=db,
+        threads=open_threads(db),
+        calls=CallRows(db),
+        summaries=SummaryRows(db),
+        audit=AuditRows(db),
+        files=FileRows(db),
+        inbox=InboxRows(db),
+        keys=KeyRows(db),
+    )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from clew.app import open_stores
 from clew.config import load_settings
+from clew.opening import open_stores
 from tests.processes import Server, begin_upload, clew, environment, one_line, serving, until
 from tests.samples import opened
 

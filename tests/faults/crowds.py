@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from clew.app import open_stores
 from clew.domain.errors import ClewError
 from clew.domain.events import Opening
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Commands, Request
+from clew.opening import open_stores
 from tests.house import House
 from tests.odd_graphs import odd_settings, open_odd_house
 

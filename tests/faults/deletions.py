@@ -62,7 +62,7 @@ def live_at(report: Report, *, where: str, folder: str, ahead: float, thread_id:
     """Start with the clock so many seconds ahead, take a turn of the thread, and clean up in every way there is."""
     right = time.time_ns
     time.time_ns = lambda: right() + int(ahead * 1e9)  # of SQLite's leases, and of the ids of checkpoints
-    app.utc_now = lambda: datetime.now(UTC) + timedelta(seconds=ahead)
+    app.utc_now = lambda: datetime.now(UTC) + timedelta(seconds=ahead)  # type: ignore[attr-defined]
 
     async def main() -> None:
         environ = {**LEASE, "CLEANUP_API_KEY": "key", "CLEW_CLEANUP_SCHEDULE": "* * * * *"}

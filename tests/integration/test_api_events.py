@@ -19,13 +19,13 @@ from clew.api.events import events_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
 from clew.api.streams import Streams
-from clew.app import new_id, utc_now
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
+from clew.opening import new_id, utc_now
 from clew.telemetry import Metrics
 from tests.databases import SHARED, locate
 from tests.doors import client_of, new_key

@@ -17,11 +17,11 @@ from clew.api.auth import Authenticator
 from clew.api.http import create_http
 from clew.api.streams import Streams
 from clew.api.ws import MAX_MESSAGE, MESSAGES_PER_SECOND, ws_router
-from clew.app import new_id, utc_now
 from clew.domain.events import AssistantMessage, Log, Opening
 from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
+from clew.opening import new_id, utc_now
 from tests.databases import SHARED, locate
 from tests.doors import new_key
 from tests.house import House, open_house

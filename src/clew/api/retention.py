@@ -2,9 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response, StreamingResponse
@@ -14,11 +12,11 @@ from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.optimize import DryRun, Force, Soft
-from clew.api.schemas import ThreadOut, Wire
+from clew.api.retention_schemas import BinnedListOut, BinnedOut, ThreadCleanupOut, ThreadDeletedOut, UsageOut
+from clew.api.schemas import ThreadOut
 from clew.domain import retention
 from clew.domain.errors import Invalid, NotAllowed, NotFound
-from clew.domain.retention import Binned, Job, Usage
-from clew.engine.cleanup import Cleanup, Outcome
+from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
 from clew.engine.export import Export
 from clew.ports import Clock, Trash
@@ -28,108 +26,6 @@ logger = logging.getLogger(__name__)
 
 ThreadId = Annotated[str, Path(max_length=256)]
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
-
-
-class CleanupRunOut(Wire):
-    id: str
-    started_at: datetime
-    finished_at: datetime | None
-    deleted: int
-    errors: int
-
-    @classmethod
-    def of(cls, job: Job) -> Self:
-        return cls(
-            id=job.id,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
-            deleted=job.deleted,
-            errors=job.failed,
-        )
-
-
-class UsageOut(Wire):
-    threads: int
-    by_status: Mapping[str, int]
-    by_graph: Mapping[str, int]
-    events: int
-    oldest: datetime | None
-    due: int
-    """How many a cleanup would delete now."""
-    deleted: int
-    """How many were deleted softly and can still be brought back."""
-    tables: Mapping[str, int] | None
-    """Bytes by table, of all tenants together; only for keys with the scope `admin`."""
-    bytes: int | None
-    last_cleanup: CleanupRunOut | None
-
-    @classmethod
-    def of(cls, usage: Usage, tables: Mapping[str, int] | None, last: Job | None) -> Self:
-        return cls(
-            threads=usage.threads,
-            by_status=usage.by_status,
-            by_graph=usage.by_graph,
-            events=usage.events,
-            oldest=usage.oldest,
-            due=usage.due,
-            deleted=usage.deleted,
-            tables=tables,
-            bytes=None if tables is None else sum(tables.values()),
-            last_cleanup=None if last is None else CleanupRunOut.of(last),
-        )
-
-
-class BinnedOut(Wire):
-    id: str
-    graph: str
-    name: str
-    user_id: str
-    deleted_at: datetime
-    gone_at: datetime
-    """From when on it cannot be brought back."""
-
-    @classmethod
-    def of(cls, thread: Binned) -> Self:
-        return cls(
-            id=thread.id,
-            graph=thread.graph,
-            name=thread.name,
-            user_id=thread.owner.user_id,
-            deleted_at=thread.deleted_at,
-            gone_at=thread.gone_at,
-        )
-
-
-class BinnedListOut(Wire):
-    threads: list[BinnedOut]
-
-
-class ThreadDeletedOut(Wire):
-    id: str
-    status: Literal["deleted"] = "deleted"
-
-
-class ThreadCleanupOut(Wire):
-    status: Literal["completed", "more", "already_running", "dry_run"]
-    deleted: int
-    preserved: int
-    errors: int
-    due: int
-    more: bool
-    thread_ids: list[str]
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> Self:
-        job = outcome.job
-        return cls(
-            status=outcome.status,
-            deleted=job.deleted if job else 0,
-            preserved=outcome.preserved,
-            errors=job.failed if job else 0,
-            due=outcome.due,
-            more=outcome.more,
-            thread_ids=list(outcome.thread_ids),
-        )
 
 
 def retention_router(

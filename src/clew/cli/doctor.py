@@ -10,11 +10,11 @@ from pathlib import Path
 import typer
 
 from clew import __version__
-from clew.app import open_stores, utc_now
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json, say_table
 from clew.config import Settings, describe, export_environment
 from clew.domain.errors import ClewError
+from clew.opening import open_stores, utc_now
 
 PACKAGES = (
     "langgraph",

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from clew.api.retention import ThreadCleanupOut, UsageOut
-from clew.app import Stores, new_id, open_stores, utc_now
+from clew.api.retention_schemas import ThreadCleanupOut, UsageOut
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json, say_table
 from clew.config import Settings
@@ -17,7 +16,7 @@ from clew.domain.retention import Usage
 from clew.domain.thread import Owner
 from clew.engine.cleanup import Cleanup, Outcome
 from clew.engine.export import Export
-from clew.opening import open_space
+from clew.opening import Stores, new_id, open_space, open_stores, utc_now
 from clew.ports import Space
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clew.app import Stores, open_stores
 from clew.config import Settings, load_process_settings, secrets_of
 from clew.domain.errors import ConfigError
 from clew.failpoints import install
+from clew.opening import Stores, open_stores
 from clew.telemetry import configure_logs
 
 T = TypeVar("T")
