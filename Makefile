@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PAGE := src/clew/web/vendor/versions.json
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-# One more than the cores of a small machine: many tests wait for a process they have killed. But not a Postgres for
+# Twice the cores of a small machine: many tests wait for a process they have killed. But not a Postgres for
 # each of sixty-four cores.
 WORKERS ?= -n 4
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
