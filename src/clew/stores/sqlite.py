@@ -26,6 +26,9 @@ from clew.stores.sql.work import Many, Rows, Script, Statement, Texts, Update, W
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# RETURNING came with it. Distributions that still have it build their library with JSON.
+OLDEST = (3, 35)
+
 # How many units of work may share one transaction: enough to hide the fsync, few enough to keep latency even.
 BATCH = 256
 READERS = 4
@@ -240,6 +243,7 @@ async def open_sqlite(
     path: Path | None, *, readers: int = READERS, busy_seconds: float = BUSY_SECONDS
 ) -> AsyncGenerator[SQLiteDatabase]:
     """Open the file, made and migrated as needed; `None` is a database in memory that ends with the process."""
+    require_version(sqlite3.sqlite_version_info)
     try:
         if path is not None:
             await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
@@ -251,6 +255,16 @@ async def open_sqlite(
         yield db
     finally:
         await asyncio.to_thread(db.close)
+
+
+def require_version(version: tuple[int, ...]) -> None:
+    """Raises ConfigError for a library without what our SQL is written in: RETURNING, and lists as JSON."""
+    if version < OLDEST:
+        found, needed = (".".join(map(str, each)) for each in (version, OLDEST))
+        raise ConfigError(
+            f"the SQLite library of this Python is {found}, and Clew needs {needed} or newer: use a newer Python or"
+            " system, or Postgres"
+        )
 
 
 def connect(uri: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
