@@ -175,6 +175,12 @@ class Client:
     def listen(self, server: Server) -> None:
         """Begin, and hear of everything as it happens, until it rests. Raises Gone when it hears no more."""
         self.say(server)
+        # What it waits for was perhaps heard before, and the answer lost with the server that was to take it.
+        self.thread = server.get(f"/api/threads/{self.thread_id}")
+        if self.thread["status"] in ENDED or self._is_in_doubt:
+            return
+        for call_id in self.thread["pending"]:
+            self._answer(server, call_id)
         for seq, type_, data in server.stream(self.thread_id, max(self.heard, default=0)):
             self.heard[seq] = data["record_id"]
             if type_ in ("workflow_completed", "workflow_failed"):
@@ -219,14 +225,17 @@ class Client:
             elif self.thread["status"] in ENDED and self.thread["round"] >= rounds:
                 return True
             elif self.thread["status"] == "blocked":
-                # A call in doubt is for a person to look at, and this one only says yes.
-                waiting = [key for key, call in self.thread["pending"].items() if call["kind"] != "in_doubt"]
-                if not waiting:
+                if self._is_in_doubt:
                     return False
-                for call_id in waiting if self.says_yes else ():
+                for call_id in self.thread["pending"] if self.says_yes else ():
                     self._answer(server, call_id)
             time.sleep(0.02)
         raise AssertionError(f"{self.name} is stuck: {self.thread}")
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """A call in doubt is for a person to look at, and this one only says yes."""
+        return "in_doubt" in [call["kind"] for call in self.thread["pending"].values()]
 
     def _answer(self, server: Server, call_id: str) -> None:
         path = f"/api/workflows/{self.thread_id}/tool-calls/{call_id}/resolve"
