@@ -53,7 +53,9 @@ class Visit:
         return self.page.url.rpartition("/")[2]
 
     def wait_for(self, status: str, seconds: float = 20) -> None:
+        """With all that led to it on the page: the status of a thread is shown before its log has been read."""
         self.page.locator(f".head .status.{status}").wait_for(timeout=seconds * 1000)
+        self.page.locator('.reading[aria-busy="false"]').wait_for(timeout=seconds * 1000)
 
     def texts(self, selector: str) -> list[str]:
         return [text.strip() for text in self.page.locator(selector).all_text_contents()]
