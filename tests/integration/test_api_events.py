@@ -18,7 +18,7 @@ from clew.api.errors import TooMany
 from clew.api.events import events_router
 from clew.api.http import create_http
 from clew.api.looks import Looks
-from clew.api.streams import Streams
+from clew.api.streams import EVENT_TYPES, Streams
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, Log
@@ -36,6 +36,7 @@ from tests.serving import Sse, served, sse
 pytestmark = pytest.mark.anyio
 
 SECONDS = 20
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=SHARED)
@@ -211,6 +212,42 @@ async def test_since_and_types_choose_what_is_told(place: Place) -> None:
     async with place.stream(thread.id, types=["stage_started", "approval_required"]) as events:
         seen = await until(events, "approval_required")
     assert [event.type for event in seen] == ["stage_changed", "approval_required"]
+
+
+async def test_a_type_that_does_not_exist_is_refused_by_name(small_place: Place) -> None:
+    thread = await small_place.house.start("two_steps", log=[])
+    async with asyncio.timeout(SECONDS), small_place.client() as client:
+        for types in (
+            ["no_such_event"],
+            ["log", "no_such_event"],
+            ["round_finished"],
+            [""],
+            ["log,redacted"],
+        ):
+            answer = await client.get(f"/api/workflows/{thread.id}/events", params={"types": types})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (400, "INVALID")
+            assert error["field"] == f"types.{len(types) - 1}"
+            told, _, known = error["message"].partition(", only ")
+            assert repr(types[-1]) in told
+            assert known.split(", ") == list(EVENT_TYPES)
+    # Those that are in no log are known too.
+    async with small_place.stream(thread.id, types=EVENT_TYPES) as events:
+        await until(events, "workflow_completed")
+
+
+async def test_every_type_one_may_ask_for_is_explained() -> None:
+    page = (REPOSITORY / "docs/howto/stream-events.md").read_text()
+    assert [name for name in EVENT_TYPES if f"`{name}`" not in page] == []
+
+
+async def test_words_alone_can_be_asked_for(small_place: Place) -> None:
+    async with small_place.client() as client:
+        body = {"prompt": "slowly: one two three four five", "graph": "agent", "verbose": True}
+        started = (await client.post("/api/workflows/start", json=body)).json()
+    async with small_place.stream(started["id"], types=["llm_token", "workflow_completed"]) as events:
+        seen = await until(events, "workflow_completed")
+    assert {event.type for event in seen} == {"llm_token", "workflow_completed"}
 
 
 async def test_a_place_beyond_the_log_is_a_gap(small_place: Place) -> None:

@@ -5,11 +5,19 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.events import AssistantMessage, Log, UserMessage
+from clew.domain.events import AssistantMessage, Log, RoundFinished, RoundStarted, UserMessage
 from clew.domain.lifecycle import finish, redact
-from clew.domain.thread import Status
-from clew.domain.views import chat_status, conversation_status, logs, messages, retention_status
-from tests.samples import NOW, asks, opened, recorded, stamp
+from clew.domain.thread import Kind, Status
+from clew.domain.views import (
+    WIRE_TYPES,
+    chat_status,
+    conversation_status,
+    logs,
+    messages,
+    retention_status,
+    wire_type,
+)
+from tests.samples import EVERY_BODY, NOW, asks, opened, recorded, stamp, waits
 
 
 def test_messages_are_the_log_without_everything_else() -> None:
@@ -81,3 +89,13 @@ def test_a_running_thread_never_looks_expired(status: Status, expires_in: int | 
     expires_at = None if expires_in is None else NOW + timedelta(seconds=expires_in)
     thread = replace(opened().thread, status=status, expires_at=expires_at)
     assert retention_status(thread, now=NOW) == word
+
+
+def test_the_names_those_who_watch_know_are_these_and_no_others() -> None:
+    bodies = [
+        *EVERY_BODY,
+        *(RoundStarted(round=1, held=held) for held in (True, False)),
+        *(RoundFinished(status=status) for status in Status if status.is_terminal),
+        *(waits(kind=kind) for kind in Kind if kind is not Kind.NONE),
+    ]
+    assert {wire_type(body) for body in bodies} == WIRE_TYPES

@@ -19,7 +19,7 @@ from clew.api.errors import error_body
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
-from clew.api.streams import ALIASES, TOKEN, LiveEventOut, Streams, first_of
+from clew.api.streams import TOKEN, EventType, LiveEventOut, Streams, first_of
 from clew.api.threads import MAX_SEQ
 from clew.api.workflow_schemas import WorkflowId
 from clew.domain.errors import ClewError, Invalid, NotFound, Unavailable
@@ -77,15 +77,14 @@ def events_router(
             int | None, Query(ge=0, le=MAX_SEQ, description="Only what comes after this sequence.")
         ] = None,
         types: Annotated[
-            list[str] | None, Query(max_length=50, description="Only events of these types.")
+            list[EventType] | None, Query(max_length=50, description="Only events of these types.")
         ] = None,
         last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=64)] = None,
     ) -> Response:
         """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
         after = _sequence(last_event_id) if last_event_id else since or 0
         thread = await looks.at(workflow_id, caller.owner)
-        wanted = frozenset(ALIASES.get(name, name) for name in types) if types else None
-        reader = Reader(store, bus, live, thread, after, wanted)
+        reader = Reader(store, bus, live, thread, after, frozenset(types) if types else None)
         return EventStream(reader.tell_all, caller, streams, authenticator, send_seconds)
 
     return router

@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from clew.api.credentials import Principal
 from clew.api.errors import TooMany
@@ -13,7 +16,7 @@ from clew.api.schemas import EventOut, Wire
 from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
 from clew.domain.events import Event, RoundFinished
 from clew.domain.thread import Json, Status, Thread
-from clew.domain.views import Token, wire_type
+from clew.domain.views import WIRE_TYPES, Token, wire_type
 from clew.telemetry import Metrics
 
 MOST = 2000
@@ -24,6 +27,21 @@ DELETED = "workflow_deleted"
 
 # Names some clients know an event by.
 ALIASES = {"stage_started": "stage_changed"}
+# What a client may ask for: what is in logs, and what is only live.
+EVENT_TYPES = tuple(sorted({*WIRE_TYPES, TOKEN, DELETED, *ALIASES}))
+
+
+def _known_type(name: str) -> str:
+    """As we call it. A type that does not exist would be waited for in silence, for ever."""
+    if name not in EVENT_TYPES:
+        told = {"name": repr(name[:80]), "known": ", ".join(EVENT_TYPES)}
+        raise PydanticCustomError("event_type", "there are no events of the type {name}, only {known}", told)
+    return ALIASES.get(name, name)
+
+
+EventType = Annotated[
+    str, AfterValidator(_known_type), WithJsonSchema({"type": "string", "enum": list(EVENT_TYPES)})
+]
 
 
 class Streams:

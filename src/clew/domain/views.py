@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from clew.domain.events import (
+    BODIES,
     AssistantMessage,
     Body,
     Content,
@@ -136,6 +137,13 @@ def retention_status(thread: Thread, *, now: datetime) -> str:
     if thread.expires_at is not None and thread.expires_at <= now and thread.status is not Status.RUNNING:
         return "expired"
     return "completed" if thread.status is Status.COMPLETED else "active"
+
+
+# Every name that `wire_type` gives.
+WIRE_TYPES = frozenset(BODIES) - {RoundFinished.type} | {
+    *("workflow_started", "approval_required"),
+    *(f"workflow_{status}" for status in Status if status.is_terminal),
+}
 
 
 def wire_type(body: Body) -> str:
