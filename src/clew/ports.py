@@ -64,6 +64,8 @@ class Store(Protocol):
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
+        With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
+
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE.
 
         A thread that leaves `running` gives up its lease in the same transaction.
@@ -201,7 +203,10 @@ class Audit(Protocol):
     """What was sent to models. Bounded by age and by rows a thread."""
 
     async def add(self, call: ModelCall, *, keep: int | None = None) -> None:
-        """Record one call; with `keep`, forget the thread's oldest beyond that many. Raises NotFound."""
+        """Record one call; with `keep`, forget the thread's oldest beyond that many. Raises NotFound.
+
+        What was sent is not kept of a call that is older than the thread's last redaction.
+        """
         ...
 
     async def find(self, thread_id: str, *, limit: int = 100) -> Sequence[ModelCall]:
@@ -646,6 +651,10 @@ class Ledger(Protocol):
 
     def abandon(self, call_id: str) -> None:
         """A tool that was begun was cut off: nobody waits for it any more."""
+        ...
+
+    async def fates(self, call_ids: Collection[str]) -> Mapping[str, str]:
+        """What to tell a model of calls that an earlier round left without a result."""
         ...
 
     def asked_before(self, call_id: str) -> int:

@@ -1,13 +1,17 @@
 """What every store of audited model calls must do."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from clew.domain.events import UserMessage
+from clew.domain.lifecycle import finish, next_round, redact
 from clew.domain.records import ModelCall
+from clew.domain.thread import Status, Thread
 from clew.ports import Audit, Store
-from tests.samples import NOW, new_id, opened
+from tests.samples import NOW, new_id, opened, stamp
 
 pytestmark = pytest.mark.anyio
 
@@ -85,3 +89,71 @@ async def test_forgetting_goes_in_bounded_steps_the_oldest_first(audit: Audit) -
         await audit.add(model_call(turn, age=(10 - turn) * DAY))
     assert await audit.trim(older_than=NOW, limit=2) == 2
     assert [call.turn_ref for call in await audit.find("t1")] == [5, 4, 3]
+
+
+async def conversation(store: Store, rounds: int) -> tuple[Thread, list[str], list[int]]:
+    """A thread whose rounds have ended, the messages they began with, and where each ended."""
+    change = opened("t3")
+    messages, ends = [], []
+    for number in range(1, rounds + 1):
+        if number > 1:
+            change = next_round(change.thread, f"message {number}", stamp=stamp())
+        messages += [event.id for event in change.events if isinstance(event.body, UserMessage)]
+        await store.commit(change)
+        change = finish(change.thread, Status.COMPLETED, stamp=stamp())
+        await store.commit(change)
+        ends.append(change.thread.last_seq)
+    return change.thread, messages, ends
+
+
+async def sent_of(audit: Audit, thread_id: str) -> list[bool]:
+    """Of which calls it is still known what was sent, the oldest first."""
+    found = await audit.find(thread_id)
+    return [call.rendered_context is not None for call in reversed(found)]
+
+
+@pytest.mark.parametrize("document_id", ["", "file_1"])
+async def test_with_a_message_goes_what_models_were_told_since(
+    store: Store, audit: Audit, document_id: str
+) -> None:
+    thread, messages, ends = await conversation(store, 3)
+    before = [replace(model_call(seq - 1, thread_id="t3"), latency_ms=seq) for seq in ends]
+    for call in (*before, model_call(1000)):
+        await audit.add(call)
+    await store.commit(redact(thread, messages[1], document_id=document_id, stamp=stamp()))
+    first, *others = before
+    emptied = [replace(call, rendered_context=None) for call in others]
+    assert await audit.find("t3") == [*reversed(emptied), first], "what it cost is still known"
+    assert await sent_of(audit, "t1") == [True]
+
+
+async def test_a_call_made_in_the_same_round_counts_whatever_its_place(store: Store, audit: Audit) -> None:
+    thread, messages, ends = await conversation(store, 2)
+    begun = ends[0] + 1
+    for turn in (ends[0], begun):
+        await audit.add(model_call(turn, thread_id="t3"))
+    await store.commit(redact(thread, messages[1], stamp=stamp()))
+    assert await sent_of(audit, "t3") == [True, False]
+
+
+async def test_a_call_that_is_told_late_does_not_bring_back_what_was_taken_back(
+    store: Store, audit: Audit
+) -> None:
+    thread, messages, ends = await conversation(store, 1)
+    change = redact(thread, messages[0], stamp=stamp())
+    await store.commit(change)
+    late = model_call(ends[0], thread_id="t3")
+    await audit.add(late)
+    await audit.add(model_call(change.thread.last_seq, thread_id="t3"))
+    assert await sent_of(audit, "t3") == [False, True]
+    assert replace(late, rendered_context=None) in await audit.find("t3")
+
+
+async def test_calls_told_while_a_message_is_taken_back_keep_nothing_of_it(
+    store: Store, audit: Audit
+) -> None:
+    thread, messages, ends = await conversation(store, 1)
+    taken_back = store.commit(redact(thread, messages[0], stamp=stamp()))
+    told = [audit.add(model_call(ends[0], thread_id="t3")) for _ in range(20)]
+    await asyncio.gather(*told[:10], taken_back, *told[10:])
+    assert await sent_of(audit, "t3") == [False] * 20

@@ -1,6 +1,9 @@
-"""What was taken back is not told to a model, in its own words or in those of a summary."""
+"""What was taken back is told to nobody: to no model, and to no one who asks what models were told."""
 
+import asyncio
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -10,6 +13,7 @@ from clew.domain.records import Summary
 from clew.domain.thread import Status, Thread
 from clew.engine.commands import Request
 from tests.databases import DATABASES, locate
+from tests.doors import client_of
 from tests.house import House, open_house
 from tests.samples import NOW
 
@@ -62,3 +66,51 @@ async def test_a_round_under_way_is_not_changed(tmp_path: Path) -> None:
             await commands.redact(thread.id, None, "msg_unknown")
         await commands.stop(thread.id, None)
         assert message in (await commands.redact(thread.id, None, message)).redacted
+
+
+async def test_what_models_were_told_of_it_is_shown_to_nobody(where: str, tmp_path: Path) -> None:
+    async with (
+        open_house(where, tmp_path, CLEW_MODEL_CALLS_RECORD="true") as house,
+        client_of(house.app.http) as client,
+    ):
+        commands = house.app.execution.commands
+        thread = await house.run("agent", "good morning")
+        for text in ("my pin is 4711", "thank you"):
+            thread = await house.rest(await commands.next_round(thread.id, None, Request(message=text)))
+        before = (await client.get(f"/api/threads/{thread.id}/model-calls")).json()["modelCalls"]
+        assert ["4711" in str(call["renderedContext"]) for call in before] == [True, True, False]
+        assert not any(call["redacted"] for call in before)
+
+        texts = [
+            (event.id, event.body.content)
+            for event in await house.log(thread)
+            if isinstance(event.body, UserMessage | AssistantMessage)
+        ]
+        for event_id in [event_id for event_id, text in texts if "4711" in text]:
+            gone = await client.delete(f"/api/workflows/{thread.id}/messages/{event_id}")
+            assert gone.status_code == 200, gone.text
+        shown = await client.get(f"/api/threads/{thread.id}/model-calls")
+        calls = shown.json()["modelCalls"]
+        assert calls == [
+            *({**call, "redacted": True, "renderedContext": None} for call in before[:2]),
+            before[2],
+        ]
+        archive = ZipFile(BytesIO((await client.get(f"/api/threads/{thread.id}/export")).content))
+        exported = b"".join(archive.read(name) for name in archive.namelist())
+        assert b"good morning" in exported
+        assert b"4711" not in exported
+
+
+async def test_a_call_that_was_cut_off_tells_nothing_of_it_either(where: str, tmp_path: Path) -> None:
+    async with open_house(where, tmp_path, CLEW_MODEL_CALLS_RECORD="true") as house:
+        commands, audit = house.app.execution.commands, house.app.stores.audit
+        thread = await house.start("agent", "slowly: " + "my pin is 4711 " * 100)
+        message = await said(house, thread, UserMessage)
+        async with asyncio.timeout(20):
+            while thread.id not in commands.drafts:
+                await asyncio.sleep(0.01)
+            await commands.stop(thread.id, None)
+            await commands.redact(thread.id, None, message)
+            while not (calls := await audit.find(thread.id)):
+                await asyncio.sleep(0.01)
+    assert [(call.status, call.rendered_context) for call in calls] == [("cancelled", None)]

@@ -22,7 +22,10 @@ class ModelCallOut(Wire):
     turn_ref: int
     status: str
     model: str
+    redacted: bool
+    """Whether a message or a document was deleted that it may have been told."""
     rendered_context: Json
+    """Null for what was redacted."""
     usage: Json
     latency_ms: int
     summary_version: str | None
@@ -36,6 +39,7 @@ class ModelCallOut(Wire):
             turn_ref=call.turn_ref,
             status=call.status,
             model=call.model,
+            redacted=call.rendered_context is None,
             rendered_context=call.rendered_context,
             usage=call.usage,
             latency_ms=call.latency_ms,

@@ -58,6 +58,11 @@ class Change:
     def touches_calls(self) -> bool:
         return any(event.type in CALLS or self._takes_up(event) for event in self.events)
 
+    @property
+    def takes_back(self) -> tuple[str, ...]:
+        """The messages that are hidden, or of which a document is."""
+        return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))
+
     def _takes_up(self, event: Event) -> bool:
         """Whether it goes on with a round that has begun before."""
         return isinstance(event.body, RoundStarted) and event.seq != self.thread.round_seq

@@ -58,7 +58,7 @@ class ModelCall:
     thread_id: str
     turn_ref: int
     model: str
-    rendered_context: Json
+    rendered_context: Json  # None since something it may hold was taken back
     created_at: datetime
     status: Literal["ok", "failed", "cancelled"] = "ok"
     usage: Json = field(default_factory=dict)

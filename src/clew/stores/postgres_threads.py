@@ -120,7 +120,8 @@ class PostgresThreads(Threads):
         admits: Incoming | None = None,
         claim: Claim | None = None,
     ) -> None:
-        if once is not None or admits is not None or change.touches_calls or change.read_at == 0:
+        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0)
+        if once is not None or admits is not None or not is_plain:
             await super().commit(change, fence=fence, once=once, admits=admits, claim=claim)
             return
         waiting = Waiting(

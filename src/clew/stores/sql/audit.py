@@ -1,13 +1,14 @@
-"""Model calls: what was sent, bounded by age and by rows a thread."""
+"""Model calls: what was sent, bounded by age and by rows a thread, and emptied where something was taken back."""
 
 from datetime import datetime
 
 from clew.domain.records import ModelCall
 from clew.stores.codec import dump, load, micros, moment
-from clew.stores.sql.existence import hold
+from clew.stores.sql.existence import hold_still
 from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, reads, writes
 
 COLUMNS = "id, thread_id, turn_ref, status, model, rendered_context, usage, latency_ms, summary_version, evictions, created_at"
+EMPTY = dump(None)
 
 
 class AuditRows(Tables):
@@ -15,7 +16,12 @@ class AuditRows(Tables):
 
     @writes
     def add(self, call: ModelCall, *, keep: int | None = None) -> Work[None]:
-        yield from hold(call.thread_id)
+        # A run that was stopped tells of its last call when it likes: perhaps after what it was told was taken back.
+        yield from hold_still(call.thread_id)
+        rows = yield Statement(
+            "SELECT 1 FROM events WHERE thread_id = $1 AND seq > $2 AND type = 'redacted' LIMIT 1",
+            (call.thread_id, call.turn_ref),
+        )
         yield Statement(
             f"INSERT INTO model_calls ({COLUMNS}) VALUES ({placeholders(1, 11)})",
             (
@@ -24,7 +30,7 @@ class AuditRows(Tables):
                 call.turn_ref,
                 call.status,
                 call.model,
-                dump(call.rendered_context),
+                EMPTY if rows else dump(call.rendered_context),
                 dump(call.usage),
                 call.latency_ms,
                 call.summary_version,
@@ -56,6 +62,19 @@ class AuditRows(Tables):
             (micros(older_than), limit),
         )
         return len(rows)
+
+
+def empty(thread_id: str, message_id: str) -> Work[None]:
+    """Take the contexts away that may hold this message or what came with it: of its round, and of all later ones.
+
+    Of the whole round, since a graph may tell a model what the log is told a moment later.
+    """
+    yield Statement(
+        "UPDATE model_calls SET rendered_context = $3 WHERE thread_id = $1 AND turn_ref >="
+        " (SELECT min(seq) FROM events WHERE thread_id = $1 AND round ="
+        " (SELECT round FROM events WHERE id = $2 AND thread_id = $1 AND type IN ('user_msg', 'assistant_msg')))",
+        (thread_id, message_id, EMPTY),
+    )
 
 
 def _call(row: Row) -> ModelCall:

@@ -1,12 +1,18 @@
 """Whether something may still be written under a thread's id."""
 
 from clew.domain.errors import NotFound
-from clew.stores.sql.work import FOR_KEY_SHARE, Statement, Work
+from clew.stores.sql.work import FOR_KEY_SHARE, FOR_SHARE, Statement, Work
 
 
 def hold(thread_id: str) -> Work[None]:
     """Let nobody delete the thread before this transaction ends. Raises NotFound if there is none."""
     if not (yield from _is_held(thread_id)):
+        raise NotFound(f"no thread {thread_id!r}")
+
+
+def hold_still(thread_id: str) -> Work[None]:
+    """The same, and let nobody add to its log meanwhile."""
+    if not (yield from _is_held(thread_id, FOR_SHARE)):
         raise NotFound(f"no thread {thread_id!r}")
 
 
@@ -23,6 +29,6 @@ def refuse_buried(thread_id: str) -> Work[None]:
         raise NotFound(f"no thread {thread_id!r}")
 
 
-def _is_held(thread_id: str) -> Work[bool]:
-    rows = yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {FOR_KEY_SHARE}", (thread_id,))
+def _is_held(thread_id: str, lock: str = FOR_KEY_SHARE) -> Work[bool]:
+    rows = yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {lock}", (thread_id,))
     return bool(rows)

@@ -22,6 +22,7 @@ Rows: TypeAlias = Sequence[Row]
 SKIP_LOCKED = "/*+ FOR UPDATE SKIP LOCKED */"
 FOR_UPDATE = "/*+ FOR UPDATE */"
 FOR_KEY_SHARE = "/*+ FOR KEY SHARE */"  # the row may change, and stays
+FOR_SHARE = "/*+ FOR SHARE */"  # the row stays as it is
 
 
 @dataclass(frozen=True, slots=True)
