@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from clew.cli.keeping import new_file
+from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, RoundFinished
 from clew.domain.thread import Owner, Status
 from tests.databases import SHARED, locate, open_database, open_store, query
@@ -97,3 +99,37 @@ def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path) -> None:
     prepare(str(tmp_path / DATABASE))
     user = clew(tmp_path, "cleanup", "--user", "ann")
     assert (user.returncode, one_line(user)) == (1, "clew: --user: needs --tenant, a user belongs to one")
+
+
+def test_an_export_that_is_not_whole_says_so(where: str, tmp_path: Path) -> None:
+    prepare(where)
+
+    async def damage() -> None:
+        async with open_database(where) as db:
+            await query(db, "UPDATE events SET content = '{' WHERE thread_id = 't1' AND seq = 2")
+
+    asyncio.run(damage())
+    environ = {"CLEW_DATABASE_URL": where} if where.startswith("postgres") else {}
+    ended = clew(tmp_path, "export", "t1", **environ)
+    assert ended.returncode == 3
+    assert ended.stderr == (
+        "clew: thread-t1.zip is not whole: problems.json in it names 1 that could not be read\n"
+    )
+    with zipfile.ZipFile(tmp_path / "thread-t1.zip") as archive:
+        assert archive.testzip() is None
+        assert "the answer of t1" in archive.read("messages.md").decode()
+        problems = json.loads(archive.read("problems.json"))
+    assert [(one["table"], one["from_seq"], one["to_seq"]) for one in problems] == [("events", 2, 2)]
+
+    again = clew(tmp_path, "export", "t1", "--output", "again.zip", "--json", **environ)
+    assert again.returncode == 3
+    assert json.loads(again.stdout)["problems"] == problems
+    whole = clew(tmp_path, "export", "t2", "--json", **environ)
+    assert (whole.returncode, json.loads(whole.stdout)["problems"]) == (0, [])
+
+
+def test_what_is_broken_off_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "thread.zip"
+    with pytest.raises(Unavailable), new_file(path) as file:
+        raise Unavailable(f"after {file.write(b'PK')} bytes")
+    assert not path.exists()

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -15,10 +16,10 @@ from clew.api.optimize import DryRun, Force, Soft
 from clew.api.retention_schemas import BinnedListOut, BinnedOut, ThreadCleanupOut, ThreadDeletedOut, UsageOut
 from clew.api.schemas import ThreadOut
 from clew.domain import retention
-from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.errors import Corrupt, Invalid, NotAllowed, NotFound
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
-from clew.engine.export import Export
+from clew.engine.export import Archive, Export
 from clew.ports import Clock, Trash
 from clew.telemetry import Metrics
 
@@ -83,11 +84,14 @@ def retention_router(
     )
     @needs("read")
     async def export_thread(caller: Caller, thread_id: ThreadId) -> Response:
-        """The whole thread as a zip: log, messages, documents, and the newest state of its graph."""
+        """The whole thread as a zip: log, messages, documents, and the newest state of its graph.
+
+        What of it cannot be read back is left out, and named in `problems.json`.
+        """
         thread = await looks.at(thread_id, caller.owner)
         name = f"thread-{_PLAIN.sub('_', thread_id)}.zip"
         return StreamingResponse(
-            export.zip_of(thread),
+            _watched(export.zip_of(thread), thread_id),
             media_type="application/zip",
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
@@ -108,3 +112,14 @@ def retention_router(
         return ThreadOut.of(await commands.bring_back(thread_id, caller.owner))
 
     return router
+
+
+async def _watched(archive: Archive, thread_id: str) -> AsyncIterator[bytes]:
+    """The status went out with the first piece, so what is missing is told in the zip and to our log."""
+    async for piece in archive:
+        yield piece
+    if archive.problems:
+        logger.warning(
+            "an export is not whole",
+            extra={"thread_id": thread_id, "code": Corrupt.code, "count": len(archive.problems)},
+        )

@@ -1,21 +1,23 @@
 """What `clew cleanup`, `clew export` and `clew threads usage|delete|undelete` do, on the database itself."""
 
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 from clew.api.retention_schemas import ThreadCleanupOut, UsageOut
 from clew.cli.opening import read_settings, run
-from clew.cli.output import say, say_json, say_table
+from clew.cli.output import complain, say, say_json, say_table
 from clew.config import Settings
 from clew.domain import retention
-from clew.domain.errors import ConfigError, Invalid
+from clew.domain.errors import ConfigError, Corrupt, Invalid
 from clew.domain.retention import Usage
 from clew.domain.thread import Owner
 from clew.engine.cleanup import Cleanup, Outcome
-from clew.engine.export import Export
+from clew.engine.export import PROBLEMS, Export
+from clew.engine.salvage import Problem
 from clew.opening import Stores, new_id, open_space, open_stores, utc_now
 from clew.ports import Space
 from clew.stores.sql.cleanup import CleanupRows
@@ -24,6 +26,8 @@ from clew.stores.sql.trash import TrashRows
 
 # Nobody waits for an answer here as a cron service does.
 BUDGET_SECONDS = 3600.0
+# The exit code of an export that holds all that could be read, and that is not all.
+NOT_WHOLE = 3
 
 
 def clean_up(
@@ -74,7 +78,7 @@ def clean_up(
 def export(thread_id: str, *, output: Path | None, config: Path | None, as_json: bool) -> None:
     path = output or Path(f"thread-{re.sub('[^A-Za-z0-9._-]', '_', thread_id)}.zip")
 
-    async def work() -> int:
+    async def work() -> tuple[int, list[Problem]]:
         # LangGraph takes seconds to import, and nobody else here needs it.
         from clew.graph.checkpoints import Checkpointer  # noqa: PLC0415 - see above
         from clew.graph.latest import latest_state  # noqa: PLC0415 - see above
@@ -86,19 +90,23 @@ def export(thread_id: str, *, output: Path | None, config: Path | None, as_json:
             export = Export(
                 store=stores.threads, files=stores.files, latest=lambda one: latest_state(saver, one)
             )
-            try:
-                with path.open("xb") as file:
-                    return sum([file.write(piece) async for piece in export.zip_of(thread)])
-            except FileExistsError as exc:
-                raise Invalid(f"{path} is there already") from exc
-            except OSError as exc:
-                raise Invalid(f"cannot write {path}: {exc.strerror}") from exc
+            archive = export.zip_of(thread)
+            with new_file(path) as file:
+                size = sum([file.write(piece) async for piece in archive])
+            return size, archive.problems
 
-    size = run(work())
+    size, problems = run(work())
     if as_json:
-        say_json({"id": thread_id, "path": str(path), "bytes": size})
+        told = [problem.told() for problem in problems]
+        say_json({"id": thread_id, "path": str(path), "bytes": size, "problems": told})
     else:
         say(f"{path}: {size} bytes")
+    if problems:
+        # Whoever exports in order to delete must not go on as if this were all of it.
+        complain(
+            Corrupt(f"{path} is not whole: {PROBLEMS} in it names {len(problems)} that could not be read")
+        )
+        raise SystemExit(NOT_WHOLE)
 
 
 def usage(*, tenant: str | None, user: str, config: Path | None, as_json: bool) -> None:
@@ -155,6 +163,22 @@ def undelete(thread_id: str, *, config: Path | None, as_json: bool) -> None:
         say_json({"id": thread_id, "status": "restored"})
     else:
         say(f"{thread_id} is back.")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """What is broken off leaves no file."""
+    try:
+        with path.open("xb") as file:
+            try:
+                yield file
+            except BaseException:
+                path.unlink()
+                raise
+    except FileExistsError as exc:
+        raise Invalid(f"{path} is there already") from exc
+    except OSError as exc:
+        raise Invalid(f"cannot write {path}: {exc.strerror}") from exc
 
 
 @asynccontextmanager

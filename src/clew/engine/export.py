@@ -6,6 +6,7 @@ The archive is made while it is read, so that a large thread needs no more memor
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from io import RawIOBase
 from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
@@ -13,15 +14,16 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 from pydantic_core import to_json
 
 from clew.domain import views
-from clew.domain.errors import ClewError, NotFound
-from clew.domain.events import MESSAGES, Content, Event, Resolution, Suspension
+from clew.domain.errors import ClewError, Corrupt, NotFound
+from clew.domain.events import MESSAGES, Content, DocumentAdded, Event, Resolution, Suspension
 from clew.domain.records import Document
 from clew.domain.redaction import shown_body, shown_documents, without
 from clew.domain.thread import Json, Thread
 from clew.engine.redaction import redacted_texts
+from clew.engine.salvage import Problem, Stretch, legible
 from clew.ports import Files, Store
 
-PAGE = 500
+PROBLEMS = "problems.json"
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
@@ -32,8 +34,31 @@ class Export:
     # The values of a graph's newest state, by the thread's id.
     latest: Callable[[str], Awaitable[Json]]
 
-    async def zip_of(self, thread: Thread) -> AsyncIterator[bytes]:
-        """The archive, piece by piece. What was redacted is not in it."""
+    def zip_of(self, thread: Thread) -> "Archive":
+        return Archive(self, thread)
+
+
+class Archive:
+    """The zip of one thread, piece by piece. What was redacted is not in it.
+
+    What cannot be read is left out and told in `problems`, which the zip then holds too.
+    """
+
+    def __init__(self, export: Export, thread: Thread) -> None:
+        self._export = export
+        self._thread = thread
+        # In the order they were met, each once: the log is read more than once.
+        self._problems: dict[Problem, None] = {}
+        # What the log knows of documents, for when their own table cannot be read.
+        self._documents_in_log: dict[str, None] = {}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """All of them once the last piece was taken."""
+        return list(self._problems)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        thread = self._thread
         sink = _Sink()
         with ZipFile(sink, "w", ZIP_DEFLATED) as archive:
             names = _Names(archive, thread)
@@ -45,53 +70,79 @@ class Export:
                 ("messages.md", _as_markdown),
             ):
                 with names.open(name) as file:
-                    async for page in self._pages(thread):
-                        for line in lines(thread, page):
+                    async for stretch in legible(self._export.store, thread):
+                        self._learn(stretch)
+                        for line in lines(thread, stretch):
                             file.write(line.encode())
                         yield sink.take()
             with names.open("state.json") as file:
-                file.write(_pretty(await self._state(thread)))
-            async for piece in self._documents(thread, names, sink):
+                file.write(_pretty(await self._state()))
+            async for piece in self._documents(names, sink):
                 yield piece
+            if self._problems:
+                with names.open(PROBLEMS) as file:
+                    file.write(_pretty([problem.told() for problem in self._problems]))
         yield sink.take()
 
-    async def _pages(self, thread: Thread) -> AsyncIterator[Sequence[Event]]:
-        """The log as long as it was when the thread was looked up."""
-        after = 0
-        while after < thread.last_seq:
-            page = await self.store.read(thread.id, after=after, before=thread.last_seq + 1, limit=PAGE)
-            if not page:
-                return
-            yield page
-            after = page[-1].seq
+    def _learn(self, stretch: Stretch) -> None:
+        if isinstance(stretch, Problem):
+            self._meet(stretch)
+            return
+        for event in stretch:
+            if isinstance(event.body, DocumentAdded):
+                self._documents_in_log[event.body.document_id] = None
 
-    async def _state(self, thread: Thread) -> Json:
+    def _meet(self, problem: Problem) -> None:
+        self._problems[problem] = None
+
+    async def _state(self) -> Json:
+        store, thread = self._export.store, self._thread
         try:
-            return without(await self.latest(thread.id), await redacted_texts(self.store, thread))
+            return without(await self._export.latest(thread.id), await redacted_texts(store, thread))
         except ClewError as exc:
             # The rest of the thread is worth having without it.
+            self._meet(Problem(table="checkpoints", code=exc.code, reason=str(exc)))
             return {"error": exc.code}
 
-    async def _documents(self, thread: Thread, names: "_Names", sink: "_Sink") -> AsyncIterator[bytes]:
+    async def _documents(self, names: "_Names", sink: "_Sink") -> AsyncIterator[bytes]:
         found: list[Json] = []
-        documents = shown_documents(thread, await self.files.find_documents(thread.id))
+        documents = shown_documents(self._thread, await self._find_documents())
         for number, document in enumerate(documents, 1):
             path = f"documents/{number:03}_{_file_name(document)}"
-            parts = aiter(self.files.read_bytes(document.sha256))
+            parts = _checked(self._export.files.read_bytes(document.sha256), document.sha256)
             try:
                 part = await anext(parts)
-            except NotFound:
+            except (NotFound, Corrupt) as exc:
+                self._meet(Problem(table="blobs", code=exc.code, reason=str(exc), id=document.id))
                 found.append(asdict(document) | {"path": None})
                 continue
             found.append(asdict(document) | {"path": path})
             with names.open(path, ZIP_STORED) as file:
                 file.write(part)
-                async for part in parts:
-                    yield sink.take()
-                    file.write(part)
+                try:
+                    async for part in parts:
+                        yield sink.take()
+                        file.write(part)
+                except Corrupt as exc:
+                    self._meet(Problem(table="blobs", code=exc.code, reason=str(exc), id=document.id))
             yield sink.take()
         with names.open("documents.json") as file:
             file.write(_pretty(found))
+
+    async def _find_documents(self) -> Sequence[Document]:
+        files, thread_id = self._export.files, self._thread.id
+        try:
+            return await files.find_documents(thread_id)
+        except Corrupt as exc:
+            self._meet(Problem(table="documents", code=exc.code, reason=str(exc)))
+        # One row hides the others: those the log names are asked for one by one.
+        found: list[Document] = []
+        for document_id in self._documents_in_log:
+            try:
+                found.append(await files.get_document(thread_id, document_id))
+            except (NotFound, Corrupt) as exc:
+                self._meet(Problem(table="documents", code=exc.code, reason=str(exc), id=document_id))
+        return found
 
 
 class _Names:
@@ -128,6 +179,16 @@ class _Sink(RawIOBase):
         return taken
 
 
+async def _checked(parts: AsyncIterator[bytes], digest: str) -> AsyncIterator[bytes]:
+    """The same bytes. Raises Corrupt at their end if they are not those that were stored."""
+    found = sha256()
+    async for part in parts:
+        found.update(part)
+        yield part
+    if found.hexdigest() != digest:
+        raise Corrupt("its bytes are not those that were stored")
+
+
 def _described(thread: Thread) -> Json:
     return {
         "id": thread.id,
@@ -150,8 +211,8 @@ def _described(thread: Thread) -> Json:
     }
 
 
-def _as_events(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
-    for event in events:
+def _as_events(thread: Thread, stretch: Stretch) -> Iterator[str]:
+    for event in _events(stretch):
         shown = shown_body(thread, event)
         yield _line(
             {
@@ -165,14 +226,17 @@ def _as_events(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
         )
 
 
-def _as_messages(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
-    return (_line(asdict(message)) for message in views.messages(thread, events))
+def _as_messages(thread: Thread, stretch: Stretch) -> Iterator[str]:
+    return (_line(asdict(message)) for message in views.messages(thread, _events(stretch)))
 
 
-def _as_markdown(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
-    """For people: what was said, asked and answered."""
-    if events[0].seq == 1:
+def _as_markdown(thread: Thread, stretch: Stretch) -> Iterator[str]:
+    """For people: what was said, asked and answered, and where something of it is missing."""
+    if _first_seq(stretch) == 1:
         yield f"# {thread.name or thread.id}\n\n{thread.graph}, {thread.created_at:%Y-%m-%d}\n"
+    if isinstance(stretch, Problem):
+        yield f"\n*Here {_which(stretch)} could not be read back, see {PROBLEMS}.*\n"
+    events = _events(stretch)
     messages = {message.id: message for message in views.messages(thread, events)}
     for event in events:
         match event.body:
@@ -187,6 +251,20 @@ def _as_markdown(thread: Thread, events: Sequence[Event]) -> Iterator[str]:
                 yield f"\n## Answer, {event.at:%Y-%m-%d %H:%M}\n\n{said}\n"
             case _:
                 pass
+
+
+def _events(stretch: Stretch) -> Sequence[Event]:
+    return () if isinstance(stretch, Problem) else stretch
+
+
+def _first_seq(stretch: Stretch) -> int | None:
+    return stretch.from_seq if isinstance(stretch, Problem) else stretch[0].seq
+
+
+def _which(problem: Problem) -> str:
+    if problem.from_seq == problem.to_seq:
+        return f"event {problem.from_seq}"
+    return f"events {problem.from_seq} to {problem.to_seq}"
 
 
 def _text(content: Content) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from clew.domain.errors import Conflict, NotFound
+from clew.domain.errors import Conflict, Corrupt, NotFound
 from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Owner
 from clew.stores.codec import dump, load, micros, moment
@@ -194,6 +194,12 @@ def _file(row: Row) -> File:
 
 
 def _document(row: Row) -> Document:
+    try:
+        created_at = moment(row[8])
+    except (TypeError, OverflowError) as exc:
+        raise Corrupt(f"document {row[0]!r} of thread {row[1]!r} cannot be read back") from exc
+    if not all(isinstance(text, str) for text in (*row[:6], row[7])):
+        raise Corrupt(f"document {row[0]!r} of thread {row[1]!r} cannot be read back")
     return Document(
         id=row[0],
         thread_id=row[1],
@@ -203,5 +209,5 @@ def _document(row: Row) -> Document:
         mime=row[5],
         size=row[6],
         sha256=row[7],
-        created_at=moment(row[8]),
+        created_at=created_at,
     )
