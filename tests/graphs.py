@@ -321,7 +321,8 @@ class Obedient(BaseChatModel):
 
     `tools: name key=value,key=value; name` calls tools, and is answered with their results. `slowly: text` says the
     text word by word, with a pause. `parts: [...]` is answered with these parts, `raw: name text` calls a tool with
-    that text for its arguments. Anything else is repeated.
+    that text for its arguments. `recall` is answered with everything tools have said so far, in whichever round.
+    Anything else is repeated.
     """
 
     @property
@@ -370,6 +371,8 @@ class Obedient(BaseChatModel):
             wanted = said.removeprefix("tools: ").split("; ")
             calls = [_call(f"call_{len(messages)}_{n}", text) for n, text in enumerate(wanted)]
             return AIMessage("on it", tool_calls=calls)
+        if isinstance(last, HumanMessage) and said == "recall":
+            return AIMessage(_recalled(messages))
         if isinstance(last, ToolMessage):
             asked = max(n for n, message in enumerate(messages) if isinstance(message, AIMessage))
             return AIMessage(" | ".join(str(message.content) for message in messages[asked + 1 :]))
@@ -377,6 +380,18 @@ class Obedient(BaseChatModel):
 
     def _mark(self, path: str) -> None:
         leave(path, "model")
+
+
+def _recalled(messages: Sequence[BaseMessage]) -> str:
+    """As strict as providers are: a call without its result behind it is an error."""
+    said: list[str] = []
+    for n, message in enumerate(messages):
+        calls = message.tool_calls if isinstance(message, AIMessage) else []
+        results = messages[n + 1 : n + 1 + len(calls)]
+        if {call["id"] for call in calls} != {getattr(each, "tool_call_id", None) for each in results}:
+            raise Permanent("a call has no result behind it")
+        said += [str(result.content) for result in results]
+    return " | ".join(said)
 
 
 def _marked(text: str) -> tuple[str, str]:

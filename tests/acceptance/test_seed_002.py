@@ -421,6 +421,21 @@ def shown_next(api: Api, thread: Any) -> list[Any]:
     return [(turn["role"], turn["content"]) for turn in newest["renderedContext"]]
 
 
+def test_the_round_after_one_that_failed_in_a_tool_knows_how_far_the_tool_came(tmp_path: Path) -> None:
+    # One workflow after the other passes there: the third for the second time when it was approved.
+    faults = "toolcall_logged:raise@1,tool_before_effect:raise@1,toolcall_logged:raise@4"
+    with api_serving(tmp_path, CLEW_FAILPOINTS=faults, CLEW_MODEL_CALLS_RECORD="true") as server:
+        api = Api(server)
+        left = [api.run("agent", "tools: look_up word=clew") for _ in range(2)]
+        left.append(api.answer(api.run("agent", "tools: send_mail to=ada"), approved=True))
+        assert [thread["status"] for thread in left] == ["failed"] * 3
+        assert [dict(shown_next(api, thread))["tool"] for thread in left] == [
+            "[no result: it was not begun]",
+            "[no result: it was begun and cut off, so its effect may have happened]",
+            "[no result: it was approved, and not run]",
+        ]
+
+
 @pytest.mark.accept("002-33")
 @pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
 @pytest.mark.parametrize(

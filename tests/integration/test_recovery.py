@@ -13,6 +13,7 @@ import pytest
 
 from clew.domain.errors import ClewError, NotAllowed
 from clew.domain.events import AssistantMessage, Body, Opening, Resolution, ToolCall, ToolResult
+from clew.domain.ledger import CUT_OFF, NOT_BEGUN, NOT_RUN
 from clew.domain.lifecycle import Stamp, rebuild
 from clew.domain.records import SYSTEM, Lease
 from clew.domain.thread import Kind, Owner, Status, Thread
@@ -176,6 +177,39 @@ class TestRounds:
         assert left(marks).count("once") == 1
         assert len(await house.bodies(thread, ToolCall)) == 1
         assert len(await house.bodies(thread, ToolResult)) == 1
+
+    @pytest.mark.parametrize(
+        ("fault", "needs_approval", "told"),
+        [
+            ("toolcall_logged:raise", False, NOT_BEGUN),
+            ("tool_before_effect:raise", False, CUT_OFF),
+            ("tool_after_effect:raise", True, CUT_OFF),
+            ("toolcall_logged:raise@2", True, NOT_RUN),
+        ],
+        ids=["not begun", "begun", "done", "approved"],
+    )
+    @pytest.mark.parametrize(
+        ("graph", "free", "guarded"),
+        [
+            ("agent", "look_up word=x", "send_mail to=ada"),
+            ("langchain_agent", "count upto=3", "wire_money file=/dev/null,n=1"),
+        ],
+        ids=["agent", "langchain_agent"],
+    )
+    async def test_a_round_after_one_that_failed_in_a_tool_is_told_what_is_known_of_it(
+        self, house: House, graph: str, free: str, guarded: str, fault: str, needs_approval: bool, told: str
+    ) -> None:
+        commands = house.app.execution.commands
+        with installed(fault):
+            thread = await house.run(graph, f"tools: {guarded if needs_approval else free}")
+            if needs_approval:
+                await commands.approve(thread.id, None, approved=True)
+                thread = await house.rest(thread)
+        assert thread.status is Status.FAILED
+        for _ in range(2):  # and in every round from then on
+            thread = await house.rest(await commands.next_round(thread.id, None, Request(message="recall")))
+            assert thread.status is Status.COMPLETED, thread.failure_reason
+            assert (await house.bodies(thread, AssistantMessage))[-1].content == told
 
     async def test_what_a_stopped_round_said_is_not_said_again_after_a_takeover(self, house: House) -> None:
         commands = house.app.execution.commands

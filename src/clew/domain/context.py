@@ -1,15 +1,16 @@
 """What a model is shown of a thread: its latest summary and the events after it, as the messages a model understands."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 from clew.domain.events import AssistantMessage, Content, Event, ToolCall, ToolResult, UserMessage
+from clew.domain.ledger import NO_RESULT
 from clew.domain.records import Summary
 from clew.domain.thread import Json
 
 RESULT_EXPIRED = "[result expired]"
-NO_RESULT = "[no result]"
 # The parts of a message that are read as words.
 TEXTS = ("text", "thinking", "reasoning")
 
@@ -52,15 +53,23 @@ class _Open:
     calls: list[ToolCall] = field(default_factory=list)
 
 
+def unanswered(events: Sequence[Event]) -> tuple[str, ...]:
+    """The calls that have no result: a round that failed left them."""
+    results = {event.body.call_id for event in events if isinstance(event.body, ToolResult)}
+    calls = (event.body.call_id for event in events if isinstance(event.body, ToolCall))
+    return tuple(call_id for call_id in calls if call_id not in results)
+
+
 def render(
     events: Sequence[Event],
     *,
+    fates: Mapping[str, str] = MappingProxyType({}),
     summary: Summary | None = None,
     system: str = "",
     injected: str = "",
     budget: Budget | None = None,
 ) -> Rendered:
-    """Every call has its result behind it, as providers demand: one that has none, or too old a one, gets a stub."""
+    """Every call has its result behind it, as providers demand: one that has none is told its fate, too old a one a stub."""
     turns: list[Turn] = []
     if system:
         turns.append(Turn(role="system", content=system))
@@ -72,7 +81,12 @@ def render(
     kept, evictions = _evicted(results, budget or Budget())
     for turn in _turns(events):
         turns.append(turn)
-        turns += [_result(call, results.get(call.call_id), kept) for call in turn.calls]
+        turns += [
+            _result(call, results[call.call_id], kept)
+            if call.call_id in results
+            else _left(call, fates.get(call.call_id, NO_RESULT))
+            for call in turn.calls
+        ]
     if injected:
         turns.append(Turn(role="system", content=injected))
     return Rendered(
@@ -108,14 +122,15 @@ def _closed(assistant: _Open) -> Turn:
     return Turn(role="assistant", content=assistant.content, calls=tuple(assistant.calls), seq=assistant.seq)
 
 
-def _result(call: ToolCall, result: ToolResult | None, kept: set[str]) -> Turn:
-    if result is None:
-        content: Content = NO_RESULT
-    elif call.call_id not in kept:
-        content = RESULT_EXPIRED
-    else:
+def _result(call: ToolCall, result: ToolResult, kept: set[str]) -> Turn:
+    content = RESULT_EXPIRED
+    if call.call_id in kept:
         content = _text(result.result if result.ok else result.error)
-    return Turn(role="tool", content=content, call_id=call.call_id, ok=result is not None and result.ok)
+    return Turn(role="tool", content=content, call_id=call.call_id, ok=result.ok)
+
+
+def _left(call: ToolCall, fate: str) -> Turn:
+    return Turn(role="tool", content=fate, call_id=call.call_id, ok=False)
 
 
 def _evicted(results: dict[str, ToolResult], budget: Budget) -> tuple[set[str], list[str]]:

@@ -1,5 +1,6 @@
-"""When a tool may run: what is known of the call in, what to do with it out."""
+"""When a tool may run: what is known of the call in, what to do with it out. And what to say of one that was left."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -7,11 +8,20 @@ from json import dumps
 from typing import TypeAlias
 
 from clew.domain.calls import Call, CallStatus
-from clew.domain.events import Suspension, ToolCall
+from clew.domain.events import Event, Resolution, Suspension, ToolCall
 from clew.domain.thread import Executor, Json, Kind
 
 # How the id of a question begins that a graph's own gate asks: may it go on?
 GATE = "gate_"
+
+# What a model is told of a call that its round left without a result.
+NO_RESULT = "[no result]"
+NOT_BEGUN = "[no result: it was not begun]"
+CUT_OFF = "[no result: it was begun and cut off, so its effect may have happened]"
+NOT_RUN = "[no result: it was approved, and not run]"
+NOT_APPROVED = "[no result: nobody approved it, and it was not run]"
+NOT_REPORTED = "[no result: a client was to do it and did not report, so its effect may have happened]"
+NOT_ANSWERED = "[no result: nobody answered]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,39 @@ def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) ->
             return Ask(_suspension(call, Kind.ELICITATION, terms, now))
         case Executor.SERVER | Executor.PROVIDER:
             return Go()
+
+
+def fate(left: Call | None, *, is_approved: bool) -> str:
+    """What became of a call that its round left without a result, as far as the ledger knows."""
+    if left is None:
+        return NO_RESULT
+    if left.started_at is not None:
+        return CUT_OFF
+    match left.kind:
+        case Kind.NONE:
+            return NOT_BEGUN
+        case Kind.APPROVAL:
+            return NOT_RUN if is_approved else NOT_APPROVED
+        case Kind.CLIENT_EXEC:
+            return NOT_REPORTED
+        case Kind.ELICITATION:
+            return NOT_ANSWERED
+        case Kind.IN_DOUBT:
+            return CUT_OFF
+
+
+def approved(log: Iterable[Event]) -> set[str]:
+    """The calls that may run by what was said last about them. Their rows do not tell."""
+    found: set[str] = set()
+    for event in log:
+        match event.body:
+            case Suspension(call_id=call_id):
+                found.discard(call_id)
+            case Resolution(call_id=call_id, settles=False):
+                found.add(call_id)
+            case _:
+                pass
+    return found
 
 
 def is_yes(answer: Json) -> bool:

@@ -5,7 +5,7 @@ A tool runs only after its call is in the log, and its result is in the log befo
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,10 +21,10 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, args_hash, judge
+from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, approved, args_hash, fate, judge
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, Scope, Summary
-from clew.domain.thread import Json, Thread
+from clew.domain.thread import Json, Kind, Thread
 from clew.engine.recorder import Recorder
 from clew.failpoints import failpoint
 from clew.ports import Audit, Calls, Summaries
@@ -130,6 +130,14 @@ class LocalRun:
 
     def abandon(self, call_id: str) -> None:
         self._stopped(call_id)
+
+    async def fates(self, call_ids: Collection[str]) -> dict[str, str]:
+        left = {call_id: await self._known(call_id) for call_id in call_ids}
+        may_run: set[str] = set()
+        if any(call is not None and call.kind is Kind.APPROVAL for call in left.values()):
+            _, events = await self.transcript()
+            may_run = approved(events)
+        return {call_id: fate(call, is_approved=call_id in may_run) for call_id, call in left.items()}
 
     def asked_before(self, call_id: str) -> int:
         return self._asked_before[call_id]

@@ -1,12 +1,12 @@
 """The ledger for agents made with LangChain's `create_agent`: existing tools gain it without being rewritten."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.types import Command
 
 from clew.domain.events import ToolCall
@@ -44,10 +44,12 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        response = await handler(request)
         run = current_run()
         if run is None:
-            return response
+            return await handler(request)
+        if left := _unanswered(request.messages):
+            request = request.override(messages=_answered(request.messages, await run.fates(left)))
+        response = await handler(request)
         used = {
             call["id"]
             for message in request.messages
@@ -86,6 +88,29 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         terms = Terms(approval=name in self._approval, patience=self._patience)
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome
+
+
+def _unanswered(messages: Sequence[AnyMessage]) -> list[str]:
+    """The calls that have no result: a round that failed left them in the state."""
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    calls = (
+        call["id"] for message in messages if isinstance(message, AIMessage) for call in message.tool_calls
+    )
+    return [call_id for call_id in calls if call_id and call_id not in results]
+
+
+def _answered(messages: Sequence[AnyMessage], fates: Mapping[str, str]) -> list[AnyMessage]:
+    """With what became of these calls behind the message that asks for them: no provider takes a call without."""
+    whole: list[AnyMessage] = []
+    for message in messages:
+        whole.append(message)
+        if isinstance(message, AIMessage):
+            whole += [
+                ToolMessage(fates[call_id], tool_call_id=call_id, name=call["name"], status="error")
+                for call in message.tool_calls
+                if (call_id := call["id"]) and call_id in fates
+            ]
+    return whole
 
 
 def _answerable(message: AIMessage) -> AIMessage:

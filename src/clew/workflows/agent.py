@@ -25,7 +25,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from pydantic_core import to_jsonable_python
 
-from clew.domain.context import Budget, Compaction, Rendered, Turn, render
+from clew.domain.context import Budget, Compaction, Rendered, Turn, render, unanswered
 from clew.domain.errors import NotAllowed
 from clew.domain.events import AssistantMessage, Event, ToolCall
 from clew.domain.ledger import Terms
@@ -77,7 +77,14 @@ class Agent:
         run = _run()
         summary, events = await run.transcript()
         injected = await self.inject(run.thread, events) if self.inject else ""
-        shown = render(events, summary=summary, system=self.system, injected=injected, budget=self.budget)
+        shown = render(
+            events,
+            fates=await run.fates(unanswered(events)),
+            summary=summary,
+            system=self.system,
+            injected=injected,
+            budget=self.budget,
+        )
         failpoint("llm_before")
         known = {event.body.ref for event in events if isinstance(event.body, AssistantMessage)}
         reply = own_ids(
@@ -114,7 +121,8 @@ class Agent:
         summary, events = await run.transcript()
         span = self.compaction.span(events)
         if span:
-            shown = render(span, summary=summary, system=SUM_UP, budget=self.budget)
+            fates = await run.fates(unanswered(span))
+            shown = render(span, fates=fates, summary=summary, system=SUM_UP, budget=self.budget)
             text = await (self.sum_up or self._summary)(shown)
             from_seq = summary.from_seq if summary else span[0].seq
             await run.sum_up(from_seq, span[-1].seq, text, version=run.stamp().new_id())

@@ -1,0 +1,106 @@
+"""What a model is told of a call that its round left without a result."""
+
+from dataclasses import replace
+
+import pytest
+
+from clew.domain.calls import Call, CallStatus, fold_calls
+from clew.domain.context import render, unanswered
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    Event,
+    Resolution,
+    RoundFinished,
+    RoundStarted,
+    ToolResult,
+    UserMessage,
+)
+from clew.domain.ledger import (
+    CUT_OFF,
+    NO_RESULT,
+    NOT_ANSWERED,
+    NOT_APPROVED,
+    NOT_BEGUN,
+    NOT_REPORTED,
+    NOT_RUN,
+    approved,
+    fate,
+)
+from clew.domain.thread import Executor, Kind, Status
+from tests.samples import NOW, asks, waits
+
+FAILED = RoundFinished(status=Status.FAILED)
+
+
+def log(*bodies: Body) -> list[Event]:
+    return [
+        Event(thread_id="t1", seq=seq, id=f"e{seq}", round=1, at=NOW, body=body)
+        for seq, body in enumerate(bodies, 1)
+    ]
+
+
+def allows(*, retry: bool = False) -> Resolution:
+    answer = {"retry": True} if retry else {"approved": True}
+    return Resolution(call_id="c1", outcome="answered", answer=answer, settles=False)
+
+
+def begun(call: Call) -> Call:
+    """As the store marks it: no event says so."""
+    return replace(call, status=CallStatus.STARTED, started_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("before", "is_begun", "after", "told"),
+    [
+        ([asks()], False, [], NOT_BEGUN),
+        ([asks()], True, [], CUT_OFF),
+        ([asks(), waits()], False, [], NOT_APPROVED),
+        ([asks(), waits(), allows()], False, [], NOT_RUN),
+        ([asks(), waits(), allows()], True, [], CUT_OFF),
+        # Allowed in an earlier attempt at the round, and asked again in the next one.
+        ([asks(), waits(), allows(), waits()], False, [], NOT_APPROVED),
+        # Asked about because it was begun; a yes to its running again takes nothing of that back.
+        ([asks(idempotent=False)], True, [waits(kind=Kind.IN_DOUBT)], CUT_OFF),
+        ([asks(idempotent=False)], True, [waits(kind=Kind.IN_DOUBT), allows(retry=True)], CUT_OFF),
+        ([asks(), waits(), allows(), waits(kind=Kind.CLIENT_EXEC)], False, [], NOT_REPORTED),
+        ([asks(executor=Executor.HUMAN), waits(kind=Kind.ELICITATION)], False, [], NOT_ANSWERED),
+    ],
+)
+def test_a_model_is_told_what_the_ledger_knows(
+    before: list[Body], is_begun: bool, after: list[Body], told: str
+) -> None:
+    calls = fold_calls({}, log(*before))
+    if is_begun:
+        calls = {"c1": begun(calls["c1"])}
+    calls = fold_calls(calls, log(*after, FAILED))
+    assert fate(calls["c1"], is_approved="c1" in approved(log(*before, *after))) == told
+
+
+def test_a_round_that_was_taken_up_and_failed_again_has_not_begun_what_it_must_ask_about_first() -> None:
+    events = log(asks(), waits(), allows(), FAILED, RoundStarted(round=1), FAILED)
+    assert fate(fold_calls({}, events)["c1"], is_approved="c1" in approved(events)) == NOT_BEGUN
+
+
+def test_nothing_is_made_up_about_a_call_the_ledger_does_not_know() -> None:
+    assert fate(None, is_approved=False) == NO_RESULT
+
+
+def test_every_call_is_shown_with_its_result_or_its_fate_behind_it() -> None:
+    events = log(
+        UserMessage(content="go"),
+        AssistantMessage(content="on it"),
+        *(asks(f"c{n}") for n in (1, 2, 3)),
+        ToolResult(call_id="c2", ok=True, result="found"),
+        FAILED,
+        RoundStarted(round=2),
+        UserMessage(content="and?"),
+    )
+    assert unanswered(events) == ("c1", "c3")
+    shown = render(events, fates={"c1": CUT_OFF}).turns
+    assert [turn.role for turn in shown] == ["user", "assistant", "tool", "tool", "tool", "user"]
+    assert [(turn.call_id, turn.content, turn.ok) for turn in shown if turn.role == "tool"] == [
+        ("c1", CUT_OFF, False),
+        ("c2", "found", True),
+        ("c3", NO_RESULT, False),
+    ]
