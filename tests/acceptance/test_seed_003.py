@@ -612,6 +612,29 @@ class TestDatabaseDown:
             assert (await spec.http.delete(f"/api/optimize/{thread_id}")).status_code == 200
             assert await spec.rows_of(thread_id) == {}
 
+    @pytest.mark.accept("003-11")
+    async def test_so_is_a_delete_with_a_key_that_nobody_has_seen_before(
+        self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whose key it is cannot be told, but whoever asks is told the same."""
+        async with opened(own_postgres.create_database("spec"), tmp_path) as spec:
+            thread_id = await spec.start()
+            key = await new_key(spec.app.stores.keys, owner=Owner())
+            own_postgres.stop("immediate")
+            async with client_of(spec.app.http, key) as http:
+                with caplog.at_level(logging.ERROR):
+                    answer = await http.delete(f"/api/optimize/{thread_id}")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL")
+                assert thread_id in answer.json()["error"]["message"]
+                assert "try again" in answer.json()["error"]["message"]
+                assert thread_id in [record.__dict__.get("thread_id") for record in caplog.records]
+                assert (await http.delete(f"/api/threads/{thread_id}")).status_code == 503
+                async with client_of(spec.app.http, "no key at all") as stranger:
+                    assert (await stranger.delete(f"/api/optimize/{thread_id}")).status_code == 401
+                await asyncio.to_thread(own_postgres.start)
+                assert (await http.delete(f"/api/optimize/{thread_id}")).status_code == 200
+                assert await spec.rows_of(thread_id) == {}
+
 
 class TestKeeping:
     @pytest.mark.accept("003-35", "003-36")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from clew.api.access import needs
-from clew.api.errors import STATUS, error_response, status_of
+from clew.api.errors import STATUS, Internal, TooMany, error_response, status_of
 from clew.domain.errors import (
     ClewError,
     Conflict,
@@ -181,3 +181,19 @@ async def test_requests_are_counted_by_route_and_not_by_path() -> None:
 
 def test_the_table_has_no_error_twice() -> None:
     assert len(STATUS) == len({error.code for error in STATUS})
+
+
+async def test_a_route_may_say_in_its_own_words_that_the_database_is_down() -> None:
+    refusals: dict[str, ClewError] = {"down": Unavailable(), "full": StorageFull(), "hasty": TooMany()}
+    router = APIRouter()
+
+    @router.delete("/things/{name}")
+    @needs("write", outage=lambda name: Internal(f"{name} is still there"))
+    async def delete(name: str) -> None:
+        raise refusals[name]
+
+    async with small_api(router) as api, client_of(api.http) as client:
+        down = await client.delete("/things/down")
+        assert (down.status_code, down.json()["error"]["message"]) == (500, "down is still there")
+        assert (await client.delete("/things/full")).status_code == 507
+        assert (await client.delete("/things/hasty")).status_code == 429

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 from clew.api.credentials import SCOPES
 from clew.api.direct import Direct, is_direct
 from clew.api.errors import MethodNotAllowed
+from clew.domain.errors import ClewError
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -27,10 +28,13 @@ class Access:
     """`scope` is what the caller's key must have, None for a route open to everybody.
 
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
+    `outage` makes, of the parameters in the path, what a caller is told when the database does not answer, be it the
+    route that found out or already the look for the caller's key; None tells it as it is.
     """
 
     scope: str | None
     body: Literal["whole", "stream"] = "whole"
+    outage: Callable[..., ClewError] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +54,16 @@ class Rule:
         return not self.methods
 
 
-def needs(scope: str, *, body: Literal["whole", "stream"] = "whole") -> Callable[[Endpoint], Endpoint]:
+def needs(
+    scope: str,
+    *,
+    body: Literal["whole", "stream"] = "whole",
+    outage: Callable[..., ClewError] | None = None,
+) -> Callable[[Endpoint], Endpoint]:
     """The endpoint is for callers with this scope."""
     if scope not in SCOPES:
         raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-    return _declare(Access(scope=scope, body=body))
+    return _declare(Access(scope=scope, body=body, outage=outage))
 
 
 def public(endpoint: Endpoint) -> Endpoint:

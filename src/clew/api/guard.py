@@ -13,7 +13,7 @@ from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import MethodNotAllowed
 from clew.api.limits import Limits
-from clew.domain.errors import Forbidden, NotFound, Unauthenticated
+from clew.domain.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 
 # Under this key a request's scope says which rule let it in.
 RULE = "clew.rule"
@@ -43,6 +43,11 @@ class Guard:
             if any(name in _KEYS for name, _ in scope["headers"]):
                 self._limits.count_wrong_key(_address(scope))
             raise
+        except Unavailable as exc:
+            # Not what is only a kind of it: a full disk, or a caller who asks for too much.
+            if rule is None or rule.access.outage is None or type(exc) is not Unavailable:
+                raise
+            raise rule.access.outage(**scope["path_params"]) from exc
 
     def _find(self, scope: Scope) -> tuple[Rule | None, MethodNotAllowed | None]:
         try:

@@ -310,22 +310,14 @@ def optimize_router(
         return await shown(await rested(thread))
 
     @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("write")
+    @needs("write", outage=_not_deleted)
     async def delete_optimization(
         caller: Caller,
         thread_id: ThreadId,
         soft: Soft = False,
     ) -> DeletedOut:
         """Delete it with everything that belongs to it; 404 if it was deleted before."""
-        try:
-            await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
-        except Unavailable as exc:
-            logger.error(  # noqa: TRY400 - where it broke is known
-                "a thread could not be deleted", extra={"thread_id": thread_id, "code": exc.code}
-            )
-            raise Internal(
-                f"thread {thread_id!r} could not be deleted, the database does not answer; try again later"
-            ) from exc
+        await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
         metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         message = "Workflow deleted; it can be brought back for seven days" if soft else "Workflow deleted"
@@ -424,6 +416,13 @@ def _days(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit()) or int(text) not in DAYS_OLD:
         raise OutOfRange("expected a whole number from 1 to 365", field="days_old")
     return int(text)
+
+
+def _not_deleted(thread_id: str) -> Internal:
+    logger.error("a thread could not be deleted", extra={"thread_id": thread_id, "code": Unavailable.code})
+    return Internal(
+        f"thread {thread_id!r} could not be deleted, the database does not answer; try again later"
+    )
 
 
 def _owner(tenant: str | None, user_id: str) -> Owner | None:
