@@ -1,4 +1,4 @@
-"""What was taken back is told to nobody: to no model, and to no one who asks what models were told."""
+"""What was taken back is told to nobody, and nothing works on it: no model, no round that is taken up again."""
 
 import asyncio
 from io import BytesIO
@@ -8,13 +8,15 @@ from zipfile import ZipFile
 import pytest
 
 from clew.domain.errors import NotAllowed, NotFound
-from clew.domain.events import AssistantMessage, UserMessage
+from clew.domain.events import AssistantMessage, Opening, UserMessage
 from clew.domain.records import Summary
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
+from tests.chats import CSV, open_chat, plan_of
 from tests.databases import DATABASES, locate
 from tests.doors import client_of
 from tests.house import House, open_house
+from tests.openai_server import Refuse, Say, in_turn, openai_server, prompt_of
 from tests.samples import NOW
 
 pytestmark = pytest.mark.anyio
@@ -114,3 +116,82 @@ async def test_a_call_that_was_cut_off_tells_nothing_of_it_either(where: str, tm
             while not (calls := await audit.find(thread.id)):
                 await asyncio.sleep(0.01)
     assert [(call.status, call.rendered_context) for call in calls] == [("cancelled", None)]
+
+
+async def test_a_failed_round_is_not_taken_up_without_the_message_it_began_with(
+    where: str, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    async with open_house(where, tmp_path) as house, client_of(house.app.http) as client:
+        commands = house.app.execution.commands
+        given = Request(message="look at issue 4711", graph_input={"log": [], "marks": str(marks)})
+        thread = await house.rest(await commands.start(Opening(owner=Owner(), graph="broken"), given))
+        thread = await house.rest(await commands.next_round(thread.id, None, given))
+        first, second = (event.id for event in await house.log(thread) if isinstance(event.body, UserMessage))
+        thread = await commands.redact(thread.id, None, first)
+        thread = await house.rest(await commands.resume(thread.id, None))
+        assert marks.read_text().split() == ["tried"] * 3, (
+            "an earlier round's message is not what it works on"
+        )
+
+        path = f"/api/workflows/{thread.id}"
+        assert (await client.delete(f"{path}/messages/{second}")).status_code == 200
+        refused = await client.post(f"{path}/resume")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "INVALID_STATE")
+        assert "the message its round began with was deleted" in refused.json()["error"]["message"]
+        assert (await client.get(f"{path}/status")).json()["status"] == "failed"
+
+        thread = await house.rest(await commands.next_round(thread.id, None, given))
+        await commands.resume(thread.id, None)
+
+
+async def test_a_failed_round_is_not_taken_up_without_a_file_it_was_given(where: str, tmp_path: Path) -> None:
+    async with (
+        openai_server(in_turn(Refuse(401))) as model,
+        open_chat(where, tmp_path, CLEW_MODELS_OPENAI_BASE_URL=model.url) as chat,
+    ):
+        commands = chat.house.app.execution.commands
+        thread = await chat.run("Chart the sales", sales__csv=CSV)
+        assert thread.status is Status.FAILED
+        (asked,) = [event for event in await chat.house.log(thread) if isinstance(event.body, UserMessage)]
+        assert isinstance(asked.body, UserMessage)
+        await commands.redact(thread.id, None, asked.id, asked.body.documents[0])
+        with pytest.raises(NotAllowed, match="a file of the message its round began with was deleted"):
+            await commands.resume(thread.id, None)
+
+
+async def test_a_chat_that_is_taken_up_works_with_no_document_taken_back_meanwhile(
+    where: str, tmp_path: Path
+) -> None:
+    answers = in_turn(Say(plan_of(says="noted")), Refuse(401), Refuse(401))
+    async with (
+        openai_server(answers) as model,
+        open_chat(where, tmp_path, CLEW_MODELS_OPENAI_BASE_URL=model.url) as chat,
+    ):
+        commands = chat.house.app.execution.commands
+        thread = await chat.run("Keep this", payroll__csv=CSV)
+        thread = await chat.again(thread, "and now?")
+        assert thread.status is Status.FAILED
+        assert "payroll" in prompt_of(model.requests[-1])
+        asked = await said(chat.house, thread, UserMessage)
+        thread = await commands.redact(thread.id, None, asked)
+        await chat.house.rest(await commands.resume(thread.id, None))
+        assert len(model.requests) == 3
+        assert "payroll" not in prompt_of(model.requests[-1])
+
+
+async def test_a_round_that_is_held_must_be_stopped_first_and_then_never_begins(
+    where: str, tmp_path: Path
+) -> None:
+    async with open_house(where, tmp_path) as house:
+        commands = house.app.execution.commands
+        opening = Opening(owner=Owner(), graph="two_steps")
+        thread = await commands.start(opening, Request(message="later"), held=True)
+        message = await said(house, thread, UserMessage)
+        with pytest.raises(NotAllowed, match="begin or stop it first"):
+            await commands.redact(thread.id, None, message)
+        await commands.stop(thread.id, None)
+        await commands.redact(thread.id, None, message)
+        for verb in (commands.begin, commands.resume):
+            with pytest.raises(NotAllowed):
+                await verb(thread.id, None)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.errors import NotFound
+from clew.domain.errors import NotAllowed, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -20,7 +20,14 @@ from clew.domain.events import (
 )
 from clew.domain.lifecycle import record, redact
 from clew.domain.records import Document
-from clew.domain.redaction import shown_body, shown_documents, taken_back, texts_of, without
+from clew.domain.redaction import (
+    require_unredacted,
+    shown_body,
+    shown_documents,
+    taken_back,
+    texts_of,
+    without,
+)
 from clew.domain.thread import Status, Thread
 from tests.samples import ANN, NOW, stamp
 
@@ -109,6 +116,20 @@ def test_what_is_not_there_is_not_found(message: int, file: str) -> None:
     thread, log = conversation()
     with pytest.raises(NotFound):
         taken_back(thread, log, DOCUMENTS, log[message].id, file)
+
+
+@pytest.mark.parametrize(("message", "file"), [(1, ""), (1, "file_two"), (1, "doc_one")])
+def test_a_round_is_not_taken_up_without_what_it_was_given(message: int, file: str) -> None:
+    thread, log = conversation()
+    require_unredacted(thread, log)
+    hidden = hide(thread, taken_back(thread, log, DOCUMENTS, log[message].id, file))
+    with pytest.raises(NotAllowed, match=r"t1.*a file of the message" if file else r"t1.*: the message"):
+        require_unredacted(hidden, log)
+
+
+def test_a_round_is_taken_up_without_what_it_said_itself() -> None:
+    thread, log = conversation()
+    require_unredacted(hide(thread, taken_back(thread, log, DOCUMENTS, log[4].id)), log)
 
 
 def test_a_document_that_is_brought_again_is_shown_again() -> None:

@@ -199,6 +199,8 @@ def redact(
     unnames: bool = False,
 ) -> Change:
     """Hide a message, or one document of it, from every view."""
+    if thread.status is Status.PENDING:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, begin or stop it first")
     if not thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
     redacted = Redacted(message_id=message_id, document_id=document_id, hides=hides, unnames=unnames)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from clew.domain import views
-from clew.domain.errors import NotFound
+from clew.domain.errors import NotAllowed, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -52,6 +52,23 @@ def taken_back(
         hides=tuple(one.id for one in documents if _is_in(one, gone) and not _is_in(one, left)),
         unnames=not file_id and bool(thread.name) and text_of(message.content).startswith(thread.name),
     )
+
+
+def require_unredacted(thread: Thread, given: Iterable[Event]) -> None:
+    """Raises NotAllowed where a round cannot be taken up: what it was given was taken back, whole or in part."""
+    for event in given:
+        match event.body:
+            case UserMessage() if event.id in thread.redacted:
+                what = "the message"
+            case UserMessage(documents=names) if any(
+                f"{event.id}/{name}" in thread.redacted for name in names
+            ):
+                what = "a file of the message"
+            case _:
+                continue
+        raise NotAllowed(
+            f"thread {thread.id!r} cannot be resumed: {what} its round began with was deleted; start a new round"
+        )
 
 
 def shown_documents(thread: Thread, documents: Iterable[Document]) -> list[Document]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
-from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening
+from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, UserMessage
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Incoming, Once, Scope
-from clew.domain.redaction import taken_back
+from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
@@ -111,10 +111,13 @@ class Commands:
         return await self._change(thread_id, owner, decide, once=once, admits=admits)
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
-        """Take a failed thread up again where it stood."""
+        """Take a failed thread up again where it stood, unless what it works on was taken back."""
 
         async def decide(thread: Thread) -> Change:
-            return lifecycle.take_up(thread, stamp=self._stamp(), by=_by(scope))
+            change = lifecycle.take_up(thread, stamp=self._stamp(), by=_by(scope))
+            given = await self.store.read(thread.id, after=thread.round_seq - 1, types=(UserMessage.type,))
+            require_unredacted(thread, given)
+            return change
 
         return await self._change(thread_id, owner, decide)
 

@@ -6,7 +6,7 @@ in the middle goes on with the first task that has none, and says nothing twice.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -118,8 +118,7 @@ class Chat:
         prompt = _text(asked.content) if asked else _prompt_in(state.get("messages", []))
         if not prompt.strip():
             raise Permanent("there is no prompt to work on", ErrorClass.VALIDATION)
-        # What was taken back since the last round is not worked with again.
-        known = [one for one in entries(state.get("documents", [])) if one.id not in thread.redacted]
+        known = _shown(run, state.get("documents", []))
         for file_id in asked.documents if asked else ():
             entry = await self._take_in(run, file_id, known)
             known = [one for one in known if entry is None or one.id != entry.id] + ([entry] if entry else [])
@@ -136,7 +135,7 @@ class Chat:
         run = _run()
         await run.record(_line("Analyzing request and planning work", 10, PROJECT_MANAGER))
         session = self._session(run)
-        known = entries(state["documents"])
+        known = _shown(run, state["documents"])
         situation = Situation(
             prompt=state["prompt"],
             language=state["language"],
@@ -208,7 +207,7 @@ class Chat:
             reasons = "; ".join(f"{result['agent']}: {result['reason']}" for result in failed)
             raise Permanent(f"{len(failed)} of {len(results)} tasks failed ({reasons})", ErrorClass.INTERNAL)
         await run.record(_line("Creating final response", 90, PROJECT_MANAGER))
-        made = by_label(entry for result in results for entry in entries(result["documents"]))
+        made = by_label(entry for result in results for entry in _shown(run, result["documents"]))
         text = review(plan, list(made), len(failed), state["language"])
         delivered = [made[label] for label in plan.final_documents if label in made] or list(made.values())
         said = clew_message(
@@ -273,7 +272,7 @@ class Chat:
 
     async def _task(self, run: Run, state: ChatState, planned: PlannedTask, session: Session) -> AgentTask:
         thread, stamp = run.thread, run.stamp()
-        known = entries(state["documents"])
+        known = _shown(run, state["documents"])
         if planned.inputs is None:
             chosen = [entry for entry in known if entry.origin == "user" and entry.round == thread.round]
         else:
@@ -377,6 +376,11 @@ def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> s
     if failed:
         said.append(say(Text.TASKS_FAILED, language, failed=failed, total=len(plan.tasks)))
     return " ".join(said)
+
+
+def _shown(run: Run, stored: Iterable[dict[str, Json]]) -> list[Entry]:
+    """Without what was taken back, before this round or before a failed one was taken up again: nobody works with it."""
+    return [entry for entry in entries(stored) if entry.id not in run.thread.redacted]
 
 
 def _next(state: ChatState) -> str:
