@@ -365,6 +365,19 @@ class TestComingBack:
             assert await socket.next() == {"type": "backfill_expired"}
             assert await socket.is_quiet()
 
+    async def test_a_bell_that_rings_late_repeats_nothing(self, small_place: Place) -> None:
+        """The client came back with an event the bell had not yet rung for."""
+        store, bus = small_place.house.app.stores.threads, small_place.house.app.execution.bus
+        await store.commit(opened("w1", owner=Owner(), held=True))
+        end = (await store.get("w1")).last_seq
+        async with small_place.socket(f"?since=w1:{end}") as socket:
+            assert await socket.next() == {"type": "backfill_complete", "count": 0}
+            bus.publish("w1", end - 1)
+            assert await socket.is_quiet()
+            await store.commit(recorded(await store.get("w1"), Log(message="news")))
+            bus.publish("w1", end)
+            assert (await socket.next())["payload"]["sequence"] == end + 1
+
     async def test_nothing_is_lost_between_the_past_and_the_present(self, place: Place) -> None:
         """While a client catches up, others write."""
         store, bus = place.house.app.stores.threads, place.house.app.execution.bus

@@ -92,6 +92,10 @@ class Watch:
                 raise NotFound("no such event")
             since = found[0].at
         starts = await self._starts(thread_id, seq, since - OVERTAKEN)
+        for thread, after in starts:
+            self._remember(
+                thread, after
+            )  # also where nothing is new: a bell of what the client has may still ring
         count = 0
         async for thread, event in _merged([self._events(thread, after) for thread, after in starts]):
             await self._tell_event(thread, event)
