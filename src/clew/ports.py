@@ -345,6 +345,16 @@ class Cleanups(Protocol):
         """Write the job down and be at it; False if another one is under way."""
         ...
 
+    async def begin_turn(
+        self, job: Job, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
+    ) -> bool:
+        """The same for a cleanup that nobody asked for, if `is_due` says so of the time of the last one.
+
+        Of many callers one gets the turn. While another cleanup is under way nobody does, and it is still due after.
+        Counting begins with the first call.
+        """
+        ...
+
     async def has_unfinished(self) -> bool:
         """A read, so that looking for something to take up costs nothing."""
         ...
@@ -400,13 +410,6 @@ class Duties(Protocol):
 
     async def tick(self, *, now: datetime) -> Ticks:
         """Look at the clock, and remember it for whoever looks next."""
-        ...
-
-    async def take_turn(self, name: str, is_due: Callable[[datetime], bool], *, now: datetime) -> bool:
-        """Whether it is this caller's to do it now; `is_due` is asked with the time of the last turn.
-
-        Counting begins with the first call. Of many callers one gets the turn.
-        """
         ...
 
     async def use_up(self, signature: str, *, now: datetime, believed: timedelta) -> bool:

@@ -25,7 +25,7 @@ from clew import AgentNode
 from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.events import Opening
-from clew.domain.retention import selection
+from clew.domain.retention import Job, selection
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.stores.sql.threads import PURGED
@@ -746,9 +746,40 @@ class TestSchedule:
             await query(
                 one.db, "UPDATE duties SET last_at = last_at - 60000000 WHERE name = 'cleanup schedule'"
             )
+            await query(one.db, "DELETE FROM cleanups")
             await asyncio.gather(*(cleanup.tick() for cleanup in both))
             assert await one.rows_of(thread_id) == {}
             runs = await query(one.db, "SELECT deleted FROM cleanups")
+            assert [tuple(run) for run in runs] == [(1,)]
+
+    @pytest.mark.accept("003-27")
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_a_turn_that_meets_another_cleanup_is_taken_when_that_has_ended(
+        self, where: str, tmp_path: Path
+    ) -> None:
+        schedule = {"CLEW_CLEANUP_SCHEDULE": "0 3 * * *"}
+        async with opened(where, tmp_path, **schedule) as one, opened(where, tmp_path, **schedule) as other:
+            thread_id = await one.start()
+            await one.age(thread_id, 31)
+            both = (one.app.execution.cleanup, other.app.execution.cleanup)
+            await both[0].tick()
+            await query(
+                one.db, "UPDATE duties SET last_at = last_at - $1 WHERE name = 'cleanup schedule'", DAY
+            )
+            asked = Job(
+                id="asked for",
+                selection=selection(now=both[0].clock(), days_old=365),
+                started_at=both[0].clock(),
+            )
+            assert await both[0].rows.begin(asked, runner="somebody", lease=timedelta(minutes=1))
+            for _ in range(2):
+                await asyncio.gather(*(cleanup.tick() for cleanup in both))
+            assert "threads" in await one.rows_of(thread_id)
+            await both[0].rows.rest(asked, runner="somebody", finished_at=both[0].clock())
+            for _ in range(2):
+                await asyncio.gather(*(cleanup.tick() for cleanup in both))
+            assert await one.rows_of(thread_id) == {}
+            runs = await query(one.db, "SELECT deleted FROM cleanups WHERE id <> 'asked for'")
             assert [tuple(run) for run in runs] == [(1,)]
 
     @pytest.mark.parametrize("where", SHARED, indirect=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -321,31 +321,59 @@ async def test_thread_metadata_has_the_columns_and_words_of_its_readers(
     assert [row[0] for row in found] == ["expired", "active"]
 
 
-class TestDuties:
-    async def test_of_many_who_ask_for_a_turn_one_gets_it(self, duties: DutyRows) -> None:
-        hour = timedelta(hours=1)
+class TestTurns:
+    HOUR = timedelta(hours=1)
 
-        async def asked(now: datetime) -> list[bool]:
-            return await asyncio.gather(
-                *(duties.take_turn("d", lambda last: last + hour <= now, now=now) for _ in range(5))
-            )
+    async def take(self, rows: CleanupRows, now: datetime, callers: int = 5) -> int:
+        """How many of these callers begin the cleanup of every hour; it ends at once."""
 
-        assert not any(await asked(NOW)), "counting begins"
-        assert not any(await asked(NOW + hour / 2))
-        assert sorted(await asked(NOW + hour)) == [False] * 4 + [True]
-        assert not any(await asked(NOW + hour * 1.5))
-        assert sorted(await asked(NOW + hour * 5)) == [False] * 4 + [True], (
-            "what was missed is made up for once"
-        )
-
-    async def test_a_turn_in_the_future_does_not_stop_all_others(self, duties: DutyRows) -> None:
-        def is_due(last: datetime) -> bool:
+        async def one() -> bool:
+            job = Job(id=new_id(), selection=WEEK, started_at=now)
+            runner = new_id()
+            if not await rows.begin_turn(job, self.is_due(now), runner=runner, lease=LEASE):
+                return False
+            await rows.rest(job, runner=runner, finished_at=now)
             return True
 
-        await duties.take_turn("d", is_due, now=NOW + 30 * DAY)
-        assert not await duties.take_turn("d", is_due, now=NOW)
-        assert await duties.take_turn("d", is_due, now=NOW + DAY)
+        return sum(await asyncio.gather(*(one() for _ in range(callers))))
 
+    def is_due(self, now: datetime) -> Callable[[datetime], bool]:
+        return lambda last: last + self.HOUR <= now
+
+    async def test_of_many_who_ask_for_a_turn_one_gets_it(self, rows: CleanupRows) -> None:
+        assert await self.take(rows, NOW) == 0, "counting begins"
+        assert await self.take(rows, NOW + self.HOUR / 2) == 0
+        assert await self.take(rows, NOW + self.HOUR) == 1
+        assert await self.take(rows, NOW + self.HOUR * 1.5) == 0
+        assert await self.take(rows, NOW + self.HOUR * 5) == 1, "what was missed is made up for once"
+
+    async def test_a_turn_in_the_future_does_not_stop_all_others(self, rows: CleanupRows) -> None:
+        await self.take(rows, NOW + 30 * DAY)
+        assert await self.take(rows, NOW) == 0
+        assert await self.take(rows, NOW + DAY) == 1
+
+    @pytest.mark.accept("003-27")
+    async def test_a_turn_that_meets_another_cleanup_is_made_up_for_after_it(self, rows: CleanupRows) -> None:
+        await self.take(rows, NOW)
+        other = await begun(rows)
+        for minutes in (60, 61, 62):
+            assert await self.take(rows, NOW + timedelta(minutes=minutes)) == 0
+        await rows.rest(other, runner="r1", finished_at=NOW)
+        assert await self.take(rows, NOW + timedelta(minutes=63)) == 1
+        assert await self.take(rows, NOW + timedelta(minutes=64)) == 0
+
+    async def test_a_turn_is_not_lost_with_whoever_took_it(
+        self, rows: CleanupRows, database: Database
+    ) -> None:
+        await self.take(rows, NOW)
+        now = NOW + self.HOUR
+        job = Job(id=new_id(), selection=WEEK, started_at=now)
+        assert await rows.begin_turn(job, self.is_due(now), runner="killed", lease=LEASE)
+        await query(database, "UPDATE duties SET lease_until = 0 WHERE owner = 'killed'")
+        assert await rows.take_up(runner="r2", lease=LEASE) == job
+
+
+class TestDuties:
     async def test_a_signature_is_used_once(self, duties: DutyRows) -> None:
         believed = timedelta(minutes=10)
         used = await asyncio.gather(*(duties.use_up("s", now=NOW, believed=believed) for _ in range(5)))

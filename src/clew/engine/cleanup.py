@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 PAGE = 500
 ORPHANS = 50
-TURN = "cleanup schedule"
 JUMPED = "no cleanup: the clock jumped, or nobody was here for more than a day"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
@@ -128,7 +127,11 @@ class Cleanup:
 
     async def empty_trash(self) -> bool:
         """Purge what was deleted softly and not brought back."""
-        return await self._unasked(retention.trash(now=self.clock()))
+        wanted = retention.trash(now=self.clock())
+        # Most of the time there is none, and nothing needs to be written down for that.
+        if not await self.rows.due(wanted, after=None, limit=1):
+            return False
+        return (await self.run(wanted)).more
 
     async def tick(self) -> bool:
         """Keep an eye on the clock; clean up when it is time, and it is ours to do."""
@@ -140,8 +143,13 @@ class Cleanup:
         # A turn that comes while the clock is not to be believed is taken later, not lost.
         if next_turn is None or not ticks.is_settled(now=now):
             return False
-        if await self.duties.take_turn(TURN, lambda last: next_turn(last) <= now, now=now):
-            await self._unasked(retention.selection(now=now, days_old=None))
+        job = Job(id=self.new_id(), selection=retention.selection(now=now, days_old=None), started_at=now)
+        runner = self.new_id()
+        # One that meets another cleanup is not begun, and is tried again at the next tick.
+        if await self.rows.begin_turn(
+            job, lambda last: next_turn(last) <= now, runner=runner, lease=self.lease
+        ):
+            await self._work(job, runner)
         return False
 
     async def give_back(self) -> bool:
@@ -157,11 +165,6 @@ class Cleanup:
             Chore(name="empty_trash", seconds=600, do=self.empty_trash),
             Chore(name="give_back_space", seconds=600, do=self.give_back),
         ]
-
-    async def _unasked(self, wanted: Selection) -> bool:
-        if not await self.rows.due(wanted, after=None, limit=1):
-            return False
-        return (await self.run(wanted)).more
 
     async def _require_steady_clock(self, force: bool) -> None:
         now = self.clock()

@@ -1,6 +1,6 @@
 """Threads deleted in bulk: found by age, and asked once more in the transaction that deletes them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from clew.domain.errors import Corrupt
@@ -8,7 +8,7 @@ from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selectio
 from clew.domain.thread import Owner
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
-from clew.stores.sql.duties import keep, leave, take
+from clew.stores.sql.duties import is_turn, keep, leave, take, take_turn
 from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -25,6 +25,7 @@ from clew.stores.sql.work import (
 )
 
 DUTY = "cleanup"
+TURN = "cleanup schedule"
 # For so long one can look up what a cleanup did.
 REMEMBERED = timedelta(days=90)
 # So many checkpointed threads are looked at in one read, in search of those that nobody owns.
@@ -47,13 +48,19 @@ class CleanupRows(Tables):
 
     @writes
     def begin(self, job: Job, *, runner: str, lease: timedelta) -> Work[bool]:
-        if not (yield from take(DUTY, runner, lease)):
+        return (yield from _begin(job, runner, lease))
+
+    @writes
+    def begin_turn(
+        self, job: Job, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
+    ) -> Work[bool]:
+        if not (yield from is_turn(TURN, is_due, now=job.started_at)):
             return False
-        yield Statement(
-            f"INSERT INTO cleanups ({_COLUMNS}) VALUES ($1, $2, 0, 0, NULL, NULL, $3, NULL)",
-            (job.id, _dump_selection(job.selection), micros(job.started_at)),
-        )
-        return True
+        # One turn, one job: a turn that was taken without a job would be lost with whoever took it.
+        begun = yield from _begin(job, runner, lease)
+        if begun:
+            yield from take_turn(TURN, now=job.started_at)
+        return begun
 
     @glances
     def has_unfinished(self) -> Work[bool]:
@@ -178,6 +185,16 @@ class CleanupRows(Tables):
         yield from leave(DUTY, runner)
         rows = yield Statement(f"SELECT {_COLUMNS} FROM cleanups WHERE id = $1", (job.id,))
         return _job(rows[0])
+
+
+def _begin(job: Job, runner: str, lease: timedelta) -> Work[bool]:
+    if not (yield from take(DUTY, runner, lease)):
+        return False
+    yield Statement(
+        f"INSERT INTO cleanups ({_COLUMNS}) VALUES ($1, $2, 0, 0, NULL, NULL, $3, NULL)",
+        (job.id, _dump_selection(job.selection), micros(job.started_at)),
+    )
+    return True
 
 
 def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:

@@ -33,22 +33,6 @@ class DutyRows(Tables):
         return ticks
 
     @writes
-    def take_turn(self, name: str, is_due: Callable[[datetime], bool], *, now: datetime) -> Work[bool]:
-        rows = yield Statement(f"SELECT last_at FROM duties WHERE name = $1 {FOR_UPDATE}", (name,))
-        if not rows:
-            # Two first ones at once: whoever comes second starts to count a moment later.
-            yield Statement(
-                "INSERT INTO duties (name, last_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-                (name, micros(now)),
-            )
-            return False
-        last = moment(rows[0][0])
-        mine = last <= now and is_due(last)
-        if mine or last > now:  # a turn in the future was taken by a clock that was wrong
-            yield Statement("UPDATE duties SET last_at = $2 WHERE name = $1", (name, micros(now)))
-        return mine
-
-    @writes
     def use_up(self, signature: str, *, now: datetime, believed: timedelta) -> Work[bool]:
         yield Statement("DELETE FROM used_signatures WHERE used_at < $1", (micros(now - believed),))
         rows = yield Statement(
@@ -57,6 +41,27 @@ class DutyRows(Tables):
             (signature, micros(now)),
         )
         return bool(rows)
+
+
+def is_turn(name: str, is_due: Callable[[datetime], bool], *, now: datetime) -> Work[bool]:
+    """Whether it is time for something that happens now and then. Nobody else can tell before this transaction ends."""
+    rows = yield Statement(f"SELECT last_at FROM duties WHERE name = $1 {FOR_UPDATE}", (name,))
+    if not rows:
+        # Two first ones at once: whoever comes second starts to count a moment later.
+        yield Statement(
+            "INSERT INTO duties (name, last_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+            (name, micros(now)),
+        )
+        return False
+    last = moment(rows[0][0])
+    if last > now:  # it was taken by a clock that was wrong
+        yield from take_turn(name, now=now)
+        return False
+    return is_due(last)
+
+
+def take_turn(name: str, *, now: datetime) -> Work[None]:
+    yield Statement("UPDATE duties SET last_at = $2 WHERE name = $1", (name, micros(now)))
 
 
 def take(name: str, runner: str, lease: timedelta) -> Work[bool]:
