@@ -158,6 +158,13 @@ class Store(Protocol):
         """
         ...
 
+    async def forget_buried(self, *, older: timedelta, limit: int = 1000) -> int:
+        """Forget up to `limit` threads that were purged longer ago than this; returns how many. Time is the database's.
+
+        From then on nothing guards their ids: one that is used again is a new thread.
+        """
+        ...
+
 
 class Calls(Protocol):
     """Where each tool call stands. The rows follow the log; only `start` writes here by itself."""

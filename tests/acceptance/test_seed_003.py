@@ -665,6 +665,31 @@ class TestKeeping:
         assert await spec.rows_of(sooner) == {}
         assert (await spec.http.delete(f"/api/optimize/{sooner}")).status_code == 404
 
+    @pytest.mark.accept("003-9")
+    async def test_its_id_is_remembered_for_ninety_days(self, spec: Spec) -> None:
+        deleted, cleaned = await spec.start(), await spec.start()
+        assert (await spec.http.delete(f"/api/optimize/{deleted}")).status_code == 200
+        await spec.age(cleaned, 31)
+        assert (await spec.cleanup())["deleted"] == 1
+        cleanup = spec.app.execution.cleanup
+
+        async def remembered() -> set[str]:
+            return {row[0] for row in await query(spec.db, "SELECT thread_id FROM tombstones")}
+
+        await query(spec.db, "UPDATE tombstones SET purged_at = purged_at - $1", 89 * DAY)
+        await cleanup.forget_deleted()
+        assert await remembered() == {deleted, cleaned}
+        await query(spec.db, "UPDATE tombstones SET purged_at = purged_at - $1", 2 * DAY)
+        # As after a restart with the clock two days ahead.
+        await query(spec.db, "UPDATE duties SET last_at = last_at - $1 WHERE name = 'clock'", 2 * DAY)
+        await cleanup.forget_deleted()
+        assert await remembered() == {deleted, cleaned}
+        await query(spec.db, "UPDATE duties SET jumped_at = NULL WHERE name = 'clock'")
+        await cleanup.forget_deleted()
+        assert await remembered() == set()
+        for thread_id in (deleted, cleaned):
+            assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
+
     @pytest.mark.accept("003-35")
     async def test_an_export_holds_all_of_it(self, spec: Spec) -> None:
         thread_id = await spec.start(name="../../etc/passwd")

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 
 import psycopg
 import pytest
 
+from clew.domain.checkpoints import TaskWrites
 from clew.domain.errors import ClewError, NotFound
 from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Once, Summary
 from clew.domain.thread import Owner
 from clew.ports import Audit, Calls, Files, Inbox, Store, Summaries
 from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.threads import FORGET_BURIED
 from clew.stores.sql.work import Database, Value
 from tests.databases import SHARED, open_database, open_store, query
 from tests.samples import NOW, asks, new_id, opened, recorded, said
@@ -189,6 +193,90 @@ async def test_purging_goes_in_bounded_steps_and_ends(store: Store) -> None:
     purged = [await store.purge(limit=2) for _ in range(4)]
     assert [len(ids) for ids in purged] == [2, 2, 1, 0]
     assert sorted(thread_id for ids in purged for thread_id in ids) == [f"t{n}" for n in range(5)]
+
+
+async def age(database: Database, thread_id: str, days: int) -> None:
+    """As if it had been deleted, and purged if it is, so long ago."""
+    await query(
+        database,
+        "UPDATE tombstones SET deleted_at = deleted_at - CAST($2 AS BIGINT), purged_at = purged_at - CAST($2 AS BIGINT)"
+        " WHERE thread_id = $1",
+        thread_id,
+        days * 86_400_000_000,
+    )
+
+
+async def test_what_was_deleted_long_ago_is_forgotten(store: Store, database: Database) -> None:
+    for thread_id in ("old", "young", "unpurged"):
+        await store.commit(opened(thread_id))
+    for thread_id in ("old", "young"):
+        await store.bury(thread_id, now=NOW)
+        assert await store.purge() == [thread_id]
+    await store.bury("unpurged", now=NOW)
+    for thread_id, days in (("old", 91), ("young", 89), ("unpurged", 91)):
+        await age(database, thread_id, days)
+    older = timedelta(days=90)
+    assert await store.forget_buried(older=older) == 1
+    assert await store.forget_buried(older=older) == 0
+    assert {row[0] for row in await query(database, "SELECT thread_id FROM tombstones")} == {
+        "young",
+        "unpurged",
+    }
+    assert await store.purge() == ["unpurged"], "what is not purged yet must be remembered"
+    await store.commit(opened("old"))
+    assert (await store.get("old")).last_seq == 2, "a new one of the same name"
+    with pytest.raises(NotFound):
+        await store.commit(opened("young"))
+
+
+async def test_forgetting_goes_in_bounded_steps(store: Store, database: Database) -> None:
+    for n in range(5):
+        await store.commit(opened(f"t{n}"))
+        await store.bury(f"t{n}", now=NOW)
+        await age(database, f"t{n}", 91)
+    await store.purge()
+    forgotten = [await store.forget_buried(older=timedelta(0), limit=2) for _ in range(4)]
+    assert forgotten == [2, 2, 1, 0]
+
+
+async def test_a_run_is_refused_also_when_its_thread_is_forgotten(store: Store, database: Database) -> None:
+    """What a lease allowed needs no tombstone: without the thread its fence fits nothing."""
+    checkpoints = CheckpointRows(database)
+    change = opened()
+    await store.commit(change)
+    (lease,) = await store.claim("r1", lease=timedelta(seconds=30), limit=1)
+    await store.bury("t1", now=NOW)
+    await store.purge()
+    assert await store.forget_buried(older=timedelta(0)) == 1
+    writes = TaskWrites(checkpoint_id="c1", task_id="task", writes=[])
+    for late in (
+        store.commit(recorded(change.thread, said())),
+        store.commit(recorded(change.thread, said()), fence=lease.fence),
+        checkpoints.put_writes("t1", "", writes, fence=lease.fence),
+    ):
+        with pytest.raises(NotFound):
+            await late
+    assert await store.renew("r1", [lease], lease=timedelta(seconds=30)) == {"t1"}
+    tables = list(await tables_of_threads(database))
+    assert await counts(database, "t1", tables) == dict.fromkeys(tables, 0)
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_forgetting_reads_no_more_than_it_forgets(where: str, database: Database) -> None:
+    await query(
+        database,
+        "INSERT INTO tombstones (thread_id, tenant, deleted_at, purged_at)"
+        " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        " SELECT 't' || i, 'acme', 0, clew_now() - i FROM n",
+    )
+    await query(database, "ANALYZE tombstones")
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    day = 86_400_000_000
+    plan = await query(database, f"{explain} {FORGET_BURIED}", 90 * day, 1000)
+    told = "\n".join(str(tuple(row)) for row in plan)
+    assert "tombstones_by_age" in told
+    assert "Seq Scan" not in told
+    assert "SCAN tombstones" not in told
 
 
 @pytest.mark.parametrize("where", SHARED, indirect=True)

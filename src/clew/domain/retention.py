@@ -10,6 +10,9 @@ from clew.domain.thread import Owner, Status, Thread
 
 # For so long a softly deleted thread can be brought back.
 GRACE = timedelta(days=7)
+# For so long it is remembered that a thread was deleted, so that nobody can write under its id. The longest round may
+# take a week, a lease an hour, and a request is repeated within two days.
+REMEMBERED = timedelta(days=90)
 # A clock that moved so far since somebody last looked has jumped, or nobody was here. A day, and an hour of slack for
 # what runs once a day.
 JUMP = timedelta(hours=25)

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = 500
 ORPHANS = 50
+FORGOTTEN = 1000
 JUMPED = "no cleanup: the clock jumped, or nobody was here for more than a day"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
@@ -152,6 +153,13 @@ class Cleanup:
             await self._work(job, runner)
         return False
 
+    async def forget_deleted(self) -> bool:
+        """Forget that threads were deleted, once nothing that ran then can still be running."""
+        now = self.clock()
+        if not (await self.duties.tick(now=now)).is_settled(now=now):
+            return False
+        return await self.store.forget_buried(older=retention.REMEMBERED, limit=FORGOTTEN) == FORGOTTEN
+
     async def give_back(self) -> bool:
         """Not part of a cleanup itself: whoever asked for one need not wait for this."""
         self.freed.clear()
@@ -163,6 +171,7 @@ class Cleanup:
             Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.go_on),
             Chore(name="cleanup_schedule", seconds=60, do=self.tick),
             Chore(name="empty_trash", seconds=600, do=self.empty_trash),
+            Chore(name="forget_deleted", seconds=3600, do=self.forget_deleted),
             Chore(name="give_back_space", seconds=600, do=self.give_back),
         ]
 

@@ -215,7 +215,7 @@ def _bury(ids: Texts, wanted: Selection, now: datetime, *, is_purged: bool) -> W
     at = f"CAST(${len(args) + 2} AS BIGINT)"
     rows = yield Statement(
         "INSERT INTO tombstones (thread_id, tenant, deleted_at, purged_at)"
-        f" SELECT id, tenant, {at}, {at if is_purged else 'NULL'}"
+        f" SELECT id, tenant, {at}, {'clew_now()' if is_purged else 'NULL'}"
         f" FROM threads WHERE {among('id', 1)} AND {where} {FOR_UPDATE}"
         " ON CONFLICT (thread_id) DO UPDATE SET purged_at = excluded.purged_at RETURNING thread_id, tenant",
         (ids, *args, micros(now)),

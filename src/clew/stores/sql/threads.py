@@ -261,6 +261,10 @@ class Threads(Tables):
             await self._purge_apart(limit, only)
             return []
 
+    @writes
+    def forget_buried(self, *, older: timedelta, limit: int = 1000) -> Work[int]:
+        return len((yield Statement(FORGET_BURIED, (older // MICROSECOND, limit))))
+
     async def _purge_apart(self, limit: int, only: str | None) -> None:
         """Table by table, each in a transaction of its own. Those of a thread stay to be purged until all could be."""
         buried = await self._db.write(lambda: _unpurged(limit, only))
@@ -307,6 +311,11 @@ def _erase_from(table: str, ids: Texts) -> Work[None]:
         yield Statement(sql, (ids,))
 
 
+# Those that are not purged yet are not among them, however old.
+FORGET_BURIED = (
+    "DELETE FROM tombstones WHERE thread_id IN (SELECT thread_id FROM tombstones"
+    f" WHERE purged_at < (SELECT clew_now()) - $1 ORDER BY purged_at LIMIT $2 {SKIP_LOCKED}) RETURNING 1"
+)
 _THERE = ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE {THEIRS})" for table in UNUSUAL)
 # What only the rows of a table lead to, and so goes before them.
 _BEFORE = {
