@@ -32,7 +32,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     return seed
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[PostgresServer]:
     """The server whose databases the tests get. Never stop it: take `own_postgres` for that."""
-    with postgres_server() as server:
+    with postgres_server(fsync=False) as server:
         asyncio.run(migrate(server.create_database(TEMPLATE)))
         yield server
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -117,7 +118,23 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncGenerator[House]:
-    async with opened_app(tmp_path) as app:
+    async with open_house(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+async def closed_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[House]:
+    """For those who are let in nowhere, and therefore leave it as it was."""
+    async with open_house(tmp_path_factory.mktemp("house"), CLEW_LIMITS_WRONG_KEYS_PER_MINUTE="0") as house:
+        yield house
+        assert [thread.id for thread in await house.app.stores.threads.find(Owner(tenant=ANN.tenant))] == [
+            "t1"
+        ]
+
+
+@asynccontextmanager
+async def open_house(folder: Path, **environ: str) -> AsyncGenerator[House]:
+    async with opened_app(folder, **environ) as app:
         keys = app.stores.keys
         now = utc_now()
         made = {
@@ -221,8 +238,8 @@ async def test_a_good_key_opens_every_route(house: House, route: tuple[str, str]
 
 
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
-async def test_nothing_else_opens_a_route(house: House, route: tuple[str, str]) -> None:
-    good = house.keys["good"]
+async def test_nothing_else_opens_a_route(closed_house: House, route: tuple[str, str]) -> None:
+    good = closed_house.keys["good"]
     prefix, secret = good.rsplit("_", 1)
     refused: dict[str, dict[str, str]] = {
         "no key": {},
@@ -232,23 +249,28 @@ async def test_nothing_else_opens_a_route(house: House, route: tuple[str, str]) 
         "in capitals": {"Authorization": f"Bearer {good.upper()}"},
         "with something behind it": {"Authorization": f"Bearer {good}x"},
         "only its hash": {"X-API-Key": "0" * 64},
-        "revoked": {"Authorization": f"Bearer {house.keys['revoked']}"},
-        "expired": {"Authorization": f"Bearer {house.keys['expired']}"},
+        "revoked": {"Authorization": f"Bearer {closed_house.keys['revoked']}"},
+        "expired": {"Authorization": f"Bearer {closed_house.keys['expired']}"},
         "as a password": {"Authorization": f"Basic {good}"},
         "without its scheme": {"Authorization": good},
         "in another header": {"Api-Key": good},
         "in a third header": {"X-Auth-Token": good},
         "in a cookie": {"Cookie": f"X-API-Key={good}; Authorization=Bearer {good}"},
-        "two that differ": {"Authorization": f"Bearer {good}", "X-API-Key": house.keys["whole tenant"]},
+        "two that differ": {
+            "Authorization": f"Bearer {good}",
+            "X-API-Key": closed_house.keys["whole tenant"],
+        },
     }
     for name, headers in refused.items():
-        assert (await ask(house, route, **headers)).status == 401, name
+        assert (await ask(closed_house, route, **headers)).status == 401, name
 
 
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
-async def test_a_key_in_the_query_is_no_key(house: House, route: tuple[str, str]) -> None:
+async def test_a_key_in_the_query_is_no_key(closed_house: House, route: tuple[str, str]) -> None:
     for name in ("key", "api_key", "apikey", "X-API-Key", "token", "access_token", "authorization"):
-        assert (await ask(house, route, query=f"{name}={house.keys['good']}")).status == 401, name
+        assert (await ask(closed_house, route, query=f"{name}={closed_house.keys['good']}")).status == 401, (
+            name
+        )
 
 
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
@@ -260,10 +282,12 @@ async def test_a_key_without_the_scope_is_forbidden(house: House, route: tuple[s
 
 
 @pytest.mark.parametrize("route", OF_A_THREAD, ids=" ".join)
-async def test_another_owners_thread_is_one_that_does_not_exist(house: House, route: tuple[str, str]) -> None:
+async def test_another_owners_thread_is_one_that_does_not_exist(
+    closed_house: House, route: tuple[str, str]
+) -> None:
     for name in ("other tenant", "other user"):
-        foreign = await ask(house, route, "t1", Authorization=f"Bearer {house.keys[name]}")
-        missing = await ask(house, route, "t2", Authorization=f"Bearer {house.keys[name]}")
+        foreign = await ask(closed_house, route, "t1", Authorization=f"Bearer {closed_house.keys[name]}")
+        missing = await ask(closed_house, route, "t2", Authorization=f"Bearer {closed_house.keys[name]}")
         assert foreign.status == missing.status == 404
         assert foreign.text.replace("t1", "t2") == missing.text
         assert foreign.headers == missing.headers

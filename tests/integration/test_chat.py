@@ -14,6 +14,7 @@ from PIL import Image
 
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, DocumentAdded, Log, RoundFinished, UserMessage
+from clew.domain.plan import MAX_TASKS
 from clew.domain.thread import Status
 from clew.domain.views import messages as messages_of
 from tests import made_files
@@ -347,7 +348,7 @@ class TestWithAModel:
             plan_of(step("nobody")),
             plan_of(step("summarizer", out="../../etc/passwd")),
             plan_of(step("summarizer", inputs=["nowhere.txt"])),
-            plan_of(*[step("summarizer")] * 1000),
+            plan_of(*[step("summarizer")] * (MAX_TASKS + 1)),
             "[" * 100_000,
         ],
     )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def test_asyncpg_reaches_a_fresh_database(postgres_url: str) -> None:
     connection = await asyncpg.connect(postgres_url)
     try:
-        assert await connection.fetchval("SHOW fsync") == "on"
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
     finally:
         await connection.close()
 
@@ -54,6 +54,7 @@ ENDS: dict[str, Callable[[PostgresServer], None]] = {
 @pytest.mark.parametrize("end", ENDS)
 def test_committed_rows_survive_the_end_of_the_server(own_postgres: PostgresServer, end: str) -> None:
     with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
+        assert connection.execute("SHOW fsync").fetchone() == ("on",)
         connection.execute("CREATE TABLE numbers AS SELECT 42 AS n")
         ENDS[end](own_postgres)
         with pytest.raises(psycopg.OperationalError):
