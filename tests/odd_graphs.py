@@ -19,6 +19,7 @@ from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
 from clew.app import open_app
 from clew.config import Settings, load_settings
@@ -40,6 +41,9 @@ GRAPHS = (
         "flaky_gate",
         "question_first",
     ),
+    *("two_gates", "two_gates_after", "two_gates_collected", "two_gates_replaced", "two_gates_checked"),
+    *("two_gates_inside", "two_gates_inside_alike", "two_gates_after_inside", "two_gates_collected_inside"),
+    *("gate_then_fail", "gate_then_fail_collected", "gate_then_fail_checked"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
     *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off", "whispering"),
@@ -147,6 +151,113 @@ def nested_decision() -> Any:
     graph.add_edge("inner", "danger")
     graph.add_edge("danger", END)
     return graph
+
+
+class Collected(Notes, total=False):
+    human_approved: Annotated[bool, operator.or_]
+
+
+class Replaced(Notes, total=False):
+    human_approved: Annotated[bool | None, lambda _, new: new]
+
+
+class Checked(BaseModel):
+    """A state that looks at its values, and takes no None for a yes or no."""
+
+    log: Annotated[list[str], operator.add] = []
+    marks: str = ""
+    human_approved: bool = False
+
+
+def _telling(name: str) -> Any:
+    def node(state: Any) -> Any:
+        values: Any = state.model_dump(exclude_unset=True) if isinstance(state, BaseModel) else state
+        told = f"{name}={values.get('human_approved')}"
+        mark(values, told)
+        return {"log": [told]}
+
+    node.__name__ = name
+    return node
+
+
+def _asking_twice(schema: Any) -> StateGraph[Any]:
+    """A plan, what comes of it, and another plan. Each says what it knows of a decision."""
+    names = ("first_plan", "first_deed", "second_plan", "second_deed")
+    return _line(*map(_telling, names), state=schema)
+
+
+DEEDS = ["first_deed", "second_deed"]
+PLANS = ["first_plan", "second_plan"]
+
+
+def two_gates() -> Any:
+    return _asking_twice(Decided).compile(interrupt_before=DEEDS)
+
+
+def two_gates_after() -> Any:
+    return _asking_twice(Decided).compile(interrupt_after=PLANS)
+
+
+def two_gates_collected() -> Any:
+    return _asking_twice(Collected).compile(interrupt_before=DEEDS)
+
+
+def two_gates_replaced() -> Any:
+    return _asking_twice(Replaced).compile(interrupt_before=DEEDS)
+
+
+def two_gates_checked() -> Any:
+    return _asking_twice(Checked).compile(interrupt_before=DEEDS)
+
+
+def _inside(inner: Any, schema: Any = Notes) -> Any:
+    graph = StateGraph(schema)
+    graph.add_node("inner", inner)
+    graph.add_edge(START, "inner")
+    graph.add_edge("inner", END)
+    return graph
+
+
+def two_gates_inside() -> Any:
+    return _inside(two_gates())
+
+
+def two_gates_inside_alike() -> Any:
+    """The outer state has a word for a decision too."""
+    return _inside(two_gates(), Decided)
+
+
+def two_gates_after_inside() -> Any:
+    return _inside(_inside(two_gates_after()).compile())
+
+
+def two_gates_collected_inside() -> Any:
+    return _inside(two_gates_collected())
+
+
+def fails_first(state: Any) -> Any:
+    values: Any = state.model_dump() if isinstance(state, BaseModel) else state
+    told = f"approved={values.get('human_approved')}"
+    if mark(values, told) == 0:
+        raise Permanent("no such issue", "not_found")
+    return {"log": [told]}
+
+
+def _gate_then_fail(schema: Any) -> Any:
+    """What comes after the gate fails once for each decision."""
+    return _line(_telling("plan"), fails_first, state=schema).compile(interrupt_before=["fails_first"])
+
+
+def gate_then_fail() -> Any:
+    return _gate_then_fail(Decided)
+
+
+def gate_then_fail_collected() -> Any:
+    return _gate_then_fail(Collected)
+
+
+def gate_then_fail_checked() -> Any:
+    return _gate_then_fail(Checked)
 
 
 def asks(state: Notes) -> Notes:

@@ -17,6 +17,8 @@ GRAPHS = {
     "gate_after": None,
     "nested_gates": None,
     "nested_decision": None,
+    "two_gates_after_inside": None,
+    "two_gates_collected": None,
     "asking": None,
     "branching": None,
     "nested_question": None,

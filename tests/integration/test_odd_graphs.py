@@ -67,6 +67,16 @@ async def said(house: House, thread: Thread) -> list[Any]:
     return [message.content for message in await house.bodies(thread, AssistantMessage)]
 
 
+async def decided(house: House, thread: Thread, depth: int) -> Any:
+    """What the state says was decided, where the graph is at its gate: so many graphs inside."""
+    graph = house.app.execution.registry.graphs[thread.graph]
+    state: Any = await graph.aget_state({"configurable": {"thread_id": thread.id}}, subgraphs=True)
+    for _ in range(depth):
+        (task,) = state.tasks
+        state = task.state
+    return state.values.get("human_approved")
+
+
 class TestGates:
     @pytest.mark.accept("001-7")
     @pytest.mark.parametrize("graph", ["plain_gate", "gate_after", "nested_gates"])
@@ -133,6 +143,74 @@ class TestGates:
         assert thread.status is (Status.COMPLETED if approved else Status.FAILED)
         assert left(marks) == ["plan", "decided", "danger"]
         assert (await house.state(thread))["log"] == ["plan", f"approved={approved}", "danger"]
+
+    @pytest.mark.accept("001-24")
+    @pytest.mark.parametrize("approved", [True, False])
+    @pytest.mark.parametrize(
+        ("graph", "depth", "nothing"),
+        [
+            ("two_gates", 0, None),
+            ("two_gates_after", 0, None),
+            ("two_gates_collected", 0, False),
+            ("two_gates_replaced", 0, None),
+            ("two_gates_checked", 0, None),
+            ("two_gates_inside", 1, None),
+            ("two_gates_inside_alike", 1, None),
+            ("two_gates_after_inside", 2, None),
+            ("two_gates_collected_inside", 1, False),
+        ],
+    )
+    async def test_a_decision_is_about_one_gate_and_one_round(
+        self, house: House, marks: Path, graph: str, depth: int, nothing: object, approved: bool
+    ) -> None:
+        commands = house.app.execution.commands
+        thread = await house.run(graph, marks=str(marks))
+        for n in range(2):  # the second round knows nothing of what was decided in the first
+            assert thread.status is Status.BLOCKED, thread.failure_reason
+            assert await decided(house, thread, depth) == nothing
+            thread = await yes(house, thread)
+            assert thread.status is Status.BLOCKED, thread.failure_reason
+            assert await decided(house, thread, depth) == nothing
+            ((call_id, _),) = thread.pending.items()
+            await commands.resolve(thread.id, None, call_id, {"approved": approved})
+            thread = await house.rest(thread)
+            # It has a way for a no, and the round has failed all the same.
+            assert thread.status is (Status.COMPLETED if approved else Status.FAILED)
+            assert left(marks)[4 * n :] == [
+                *(f"first_plan={nothing}", "first_deed=True"),
+                *("second_plan=True", f"second_deed={approved}"),
+            ]
+            again = await commands.next_round(thread.id, None, _input(marks=str(marks)))
+            thread = await house.rest(again)
+
+    @pytest.mark.parametrize(
+        ("graph", "nothing"),
+        [
+            ("gate_then_fail", None),
+            ("gate_then_fail_collected", False),
+            ("gate_then_fail_checked", None),
+        ],
+    )
+    async def test_what_was_decided_before_a_failure_is_not_said_of_the_next_plan(
+        self, house: House, marks: Path, graph: str, nothing: object
+    ) -> None:
+        commands = house.app.execution.commands
+        plan = f"plan={nothing}"
+        thread = await house.run(graph, marks=str(marks))
+        await commands.approve(thread.id, None, approved=False)
+        thread = await house.rest(thread)
+        assert (thread.status, left(marks)) == (Status.FAILED, [plan, "approved=False"])
+        # Taken up again it asks again, for a no is no answer to that; and the yes is what it is told.
+        thread = await house.rest(await commands.resume(thread.id, None))
+        assert (thread.status, await decided(house, thread, 0)) == (Status.BLOCKED, nothing)
+        thread = await yes(house, thread)
+        assert (thread.status, left(marks)[2:]) == (Status.FAILED, ["approved=True"])
+        # A new round begins with nothing decided, though the yes never came to its end.
+        thread = await house.rest(await commands.next_round(thread.id, None, _input(marks=str(marks))))
+        assert (thread.status, left(marks)[3:]) == (Status.BLOCKED, [plan])
+        await commands.approve(thread.id, None, approved=False)
+        thread = await house.rest(thread)
+        assert left(marks)[4:] == ["approved=False"]
 
     async def test_what_fails_behind_the_gate_is_tried_again_without_asking(
         self, house: House, marks: Path

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels import LastValue
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
@@ -32,10 +31,11 @@ from clew.domain.views import GraphState
 from clew.graph.agent_node import TENANT
 from clew.graph.bodies import FENCE
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.decision import APPROVED, Word
 from clew.graph.latest import latest_state
 from clew.graph.run import running
 from clew.graph.speech import Speech
-from clew.graph.standing import NULL_TASK, Gate, Graph, Question, Standing, find_standing, forget, some_gate
+from clew.graph.standing import NULL_TASK, Graph, Question, Standing, find_standing, forget, some_gate
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown, with_others
 from clew.graph.tools import CALL
@@ -45,8 +45,6 @@ ROUND = "clew_round"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
 
-# The channel an approval is written to, where a graph has one: the gate's node reads it.
-APPROVED = "human_approved"
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
 
@@ -188,7 +186,7 @@ class GraphRun:
                 yield body
         for passes in range(MAX_PASSES):
             if standing is None:
-                value = self._first_input()
+                value = await self._first_input()
             elif self._must_wait(standing, revived=passes == 0):
                 standing = await self._undecided(standing)
                 for suspension in self._suspensions(standing):
@@ -273,15 +271,31 @@ class GraphRun:
     def _is_stage(self, node: str) -> bool:
         return self._stages is None or node in self._stages
 
-    def _first_input(self) -> Any:
+    async def _first_input(self) -> Any:
+        """An approval of an earlier round must not open this round's gate."""
+        given = self._given()
+        word = Word.of(self._graph)
+        if word is None:
+            return given
+        if word.takes_none:
+            return {APPROVED: None} | given if isinstance(given, dict) else given
+        if not self._is_new:
+            await self._unset(word)
+        return given
+
+    def _given(self) -> Any:
         given = next((e.body.input for e in self._log if isinstance(e.body, RoundStarted)), None)
         if given is None:
             said_by_user = next((e.body.content for e in self._log if isinstance(e.body, UserMessage)), "")
             given = {"messages": [{"role": "user", "content": said_by_user}]}
-        if APPROVED in self._graph.channels and isinstance(given, dict):
-            # An approval of an earlier round must not open this round's gate.
-            given = {APPROVED: None} | given
         return given
+
+    async def _unset(self, word: Word) -> None:
+        """Before the round begins: what the last one left to be done is not done any more, so it may be lost."""
+        state = await self._graph.aget_state(self._config)
+        saved = await self._saver.aget_tuple(self._config)
+        if saved is not None and word.is_decided(state.values):
+            await word.unset(self._saver, saved, fence=self._fence)
 
     async def _next_input(self, standing: Standing) -> Any:
         resume = {
@@ -293,7 +307,7 @@ class GraphRun:
             return Command(resume=resume)
         gate = standing.gate
         # What was written and is not yet in a checkpoint is stored beside it, and is taken in by itself.
-        if gate is None or not self._can_tell(gate) or APPROVED in gate.commanded:
+        if gate is None or gate.word is None or gate.is_commanded:
             return None
         told = {APPROVED: is_yes(self._answers[gate.id].answer)}
         if not gate.is_nested:
@@ -306,12 +320,9 @@ class GraphRun:
     async def _undecided(self, standing: Standing) -> Standing:
         """The same with nothing decided: a graph that comes to a gate again still has what was said the last time."""
         gate = standing.gate
-        if gate is None or gate.id in self._answers or standing.state.values.get(APPROVED) is None:
+        if gate is None or gate.id in self._answers or not (gate.is_decided or gate.is_commanded):
             return standing
-        # A channel with a reducer of its own may know no nothing.
-        if not isinstance(self._graph.channels.get(APPROVED), LastValue):
-            return standing
-        if not await forget(self._saver, gate, APPROVED, fence=self._fence):
+        if not await forget(self._saver, gate, fence=self._fence):
             return standing
         return await find_standing(self._graph, self._saver, self._config)
 
@@ -326,10 +337,7 @@ class GraphRun:
     def _is_refused(self, standing: Standing) -> bool:
         """Whether somebody said no, to a graph that has no way to be told: then it goes no further."""
         gate = standing.gate
-        return gate is not None and not self._can_tell(gate) and not is_yes(self._answers[gate.id].answer)
-
-    def _can_tell(self, gate: Gate) -> bool:
-        return APPROVED in gate.channels
+        return gate is not None and gate.word is None and not is_yes(self._answers[gate.id].answer)
 
     def _is_answered(self, question: Question) -> bool:
         if _is_of_tool(question):

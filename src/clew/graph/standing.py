@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointMetadata, copy_checkpoint
-from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import PregelTask, StateSnapshot
 
 from clew.domain.ledger import GATE
-from clew.graph.bodies import FENCE
+from clew.graph.decision import APPROVED, UNDECIDED, Word
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 RESUME = "__resume__"
@@ -37,12 +37,12 @@ class Gate:
     before: tuple[str, ...]
     # Where the graph is that it belongs to: the whole one, or one inside of it.
     config: RunnableConfig
-    channels: frozenset[str] = frozenset()
-    # Channels a command wrote to that no checkpoint holds yet: written again they would be written twice.
-    commanded: frozenset[str] = frozenset()
+    # How that graph is told what was decided, and whether it says so already.
+    word: Word | None = None
+    is_decided: bool = False
+    # Whether a command wrote a decision that no checkpoint holds yet: written again it would be written twice.
+    is_commanded: bool = False
     is_nested: bool = False
-    # Whether it is behind the nodes it was declared for, which are known by what they did in the step before.
-    is_after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,56 +105,59 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
                 return replace(gate, is_nested=True)
     if not state.tasks or any(task.interrupts or task.result is not None for task in state.tasks):
         return None  # the step has begun, so its gate is behind it
-    is_before = _any_of(graph.interrupt_before_nodes, state.next)
-    is_after = not is_before and bool(graph.interrupt_after_nodes)
-    if is_after:
-        is_after = _any_of(graph.interrupt_after_nodes, await _just_ran(saver, state))
-    if not is_before and not is_after:
-        return None
+    if not _any_of(graph.interrupt_before_nodes, state.next):
+        ran = await _just_ran(saver, state) if graph.interrupt_after_nodes else ()
+        if not _any_of(graph.interrupt_after_nodes, ran):
+            return None
+    word = Word.of(graph)
     return Gate(
         _id(state),
         state.next,
         state.config,
-        frozenset(graph.channels),
-        await _commanded(saver, state),
-        is_after=is_after,
+        word,
+        is_decided=word is not None and word.is_decided(state.values),
+        is_commanded=await _is_commanded(saver, state),
     )
 
 
-async def forget(saver: BaseCheckpointSaver[Any], gate: Gate, channel: str, *, fence: int) -> bool:
-    """Empty a channel where a graph waits before its next step, which is the same then. False if it cannot be."""
+async def forget(saver: BaseCheckpointSaver[Any], gate: Gate, *, fence: int) -> bool:
+    """Unset the decision where a graph waits at a gate, which is the same gate then. False if it cannot be."""
     saved = await saver.aget_tuple(gate.config)
-    # What runs next is told by the checkpoint alone, and only where no part of the step is done.
-    if saved is None or saved.pending_writes or gate.is_nested or gate.is_after:
+    if saved is None or gate.word is None or not gate.word.can_be_unset:
         return False
-    step = saved.metadata.get("step", 0) + 1
-    checkpoint = copy_checkpoint(saved.checkpoint)
-    checkpoint["id"] = str(uuid6(clock_seq=step))
-    checkpoint["channel_values"][channel] = None
-    version = saver.get_next_version(max(checkpoint["channel_versions"].values()), None)
-    checkpoint["channel_versions"][channel] = version
-    metadata: CheckpointMetadata = {**saved.metadata, "source": "update", "step": step}
-    config: RunnableConfig = {"configurable": {**saved.config["configurable"], FENCE: fence}}
-    await saver.aput(config, checkpoint, metadata, {channel: version})
+    if not all(_can_be_dropped(task_id, channel) for task_id, channel, _ in saved.pending_writes or ()):
+        return False
+    await gate.word.unset(saver, saved, fence=fence)
     return True
 
 
-async def _commanded(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> frozenset[str]:
+def _can_be_dropped(task_id: str, channel: str) -> bool:
+    """Whether it is a decision on its way, or how a task failed that will be begun anew."""
+    return (task_id, channel) == (NULL_TASK, APPROVED) or channel == ERROR
+
+
+async def _is_commanded(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> bool:
     saved = await saver.aget_tuple(state.config)
     writes = saved.pending_writes or () if saved else ()
-    return frozenset(channel for task_id, channel, _ in writes if task_id == NULL_TASK)
+    return any((task_id, channel) == (NULL_TASK, APPROVED) for task_id, channel, _ in writes)
 
 
 async def _just_ran(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[str]:
     """The nodes whose step this checkpoint ended: those that have seen more than at the checkpoint before."""
     saved = await saver.aget_tuple(state.config)
+    while saved is not None and saved.metadata.get(UNDECIDED):
+        saved = await _parent(saver, saved)
     if saved is None:
         return []
-    before = await saver.aget_tuple(saved.parent_config) if saved.parent_config else None
+    before = await _parent(saver, saved)
     seen = before.checkpoint["versions_seen"] if before else {}
     return [
         node for node, versions in saved.checkpoint["versions_seen"].items() if versions != seen.get(node)
     ]
+
+
+async def _parent(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> CheckpointTuple | None:
+    return await saver.aget_tuple(saved.parent_config) if saved.parent_config else None
 
 
 def _any_of(declared: Any, nodes: Sequence[str]) -> bool:
