@@ -177,7 +177,7 @@ def _workflow_routers(
         approvals_router(commands, store, "/api", looks=looks),
         approvals_router(commands, store, "", looks=looks),
         events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
-        ws_router(store, bus, live, authenticator=authenticator, streams=streams),
+        ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
     ]
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
 from clew.api.watch import Watch
 from clew.domain.thread import Owner
+from clew.opening import utc_now
 from clew.ports import Subscription
 from tests.house import open_house
 
@@ -40,7 +42,8 @@ async def test_what_begins_while_it_looks_around_is_told_from_its_beginning_and_
         told.append(event)
 
     async with open_house("memory", tmp_path) as house:
-        watch = Watch(house.app.stores.threads, Owner(), (), tell)
+        threads = house.app.stores.threads
+        watch = Watch(threads, Looks(threads, utc_now), Owner(), (), tell)
         with house.app.execution.bus.subscribe() as bell:
             before = await house.run("gated", log=[])  # waits for somebody when the watcher comes
             bell.rung()

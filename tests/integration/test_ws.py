@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from clew.api.auth import Authenticator
 from clew.api.http import create_http
+from clew.api.looks import Looks
 from clew.api.streams import Streams
 from clew.api.ws import MAX_MESSAGE, MESSAGES_PER_SECOND, ws_router
 from clew.domain.events import AssistantMessage, Log, Opening
@@ -130,6 +131,7 @@ async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
             app.execution.bus,
             app.execution.live,
             authenticator=authenticator,
+            looks=Looks(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
             send_seconds=0.5,
             ping_seconds=0.1,

@@ -84,7 +84,7 @@ def events_router(
         """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
         after = _sequence(last_event_id) if last_event_id else since or 0
         thread = await looks.at(workflow_id, caller.owner)
-        reader = Reader(store, bus, live, thread, after, frozenset(types) if types else None)
+        reader = Reader(store, bus, live, looks, thread, after, frozenset(types) if types else None)
         return EventStream(reader.tell_all, caller, streams, authenticator, send_seconds)
 
     return router
@@ -98,6 +98,7 @@ class Reader:
         store: Store,
         bus: Bus,
         live: Live,
+        looks: Looks,
         thread: Thread,
         after: int,
         wanted: Collection[str] | None,
@@ -105,6 +106,7 @@ class Reader:
         self._store = store
         self._bus = bus
         self._live = live
+        self._looks = looks
         self._thread = thread
         self._after = after
         self._wanted = wanted
@@ -124,6 +126,7 @@ class Reader:
                 except NotFound:
                     await tell(_frame(LiveEventOut.of_deleted(self._thread.id)))
                     return
+                await self._looks.keep((thread.id,))
                 if self._after > thread.last_seq:
                     # The log ends before the client's place: an older copy of the database was put back.
                     await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))

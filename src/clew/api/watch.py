@@ -4,6 +4,7 @@ import heapq
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 
+from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
 from clew.domain.errors import NotFound
 from clew.domain.events import Event, Suspension
@@ -30,10 +31,14 @@ Tell = Callable[[LiveEventOut], Awaitable[None]]
 class Watch:
     """Every thread of one owner, or those subscribed to. Nothing is told but what the owner may see."""
 
-    def __init__(self, store: Store, owner: Owner, subscribed: Iterable[str], tell: Tell) -> None:
+    def __init__(
+        self, store: Store, looks: Looks, owner: Owner, subscribed: Iterable[str], tell: Tell
+    ) -> None:
         self._store = store
+        self._looks = looks
         self._owner = owner
         self._subscribed = set(subscribed)
+        self._seen: set[str] = set()  # of those subscribed to, the ones that are there, and the owner's
         self._tell = tell
         self._places: dict[str, int] = {}  # the last seq told, by thread
         # Threads of which nothing was told up to our place in them, but these events.
@@ -46,14 +51,22 @@ class Watch:
         """From now on, and what it waits for at once. Raises NotFound."""
         thread = await self._store.get(thread_id, self._owner)
         self._subscribed.add(thread_id)
+        self._seen.add(thread_id)
+        await self.keep()
         await self._announce(thread)
 
     def unsubscribe(self, thread_id: str) -> None:
         """Whoever is subscribed to nothing hears of everything, as at the beginning."""
         self._subscribed.discard(thread_id)
+        self._seen.discard(thread_id)
 
     def subscribe_all(self) -> None:
         self._subscribed.clear()
+        self._seen.clear()
+
+    async def keep(self) -> None:
+        """Say that what is subscribed to is being looked at. To hear of everything is not to look at it."""
+        await self._looks.keep(self._seen)
 
     def wants(self, thread_id: str) -> bool:
         return not self._subscribed or thread_id in self._subscribed
@@ -150,6 +163,7 @@ class Watch:
 
     async def _lost(self, thread_id: str) -> None:
         self._open.discard(thread_id)
+        self._seen.discard(thread_id)
         if self._places.pop(thread_id, None) is not None:
             await self._tell(LiveEventOut.of_deleted(thread_id))
         elif len(self._foreign) < PLACES:
@@ -211,9 +225,12 @@ class Watch:
 
     async def _find(self, thread_id: str) -> Thread | None:
         try:
-            return await self._store.get(thread_id, self._owner)
+            thread = await self._store.get(thread_id, self._owner)
         except NotFound:
             return None
+        if thread_id in self._subscribed:
+            self._seen.add(thread_id)
+        return thread
 
     async def _seq_at(self, thread: Thread, since: datetime) -> int:
         """The seq of the last event before that time, searched from the end: little is newer."""

@@ -15,6 +15,7 @@ from clew.api.access import public
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
+from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut, Streams, first_of
 from clew.api.strict_json import check_json
 from clew.api.threads import MAX_SEQ
@@ -55,6 +56,7 @@ def ws_router(
     live: Live,
     *,
     authenticator: Authenticator,
+    looks: Looks,
     streams: Streams,
     send_seconds: float = SEND_SECONDS,
     ping_seconds: float = PING_SECONDS,
@@ -85,7 +87,7 @@ def ws_router(
     ) -> HangUp:
         """Talk to the client until one of us hangs up; how to say goodbye."""
         line = Line(websocket, send_seconds)
-        session = Session(line, store, bus, live, visitor.caller.owner, subscribed, ping_seconds)
+        session = Session(line, store, bus, live, looks, visitor.caller.owner, subscribed, ping_seconds)
         try:
             with streams.one("ws", visitor.caller):
                 await first_of(session.run(since), streams.until_over(visitor.check))
@@ -183,6 +185,7 @@ class Session:
         store: Store,
         bus: Bus,
         live: Live,
+        looks: Looks,
         owner: Owner,
         subscribed: Collection[str],
         ping_seconds: float,
@@ -191,7 +194,7 @@ class Session:
         self._bus = bus
         self._live = live
         self._ping_seconds = ping_seconds
-        self._watch = Watch(store, owner, subscribed, self._tell_event)
+        self._watch = Watch(store, looks, owner, subscribed, self._tell_event)
         self._speech: Listener | None = None
 
     async def run(self, since: str | None) -> None:
@@ -211,6 +214,7 @@ class Session:
     async def _begin(self, since: str | None, bell: Subscription) -> None:
         for thread_id in await self._watch.unknown():
             await self._line.send({"type": "error"} | error_body("NOT_FOUND", f"no workflow {thread_id!r}"))
+        await self._watch.keep()
         if since is not None:
             try:
                 count = await self._watch.backfill(*_place(since))
@@ -234,6 +238,7 @@ class Session:
         while True:
             await asyncio.sleep(self._ping_seconds)
             await self._line.send({"type": "ping"})
+            await self._watch.keep()
 
     async def _listen(self) -> None:
         """Until the client goes."""

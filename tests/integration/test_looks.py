@@ -1,0 +1,267 @@
+"""A thread that somebody looks at, or goes on looking at, does not expire under their eyes."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from clew.api.auth import Authenticator
+from clew.api.events import events_router
+from clew.api.http import create_http
+from clew.api.looks import REMEMBERED, Looks
+from clew.api.streams import LiveEventOut, Streams
+from clew.api.watch import Watch
+from clew.api.ws import ws_router
+from clew.domain.errors import NotFound, Unavailable
+from clew.domain.thread import Owner
+from clew.opening import new_id, utc_now
+from clew.stores.sql.threads import Threads
+from clew.stores.sqlite import open_sqlite
+from tests.databases import SHARED, locate
+from tests.house import House, open_house
+from tests.samples import ANN, NOW, opened
+from tests.serving import served
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 30
+MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)
+ANYBODY = Owner()
+
+
+@dataclass(slots=True)
+class Hands:
+    """A clock that goes on when it is told to."""
+
+    now: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Counted(Threads):
+    """Threads that count how often they are told that somebody looked."""
+
+    touched: list[str]
+    is_full = False
+
+    async def touch(self, thread_id: str, *, now: datetime) -> None:
+        self.touched.append(thread_id)
+        if self.is_full:
+            raise Unavailable("the disk is full")
+        await super().touch(thread_id, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Looks at some threads, by a clock of ours."""
+
+    threads: Counted
+    clock: Hands = field(default_factory=Hands)
+
+    def looks(self) -> Looks:
+        return Looks(self.threads, self.clock)
+
+
+@pytest.fixture
+async def desk() -> AsyncGenerator[Desk]:
+    async with open_sqlite(None) as db:
+        threads = Counted(db)
+        threads.touched = []
+        for thread_id in ("w1", "w2"):
+            await threads.commit(opened(thread_id, ttl=DAY))
+        yield Desk(threads)
+
+
+async def test_it_is_written_once_a_minute_however_many_look(desk: Desk) -> None:
+    looks = desk.looks()
+    for _ in range(3):
+        desk.clock.now += MINUTE + timedelta(seconds=1)
+        for _ in range(100):
+            await asyncio.gather(*(looks.keep(("w1", "w2")) for _ in range(3)))
+            await looks.at("w1", ANN)
+            desk.clock.now += timedelta(milliseconds=1)
+    assert sorted(desk.threads.touched) == ["w1"] * 3 + ["w2"] * 3
+    thread = await desk.threads.get("w2")
+    assert thread.expires_at == (thread.last_accessed_at or NOW) + DAY
+    assert desk.clock.now - (thread.last_accessed_at or NOW) < MINUTE
+
+
+async def test_whoever_looks_once_is_not_taken_for_whoever_looked_before(desk: Desk) -> None:
+    """What this process remembers may be wrong of the database, into which an older copy was put."""
+    looks = desk.looks()
+    for _ in range(2):
+        await looks.at("w1", ANN)
+        assert desk.threads.touched == []
+    desk.clock.now += 2 * MINUTE
+    await looks.keep(("w1",))
+    await desk.threads.bury("w1", now=NOW)
+    await desk.threads.purge()
+    await desk.threads.forget_buried(older=-100 * DAY)
+    await desk.threads.commit(opened("w1", ttl=DAY))
+    await looks.at("w1", ANN)
+    assert (await desk.threads.get("w1")).last_accessed_at == desk.clock.now
+
+
+async def test_a_disk_that_is_full_keeps_nobody_from_looking(desk: Desk) -> None:
+    looks = desk.looks()
+    desk.clock.now += 2 * MINUTE
+    desk.threads.is_full = True
+    assert (await looks.at("w1", ANN)).last_accessed_at == NOW
+    await looks.keep(("w1", "w2"))
+    desk.threads.is_full = False
+    desk.clock.now += 2 * MINUTE
+    await looks.keep(("w1", "w2"))
+    assert (await desk.threads.get("w2")).last_accessed_at == desk.clock.now
+
+
+async def test_what_was_looked_at_is_not_remembered_for_ever(desk: Desk) -> None:
+    looks = desk.looks()
+    desk.clock.now += 2 * MINUTE
+    await looks.keep(["w1", *(f"n{n}" for n in range(REMEMBERED))])
+    assert len(looks._noted) == REMEMBERED
+
+
+async def test_to_subscribe_is_to_look(desk: Desk) -> None:
+    async def tell(event: LiveEventOut) -> None:
+        pass
+
+    desk.clock.now += 2 * MINUTE
+    watch = Watch(desk.threads, desk.looks(), ANN, (), tell)
+    await watch.subscribe("w1")
+    with pytest.raises(NotFound):
+        await Watch(desk.threads, desk.looks(), ANYBODY, (), tell).subscribe("w2")
+    assert desk.threads.touched == ["w1"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Streams and sockets by a clock of ours."""
+
+    house: House
+    address: str
+    clock: Hands
+
+    async def accessed(self, thread_id: str) -> datetime:
+        thread = await self.house.app.stores.threads.get(thread_id)
+        assert thread.last_accessed_at is not None
+        return thread.last_accessed_at
+
+    async def becomes_kept(self, thread_id: str) -> None:
+        """Time goes on, and it is noticed that somebody looks at the thread."""
+        self.clock.now += 2 * DAY
+        await until(lambda: self._is_kept(thread_id))
+        thread = await self.house.app.stores.threads.get(thread_id)
+        assert thread.expires_at == self.clock.now + DAY
+
+    async def _is_kept(self, thread_id: str) -> bool:
+        return await self.accessed(thread_id) == self.clock.now
+
+    async def open(self, thread_id: str) -> None:
+        """A thread that waits to be begun: nothing happens to it by itself."""
+        change = opened(thread_id, owner=ANYBODY, ttl=DAY, held=True)
+        await self.house.app.stores.threads.commit(change)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def place(where: str, tmp_path: Path) -> AsyncGenerator[Place]:
+    async with open_house(where, tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
+        app, execution = house.app, house.app.execution
+        clock = Hands(NOW + timedelta(hours=1))
+        authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
+        both: dict[str, Any] = {
+            "authenticator": authenticator,
+            "looks": Looks(app.stores.threads, clock),
+            "streams": Streams(app.stopping, app.metrics),
+        }
+        rooms = (app.stores.threads, execution.bus, execution.live)
+        http = create_http(
+            [events_router(*rooms, **both), ws_router(*rooms, **both, ping_seconds=0.05)],
+            authenticator=authenticator,
+            metrics=app.metrics,
+            new_id=new_id,
+            max_body_bytes=1024,
+        )
+        async with served(http, app.stopping) as address:
+            yield Place(house, address, clock)
+
+
+async def test_a_stream_that_stays_open_keeps_its_thread(place: Place) -> None:
+    await place.open("w1")
+    url = f"http://{place.address}/api/workflows/w1/events"
+    async with (
+        httpx.AsyncClient(verify=False, timeout=SECONDS) as client,
+        client.stream("GET", url) as answer,
+    ):
+        assert answer.status_code == 200
+        assert await place.accessed("w1") == place.clock.now
+        for _ in range(2):
+            await place.becomes_kept("w1")
+
+
+async def test_a_socket_keeps_what_it_is_subscribed_to_and_nothing_else(place: Place) -> None:
+    for thread_id in ("w1", "w2", "w3"):
+        await place.open(thread_id)
+    await place.house.app.stores.threads.commit(opened("theirs", owner=ANN, ttl=DAY, held=True))
+    before = await place.accessed("w2")
+    query = "?workflow_id=w1&workflow_id=theirs&workflow_id=nothing"
+    async with connect(f"ws://{place.address}/ws/events{query}", proxy=None) as socket:
+
+        async def say(what: str, **more: str) -> None:
+            await socket.send(json.dumps({"type": what, **more}))
+
+        await place.becomes_kept("w1")
+        await say("subscribe", workflow_id="w3")
+        await place.becomes_kept("w3")
+        await place.becomes_kept("w1")
+        await say("unsubscribe", workflow_id="w1")
+        await say("ping")
+        while json.loads(await socket.recv()) != {"type": "pong"}:
+            pass
+        left = await place.accessed("w1")
+        await place.becomes_kept("w3")
+        assert await place.accessed("w1") == left, "nobody looks at it any more"
+    assert await place.accessed("w2") == await place.accessed("theirs") == before
+
+
+async def test_to_hear_of_everything_is_not_to_look_at_it(place: Place) -> None:
+    await place.open("w1")
+    before = await place.accessed("w1")
+    async with connect(f"ws://{place.address}/ws/events", proxy=None) as socket:
+        place.clock.now += 2 * DAY
+        for _ in range(3):
+            assert json.loads(await socket.recv())["type"] in ("event", "ping")
+    assert await place.accessed("w1") == before
+
+
+async def test_what_is_deleted_is_not_looked_at(place: Place) -> None:
+    await place.open("w1")
+    async with connect(f"ws://{place.address}/ws/events?workflow_id=w1", proxy=None) as socket:
+        await place.becomes_kept("w1")
+        await place.house.app.execution.commands.delete("w1", None)
+        while json.loads(await socket.recv()).get("payload", {}).get("event_type") != "workflow_deleted":
+            pass
+        place.clock.now += DAY
+        for _ in range(3):
+            await socket.recv()
+    with pytest.raises(NotFound):
+        await place.house.app.stores.threads.get("w1")
