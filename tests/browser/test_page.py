@@ -25,11 +25,10 @@ def test_a_round_from_dropped_files_to_the_saved_document(
     visit.wait_for("completed", 40)
 
     expect(page.locator(".said.user .file .name")).to_have_text(["report.pdf", "sales.csv"])
-    lines = visit.texts(".activity li.log .text")
     logged = httpx.get(f"{server.address}/api/workflows/{visit.id}/logs").json()["logs"]
-    assert lines == [line["message"] for line in logged]
+    expect(page.locator(".activity li.log .text")).to_have_text([line["message"] for line in logged])
     messages = httpx.get(f"{server.address}/api/workflows/{visit.id}/messages").json()["messages"]
-    assert len(visit.texts(".said")) == len(messages)
+    expect(page.locator(".said")).to_have_count(len(messages))
 
     with page.expect_download() as download:
         page.locator(".said.last").get_by_role("link", name="report.docx").click()
@@ -53,7 +52,7 @@ def test_the_next_round_and_the_thread_after_a_reload(visit: Visit, server: Serv
     page.reload()
     expect(page.locator(".said.user .text")).to_have_text(["first", "second"])
     expect(page.locator(".said.assistant .prose")).to_have_text(["you said: first", "you said: second"])
-    assert page.title() == "first · Clew"
+    expect(page).to_have_title("first · Clew")
     visit.check(server)
 
 
@@ -93,7 +92,7 @@ def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
     card.get_by_role("button", name="Approve").click()
     visit.wait_for("completed")
     expect(card).to_have_count(0)
-    assert visit.texts(".said.assistant .prose")[-1] == "sent to ann@example.com"
+    expect(page.locator(".said.assistant .prose").last).to_have_text("sent to ann@example.com")
     visit.check(server)
 
 
@@ -172,9 +171,9 @@ def test_a_server_killed_and_started_again_in_the_middle_loses_and_repeats_nothi
             expect(page.locator(".said.draft")).to_have_count(0)
             events = httpx.get(f"{revived.address}/api/threads/{visit.id}/events?limit=1000").json()["events"]
             said = [event["content"]["content"] for event in events if event["type"].endswith("_msg")]
-            assert visit.texts(".said .text, .said .prose") == [text.strip() for text in said]
+            expect(page.locator(".said .text, .said .prose")).to_have_text(said)
             stages = [event["content"]["stage"] for event in events if event["type"] == "stage_changed"]
-            assert visit.texts(".activity li.stage .text") == stages
+            expect(page.locator(".activity li.stage .text")).to_have_text(stages)
             visit.check(revived, network=True)
 
 
@@ -248,10 +247,10 @@ HOSTILE = '<img src="x" onerror="document.title = 1"><script>document.title = 2<
 def test_whatever_is_said_is_text(visit: Visit, server: Server) -> None:
     visit.start("agent", HOSTILE)
     visit.wait_for("completed")
-    assert visit.texts(".said.user .text") == [HOSTILE]
-    (answer,) = visit.texts(".said.assistant .prose")
-    assert answer == f"you said: {HOSTILE}".replace("**", "").replace("`", "")
-    assert visit.page.locator("main img, main script").count() == 0
+    expect(visit.page.locator(".said.user .text")).to_have_text([HOSTILE])
+    answer = f"you said: {HOSTILE}".replace("**", "").replace("`", "")
+    expect(visit.page.locator(".said.assistant .prose")).to_have_text([answer])
+    expect(visit.page.locator("main img, main script")).to_have_count(0)
     visit.check(server)
 
 

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.house import graphs_yaml
 from tests.processes import ROOT, Server, serving
+
+# What a page shows soon may be late on a busy machine. Whoever waits for it waits no longer than it takes.
+PATIENCE = 15_000
+expect.set_options(timeout=PATIENCE)
 
 # The browser itself reports every request that fails; with the server killed, or a key missing, some must.
 NETWORK = "Failed to load resource"
@@ -85,7 +89,7 @@ class Visit:
 @contextmanager
 def visiting(browser: Browser, **options: Any) -> Iterator[Visit]:
     context = browser.new_context(accept_downloads=True, locale="en-GB", **options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     page.add_init_script(_LISTEN)
     visit = Visit(page)
