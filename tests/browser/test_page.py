@@ -7,11 +7,11 @@ from pathlib import Path
 import docx
 import httpx
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import APIResponse, Browser, Route, expect
 
 from tests.browser.samples import PROMPT, SENTENCE
 from tests.browser.visits import Visit, page_serving, visiting
-from tests.processes import Server, clew, until
+from tests.processes import Server, clew
 
 
 def test_a_round_from_dropped_files_to_the_saved_document(
@@ -81,6 +81,111 @@ def test_what_is_taken_back_leaves_the_page(
     visit.check(server)
 
 
+def test_a_file_and_then_its_message_are_deleted_after_a_question(
+    visit: Visit, server: Server, report_and_sales: tuple[Path, Path]
+) -> None:
+    page = visit.page
+    prompt = f"Now: {PROMPT}"
+    visit.drop(*report_and_sales)
+    visit.write(prompt)
+    page.keyboard.press("Enter")
+    visit.wait_for("completed", 40)
+    files, dialog = page.locator(".said.user .file .name"), page.get_by_role("dialog")
+
+    page.get_by_role("button", name="Delete the file report.pdf").click()
+    expect(dialog).to_contain_text("Delete “report.pdf”?")
+    dialog.get_by_role("button", name="Keep it").click()
+    expect(dialog).to_have_count(0)
+    expect(files).to_have_text(["report.pdf", "sales.csv"])
+    page.get_by_role("button", name="Delete the file report.pdf").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(files).to_have_text(["sales.csv"])
+    expect(dialog).to_have_count(0)
+
+    page.get_by_role("button", name=f"Delete the message {prompt[:30]}").click()
+    expect(dialog).to_contain_text(f"Delete “{prompt[:30]}")
+    dialog.get_by_role("button", name="Delete").click()
+    for _ in ("at once", "and after a reload"):
+        expect(page.locator(".said.last")).to_have_count(1)
+        expect(page.locator(".said.user")).to_have_count(0)
+        expect(page.locator(".head h1")).to_have_text("Untitled")
+        expect(dialog).to_have_count(0)
+        page.reload()
+    shown = httpx.get(f"{server.address}/api/workflows/{visit.id}/messages").json()["messages"]
+    assert {message["role"] for message in shown} == {"assistant"}
+    visit.check(server)
+
+
+def test_an_answer_that_comes_late_does_not_bring_back_what_was_deleted(
+    visit: Visit, server: Server, report_and_sales: tuple[Path, Path]
+) -> None:
+    page = visit.page
+    visit.drop(report_and_sales[1])
+    visit.write("Make a table of sales by region")
+    page.keyboard.press("Enter")
+    visit.wait_for("completed", 40)
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/documents", lambda route: held.append((route, route.fetch())), times=1)
+    page.reload()
+    visit.wait_for("completed")
+    delete = page.get_by_role("button", name="Delete the message")
+    delete.click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(delete).to_have_count(0)
+    expect(page.locator(".menu summary")).to_be_visible()
+    listed = page.locator(".menu .name").filter(has_text="sales.csv")
+    expect(listed).to_have_count(0)
+    ((route, answer),) = held
+    with page.expect_response("**/documents") as late:
+        route.fulfill(response=answer)
+    late.value.finished()
+    page.get_by_role("textbox").fill("the page was painted since")
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    expect(listed).to_have_count(0)
+    visit.check(server)
+
+
+def test_nothing_is_deleted_of_a_round_that_runs(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("agent", "hello")
+    visit.wait_for("completed")
+    delete = page.get_by_role("button", name="Delete the message hello")
+    delete.click()
+    # Somebody else goes on with the thread meanwhile.
+    body = {"prompt": "slowly: " + "word " * 300}
+    httpx.post(f"{server.address}/api/workflows/start?id={visit.id}", json=body).raise_for_status()
+    expect(page.locator(".foot .status.running")).to_be_visible()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("wait until its round has ended")
+    dialog.get_by_role("button", name="Keep it").click()
+    expect(delete).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    visit.wait_for("stopped")
+    delete.click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.locator(".said.user")).to_have_count(1)
+    visit.check(server, network=True)  # one answer was a 409
+
+
+def test_a_deletion_that_did_not_arrive_says_so_where_it_was_asked_and_can_be_repeated(
+    visit: Visit, server: Server
+) -> None:
+    page = visit.page
+    visit.start("agent", "hello")
+    visit.wait_for("completed")
+    page.route("**/messages/*", lambda route: route.abort(), times=1)
+    page.get_by_role("button", name="Delete the message hello").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog.get_by_role("alert")).to_have_text("The server cannot be reached.")
+    expect(page.locator(".said.user .text")).to_have_text(["hello"])
+    dialog.get_by_role("button", name="Delete").click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".said.user")).to_have_count(0)
+    visit.check(server, network=True)
+
+
 def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
     visit: Visit, server: Server
 ) -> None:
@@ -126,10 +231,10 @@ def test_a_round_is_stopped_and_a_thread_is_deleted_after_a_question(visit: Visi
     page.get_by_role("button", name="Stop").click()
     visit.wait_for("stopped")
     thread = visit.id
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Keep it").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
     expect(page.locator(f'.thread[href$="{thread}"]')).to_have_count(0)
@@ -144,8 +249,22 @@ def test_a_failed_round_says_why_and_can_be_tried_again(visit: Visit, server: Se
     expect(page.locator(".outcome.failed")).to_contain_text("no such issue")
     page.get_by_role("button", name="Try again").click()
     # The stage it began with, and the one it was taken up with.
-    until(lambda: len(visit.texts(".activity li.stage")) == 2)
+    expect(page.locator(".activity li.stage")).to_have_count(2)
     visit.wait_for("failed")
+    visit.check(server)
+
+
+def test_a_failed_round_whose_message_was_deleted_cannot_be_tried_again(visit: Visit, server: Server) -> None:
+    page = visit.page
+    visit.start("broken", "go")
+    visit.wait_for("failed")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.get_by_role("button", name="Delete the message go").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    for _ in ("at once", "and after a reload"):
+        expect(page.locator(".again")).to_contain_text("What it began with was deleted")
+        expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+        page.reload()
     visit.check(server)
 
 
@@ -241,6 +360,31 @@ def test_it_works_under_a_path_of_a_proxy(browser: Browser, server: Server) -> N
         visit.check(server)
 
 
+@pytest.mark.parametrize("place", [".head", ".said"])
+def test_a_question_that_is_left_and_asked_at_once_again_is_shown(
+    visit: Visit, server: Server, place: str
+) -> None:
+    page = visit.page
+    visit.start("agent", "hello")
+    visit.wait_for("completed")
+    opener = page.locator(place).get_by_text("Delete")
+    opener.click()
+    keep = page.get_by_role("button", name="Keep it")
+    expect(keep).to_be_focused()
+    # Quicker than the page is painted.
+    opener.evaluate(
+        """(opener) => {
+          const dialog = document.querySelector("dialog");
+          dialog.addEventListener("close", () => opener.click());
+          dialog.close();
+        }"""
+    )
+    expect(keep).to_be_focused()
+    keep.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    visit.check(server)
+
+
 HOSTILE = '<img src="x" onerror="document.title = 1"><script>document.title = 2</script> **bold** `code`'
 
 
@@ -264,18 +408,29 @@ def test_the_keyboard_is_enough(visit: Visit, server: Server) -> None:
     page.keyboard.type("two")
     page.keyboard.press("Enter")
     visit.wait_for("completed")
-    assert visit.texts(".said.user .text") == ["one\ntwo"]
-    page.get_by_role("button", name="Delete").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".said.user .text")).to_have_js_property("textContent", "one\ntwo")
+    for name in (re.compile("^Delete$"), re.compile("^Delete the message one two$")):
+        opener = page.get_by_role("button", name=name)
+        for answer in ("Escape", "Enter"):  # which leaves, and which says what has the focus: keep it
+            opener.focus()
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+            page.keyboard.press(answer)
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            expect(opener).to_be_focused()
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, a, textarea, select, input, progress")]
           .filter((one) => !(one.textContent.trim() || one.ariaLabel || one.closest("label")))
           .map((one) => one.outerHTML)"""
     )
     assert unnamed == []
+    page.get_by_role("button", name="Delete the message").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("dialog").get_by_role("button", name="Delete")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".said.user")).to_have_count(0)
     visit.check(server)
 
 
@@ -290,4 +445,23 @@ def test_a_phone_shows_all_of_it(browser: Browser, server: Server, scheme: str) 
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         page.get_by_role("button", name="Stop").click()
         visit.page.locator(".composer").wait_for()
+        visit.check(server)
+
+
+def test_a_phone_shows_the_buttons_of_a_message_with_a_long_name(
+    browser: Browser, server: Server, report_and_sales: tuple[Path, Path]
+) -> None:
+    sales = report_and_sales[1].rename(report_and_sales[1].with_name(f"{'sales_' * 20}.csv"))
+    with visiting(browser, viewport={"width": 360, "height": 640}) as visit:
+        page = visit.page
+        visit.open(f"{server.address}/")
+        visit.drop(sales)
+        visit.write("Make a table of sales by region")
+        page.keyboard.press("Enter")
+        for name in ("Delete the message", "Delete the file"):
+            button = page.get_by_role("button", name=name)
+            expect(button).to_be_visible(timeout=40_000)
+            box = button.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] < 360
         visit.check(server)

@@ -61,9 +61,6 @@ class Visit:
         self.page.locator(f".head .status.{status}").wait_for(timeout=seconds * 1000)
         self.page.locator('.reading[aria-busy="false"]').wait_for(timeout=seconds * 1000)
 
-    def texts(self, selector: str) -> list[str]:
-        return [text.strip() for text in self.page.locator(selector).all_text_contents()]
-
     def drop(self, *files: Path) -> None:
         """As if dragged from a folder onto the page."""
         given = [{"name": file.name, "bytes": list(file.read_bytes())} for file in files]

@@ -2,13 +2,13 @@
 
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { DeleteDialog, KeyDialog } from "./dialogs.js";
+import { DeleteDialog, KeyDialog, RedactDialog } from "./dialogs.js";
 import { html, render } from "./html.js";
 import { Model } from "./model.js";
 import { Threads } from "./threads.js";
 
 function App({ model }) {
-  const { current, deleting, key, isDrawerOpen } = model.state;
+  const { current, deleting, redacting, key, isDrawerOpen } = model.state;
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the conversation</a>
     <aside class=${isDrawerOpen ? "open" : ""} onKeyDown=${(event) => event.key === "Escape" && model.change({ isDrawerOpen: false })}>
@@ -21,7 +21,8 @@ function App({ model }) {
     <main id="main" tabindex="-1">
       ${current ? html`<${Conversation} model=${model} current=${current} />` : html`<${Start} model=${model} />`}
     </main>
-    ${deleting && html`<${DeleteDialog} model=${model} thread=${deleting} />`}
+    ${deleting && html`<${DeleteDialog} key=${deleting} model=${model} thread=${deleting.thread} />`}
+    ${redacting && html`<${RedactDialog} key=${redacting} model=${model} what=${redacting} />`}
     ${model.isLockedOut && key !== "withheld" && html`<${KeyDialog} model=${model} />`}`;
 }
 

@@ -7,7 +7,7 @@ import { Component, createRef, html } from "./html.js";
 import { Markdown } from "./markdown.js";
 import { Status } from "./threads.js";
 import { Waiting } from "./waiting.js";
-import { moment, named, plural, timeOf } from "./words.js";
+import { excerpt, moment, named, plural, timeOf } from "./words.js";
 
 // So near to its end somebody reads along, and is kept there.
 const NEAR = 120;
@@ -34,7 +34,7 @@ export class Conversation extends Component {
       <div class="reading" ref=${this.#log} role="log" aria-label="Conversation" aria-busy=${!isRead && !problem} tabindex="0">
         ${problem && html`<p class="gone">${problem}</p>`}
         ${isRead && timeline.after > 0 && html`<button class="quiet" onClick=${() => model.showEarlier()}>Show earlier events</button>`}
-        ${isRead && timeline.rounds.map((round) => html`<${Round} key=${round.number} round=${round} current=${current} path=${path} />`)}
+        ${isRead && timeline.rounds.map((round) => html`<${Round} key=${round.number} model=${model} round=${round} current=${current} path=${path} />`)}
         ${isRead && [...timeline.drafts.values()].map((draft) => html`<${Said} key=${draft.id} role="assistant" agent=${draft.agent} text=${draft.text} isDraft />`)}
         ${isRead && html`<${Waiting} model=${model} calls=${calls} />`}
       </div>
@@ -58,11 +58,15 @@ function Head({ model, current: { thread, timeline, documents }, path }) {
   </header>`;
 }
 
-function Round({ round, current, path }) {
+function Round({ model, round, current, path }) {
   const [asked, said] = [true, false].map((isUser) => round.messages.filter((one) => (one.role === "user") === isUser));
-  const show = (message) => html`<${Said} key=${message.id} ...${message}>
-    <${DocumentsOf} message=${message} documents=${current.documents} path=${path} />
-  <//>`;
+  const show = (message) => {
+    // What a round works on stays while it runs.
+    const onDelete = message.role === "user" && current.timeline.isOver && ((file) => model.confirmRedaction(message, file));
+    return html`<${Said} key=${message.id} ...${message} onDelete=${onDelete}>
+      <${DocumentsOf} message=${message} documents=${current.documents} path=${path} onDelete=${onDelete} />
+    <//>`;
+  };
   return html`<section class="round" aria-label=${`Round ${round.number}`}>
     ${asked.map(show)}
     <${Activity} round=${round} />
@@ -72,10 +76,11 @@ function Round({ round, current, path }) {
   </section>`;
 }
 
-function Said({ role, agent, marker, text, at, isDraft, children }) {
+function Said({ role, agent, marker, text, at, isDraft, onDelete, children }) {
   return html`<article class="said ${role} ${marker ?? ""} ${isDraft ? "draft" : ""}">
     <header><span class="who">${role === "user" ? "You" : named(agent) || "Assistant"}</span>
       ${at && html`<time datetime=${at} title=${moment(at)}>${timeOf(at)}</time>`}
+      ${onDelete && html`<button class="quiet" aria-label=${`Delete the message ${excerpt(text)}`} onClick=${() => onDelete()}>Delete</button>`}
     </header>
     ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : html`<${Markdown} text=${text} />`}
     ${children}
@@ -83,8 +88,7 @@ function Said({ role, agent, marker, text, at, isDraft, children }) {
 }
 
 function Foot({ model, current: { timeline, connection } }) {
-  const { status, round } = timeline;
-  const isOver = status === "completed" || status === "failed" || status === "stopped";
+  const { status, round, isOver } = timeline;
   const isMeasured = typeof round?.progress === "number";
   return html`<footer class="foot">
     ${connection === "lost" && html`<p class="lost" role="status">Connection lost. Trying again.</p>`}
@@ -99,7 +103,12 @@ function Foot({ model, current: { timeline, connection } }) {
     </div>`}
     ${status === "running" && html`<progress max="100" value=${isMeasured ? round.progress : null} aria-label="Progress"></progress>`}
     ${!isOver && model.draft.problem && html`<p class="problem" role="alert">${model.draft.problem}</p>`}
-    ${status === "failed" && html`<div class="again"><span>It can be taken up where it stood.</span> <button onClick=${() => model.resume()}>Try again</button></div>`}
+    ${status === "failed" && html`<${Again} model=${model} round=${round} />`}
     ${isOver && html`<${Composer} model=${model} place=${model.id} label="Go on: what shall be done next?" />`}
   </footer>`;
+}
+
+function Again({ model, round }) {
+  if (round?.lacksInput) return html`<p class="again">What it began with was deleted, so it cannot be taken up again.</p>`;
+  return html`<div class="again"><span>It can be taken up where it stood.</span> <button onClick=${() => model.resume()}>Try again</button></div>`;
 }

@@ -1,16 +1,24 @@
-// The two questions this page asks itself: for a key, and whether something shall really go.
+// The questions this page asks itself: for a key, and whether something shall really go.
 
 import { Component, createRef, html } from "./html.js";
+import { excerpt, fileName } from "./words.js";
 
 class Dialog extends Component {
   #dialog = createRef();
+  #isAnswered = false;
 
   componentDidMount() {
     this.#dialog.current.showModal();
   }
 
+  // Closed, not only taken away, it gives the focus back to where it was.
+  componentWillUnmount() {
+    this.#isAnswered = true;
+    this.#dialog.current.close();
+  }
+
   render({ label, onClose, children }) {
-    return html`<dialog ref=${this.#dialog} aria-label=${label} onClose=${onClose}>${children}</dialog>`;
+    return html`<dialog ref=${this.#dialog} aria-label=${label} onClose=${() => this.#isAnswered || onClose()}>${children}</dialog>`;
   }
 }
 
@@ -25,6 +33,35 @@ export function DeleteDialog({ model, thread }) {
     </div>
   <//>`;
 }
+
+export class RedactDialog extends Component {
+  state = { isSending: false, problem: "" };
+
+  async #delete() {
+    this.setState({ isSending: true, problem: "" });
+    try {
+      await this.props.model.redact(this.props.what);
+    } catch (error) {
+      this.setState({ isSending: false, problem: error.message });
+    }
+  }
+
+  render({ model, what: { message, document } }, { isSending, problem }) {
+    const keep = () => model.leaveRedaction();
+    return html`<${Dialog} label=${document ? "Delete this file" : "Delete this message"} onClose=${keep}>
+      <h2>Delete “${document ? fileName(document) : excerpt(message.text)}”?</h2>
+      <p>${document ? OF_A_FILE : OF_A_MESSAGE}</p>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      <div class="buttons">
+        <button autofocus onClick=${keep}>Keep it</button>
+        <button class="danger" disabled=${isSending} onClick=${() => this.#delete()}>${isSending ? "Deleting" : "Delete"}</button>
+      </div>
+    <//>`;
+  }
+}
+
+const OF_A_MESSAGE = "Nobody is shown it any more, nor the documents that only it has, and no later round is told. What was answered stays.";
+const OF_A_FILE = "Nobody is shown it with this message any more. Later rounds do not work with it, unless another message has it.";
 
 export class KeyDialog extends Component {
   state = { text: "" };

@@ -2,10 +2,10 @@
 
 import { at, key, save } from "./api.js";
 import { html } from "./html.js";
-import { size } from "./words.js";
+import { fileName, size } from "./words.js";
 
 export function DocumentLink({ path, document: { id, name, ext, size: bytes } }) {
-  const full = ext ? `${name}.${ext}` : name;
+  const full = fileName({ name, ext });
   const address = `${path}/documents/${encodeURIComponent(id)}`;
   const take = (event) => {
     if (!key.get()) return; // the browser does it better
@@ -20,9 +20,12 @@ export function DocumentLink({ path, document: { id, name, ext, size: bytes } })
 }
 
 // Those of a message. It names documents, or the files they were made of; these may not have been read yet.
-export function DocumentsOf({ message, documents, path }) {
+export function DocumentsOf({ message, documents, path, onDelete }) {
   const found = documents.filter((one) => message.documents.includes(one.id) || message.documents.includes(one.fileId));
   return found.length > 0 && html`<ul class="files" aria-label="Documents">
-    ${found.map((one) => html`<li key=${one.id}><${DocumentLink} path=${path} document=${one} /></li>`)}
+    ${found.map((one) => html`<li key=${one.id}>
+      <${DocumentLink} path=${path} document=${one} />
+      ${onDelete && html`<button class="quiet remove" aria-label=${`Delete the file ${fileName(one)}`} onClick=${() => onDelete(one)}>×</button>`}
+    </li>`)}
   </ul>`;
 }

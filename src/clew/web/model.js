@@ -31,7 +31,9 @@ export class Model {
       hasMore: false,
       isLoaded: false,
       current: null,
+      // What somebody is asked about; a new object each time, which is a new question.
       deleting: null,
+      redacting: null,
       isDrawerOpen: false,
     };
   }
@@ -207,11 +209,14 @@ export class Model {
   }
 
   loadDocuments(current) {
+    const look = (current.look = (current.look ?? 0) + 1);
     clearTimeout(this.#documentsDue);
     this.#documentsDue = setTimeout(
       () =>
         this.#quietly(async () => {
-          current.documents = (await fetchJson(`${this.path(current.id)}/documents`)).documents;
+          const { documents } = await fetchJson(`${this.path(current.id)}/documents`);
+          if (look !== current.look) return; // asked again since: what this one shows may be deleted
+          current.documents = documents;
           this.paint();
         }),
       50,
@@ -285,7 +290,7 @@ export class Model {
   }
 
   confirmDeletion(thread) {
-    this.change({ deleting: thread });
+    this.change({ deleting: thread && { thread } });
   }
 
   async delete(thread) {
@@ -298,6 +303,30 @@ export class Model {
     this.drafts.delete(thread.id);
     if (this.id === thread.id) location.hash = "#/";
     return this.loadThreads();
+  }
+
+  confirmRedaction(message, document = null) {
+    this.change({ redacting: { thread: this.id, message, document } });
+  }
+
+  leaveRedaction() {
+    this.change({ redacting: null });
+  }
+
+  // Throws what went wrong while the question is there to show it. Of what is gone the log tells.
+  async redact(what) {
+    const { thread, message, document } = what;
+    const file = document ? `/files/${encodeURIComponent(document.id)}` : "";
+    try {
+      await fetchJson(`${this.path(thread)}/messages/${encodeURIComponent(message.id)}${file}`, { method: "DELETE" });
+    } catch (error) {
+      if (error.status !== 404) {
+        if (this.state.redacting !== what) return this.#show(error);
+        this.#noteRefusal(error);
+        throw error;
+      }
+    }
+    if (this.state.redacting === what) this.leaveRedaction();
   }
 
   async #act(verb) {

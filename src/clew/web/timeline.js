@@ -22,6 +22,10 @@ export class Timeline {
     return true;
   }
 
+  get isOver() {
+    return this.status === "completed" || this.status === "failed" || this.status === "stopped";
+  }
+
   get round() {
     return this.rounds.at(-1);
   }
@@ -114,6 +118,7 @@ export class Timeline {
 
   on_redacted({ message_id, document_id }) {
     for (const round of this.rounds) {
+      if (round.messages.some((message) => message.id === message_id && message.role === "user")) round.lacksInput = true;
       if (!document_id) {
         round.messages = round.messages.filter((message) => message.id !== message_id);
         // What a stage gave may quote the message; the server does not tell it any more either.
@@ -130,9 +135,13 @@ export class Timeline {
   }
 
   #say(data, at, role) {
-    if (data.redacted) return;
-    const { record_id: id, round, content, documents, agent = "", marker } = data;
-    this.#round(round).messages.push({ id, role, agent, marker, text: textOf(content), documents, at });
+    const { record_id: id, content, documents, agent = "", marker } = data;
+    const round = this.#round(data.round);
+    if (data.redacted) {
+      if (role === "user") round.lacksInput = true;
+      return;
+    }
+    round.messages.push({ id, role, agent, marker, text: textOf(content), documents, at });
   }
 
   #end(data, at, status) {
@@ -145,7 +154,7 @@ export class Timeline {
   #round(number) {
     let round = this.rounds.find((one) => one.number === number);
     if (!round) {
-      round = { number, messages: [], activity: [], progress: null, status: "running", reason: "", began: null };
+      round = { number, messages: [], activity: [], progress: null, status: "running", reason: "", began: null, lacksInput: false };
       this.rounds.push(round);
     }
     return round;

@@ -46,6 +46,16 @@ export function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
+// The beginning of a text, to tell it from others by.
+export function excerpt(text, most = 60) {
+  const line = text.trim().replace(/\s+/g, " ");
+  return line.length > most ? `${line.slice(0, most).trimEnd()}…` : line;
+}
+
+export function fileName({ name, ext }) {
+  return ext ? `${name}.${ext}` : name;
+}
+
 // `projectManager` and `project_manager` as one would write them.
 export function named(agent) {
   const words = agent.replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
