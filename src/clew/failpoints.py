@@ -1,11 +1,12 @@
 """Named places where a test can make the product die, fail or hang; no-ops unless switched on.
 
 `failpoint("tool_after_effect")` stands in product code at a crash window. `install("tool_after_effect:kill@2")` (the
-setting CLEW_FAILPOINTS) arms it: the second time a process passes there, it is gone.
+setting CLEW_FAILPOINTS) arms it: the second time a process passes there, it is gone. Before that it says so in its log.
 """
 
 import asyncio
 import errno
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from clew.domain.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 NAMES = frozenset(
     {
@@ -62,6 +65,9 @@ class Failpoint:
     action: str
     hit: int = 1
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.action}@{self.hit}"
 
 
 class _Armed:
@@ -131,6 +137,8 @@ def _parse_one(text: str) -> Failpoint:
 
 
 def _fire(point: Failpoint) -> None:
+    # Whoever stages a fault must see that it happened: nothing else may tell that it was not reached.
+    logger.warning("failpoint %s fires", point)
     match point.action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -100,6 +100,20 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """What became of a fault that was to be staged, as the server itself tells it."""
+
+    failpoint: str
+    fired: bool
+    died: bool
+
+    def check(self, action: str) -> None:
+        """It happened, and the server died of it if it was to die and of nothing else."""
+        assert self.fired, f"{self.failpoint} was never reached"
+        assert self.died is (action == "kill"), self.failpoint
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """A database, and a folder to start servers on it from."""
 
@@ -108,11 +122,10 @@ class Stage:
     folder: Path
 
     @contextmanager
-    def serving(self, failpoints: str = "") -> Generator[Server]:
+    def serving(self, failpoints: str = "", output: Path | None = None) -> Generator[Server]:
         """A server that answers, until somebody or the failpoint ends it."""
-        self.folder.mkdir(exist_ok=True)
+        output = output or self._new_output()
         (self.folder / "clew.yaml").write_text(GRAPHS)
-        output = self.folder / f"output-{len(list(self.folder.iterdir()))}"
         url = self.where if self.where.startswith("postgres") else f"sqlite:///{self.where}"
         environ = environment(
             self.folder,
@@ -141,16 +154,22 @@ class Stage:
             child.signal(signal.SIGKILL)
             child.wait()
 
-    def twice(self, failpoints: str, act: Callable[[Server], object]) -> bool:
-        """Act where the failpoint is armed; if the server dies of it, act again where it is not. Says whether it died."""
+    def twice(self, failpoint: str, act: Callable[[Server], object]) -> Staged:
+        """Act where the failpoint is armed, `name:action@n`; if the server dies of it, act again where it is not."""
+        output = self._new_output()
+        died = False
         try:
-            with self.serving(failpoints) as server:
+            with self.serving(failpoint, output) as server:
                 act(server)
         except Gone:
+            died = True
             with self.serving() as server:
                 act(server)
-            return True
-        return False
+        return Staged(failpoint, fired=f"failpoint {failpoint} fires" in _text(output), died=died)
+
+    def _new_output(self) -> Path:
+        self.folder.mkdir(exist_ok=True)
+        return self.folder / f"output-{len(list(self.folder.iterdir()))}"
 
 
 def _text(path: Path) -> str:

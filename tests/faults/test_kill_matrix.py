@@ -29,7 +29,7 @@ PLACES = (
     "interrupt_logged",
     "decision_committed_before_resume",
     *(f"checkpoint_put@{n}" for n in range(1, 5)),
-    # The first ones are the server's own, when it starts.
+    # The first ones are the server's own, when it starts. How many follow depends on what waits together: 27 at least.
     *(f"commit_begun@{n}" for n in (9, 12, 15)),
     *(f"commit_written@{n}" for n in (10, 13, 16)),
     *(f"commit_done@{n}" for n in (11, 14, 17)),
@@ -64,20 +64,15 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("tool", ["effect", "effect_once", "effect_approved"])
 def test_a_thread_ends_right_wherever_its_server_died(stage: Stage, world: Sink, tool: str) -> None:
-    missed: list[str] = []
     # The tool that must be approved and not repeated passes everywhere; with the others it is about the tool.
     for n, place in enumerate(PLACES if tool == "effect_approved" else AROUND_A_TOOL):
         failpoint, _, hit = place.partition("@")
         client = talker(stage, world, tool, str(n))
-        if not stage.twice(f"{failpoint}:kill@{hit or 1}", client.carry_on):
-            missed.append(failpoint)
+        stage.twice(f"{failpoint}:kill@{hit or 1}", client.carry_on).check("kill")
         check_tool(client, tool)
         if failpoint not in ASKED_AGAIN:
             asked = [what for what, _ in world.received(client.name)].count("model")
             assert asked == 2 or client.thread["status"] == "blocked", (place, asked)
-    # How many commits a run makes depends on what waits together; whatever else has a name was met.
-    assert len(missed) <= 3
-    assert all(name.startswith("commit_") for name in missed), missed
 
 
 def check_tool(client: Client, tool: str) -> None:
@@ -107,7 +102,7 @@ def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: 
     for failpoint, place in places.items():
         client = talker(stage, world, "effect_approved", f"{action}-{failpoint}")
         hit = place.partition("@")[2] or 1
-        assert not stage.twice(f"{failpoint}:{action}@{hit}", client.carry_on), f"died of {place}"
+        stage.twice(f"{failpoint}:{action}@{hit}", client.carry_on).check(action)
         check_tool(client, "effect_approved")
 
 
@@ -115,7 +110,7 @@ def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: 
 def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect_if_quick", action)
     client.says_yes = False
-    assert stage.twice(f"expiry_fired:{action}", client.carry_on) is (action == "kill")
+    stage.twice(f"expiry_fired:{action}@1", client.carry_on).check(action)
     assert client.thread["status"] == "completed"
     assert client.logged("resolution") == client.logged("suspension") == client.logged("tool_result")
     assert [what for what, _ in world.received(client.name)] == ["model", "model"], "it was never allowed"
@@ -125,7 +120,7 @@ def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: st
 def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: Sink, action: str) -> None:
     prompts = ("one", "two", "three", "four")
     client = Client(f"{_of(stage)}-{action}", world, "forgetting", prompts)
-    assert stage.twice(f"summary_written:{action}", client.carry_on) is (action == "kill")
+    stage.twice(f"summary_written:{action}@1", client.carry_on).check(action)
     assert client.thread["status"] == "completed"
     assert len(client.logged("assistant_msg")) == len(prompts)
     ends = asyncio.run(summed_up(stage.where, client.thread_id))
@@ -146,7 +141,7 @@ def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str
     with stage.serving() as server:
         client.carry_on(server)
     path = f"/api/threads/{client.thread_id}"
-    assert stage.twice(f"delete_mid_tables:{action}", delete) is (action == "kill")
+    stage.twice(f"delete_mid_tables:{action}@1", delete).check(action)
     with stage.serving():
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == set())
 
@@ -168,7 +163,7 @@ def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sin
         old.carry_on(server)
         young.carry_on(server)
     asyncio.run(age(stage.where, old.thread_id))
-    assert stage.twice(f"cleanup_mid_thread:{action}", clean_up) is (action == "kill")
+    stage.twice(f"cleanup_mid_thread:{action}@1", clean_up).check(action)
     with stage.serving() as server:
         young.carry_on(server)
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == {young.thread_id})
@@ -189,7 +184,7 @@ def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str
                 heard += up_to_the_end(getattr(server, how)(client.thread_id, heard[-1][0]))
             client.carry_on(server)
 
-        assert stage.twice(f"event_published_before_sse:{action}@{hit}", listen) is (action == "kill")
+        stage.twice(f"event_published_before_sse:{action}@{hit}", listen).check(action)
         assert [seq for seq, *_ in heard] == [0, *client.events], (
             hit,
             "not once, or not in order",
@@ -207,7 +202,8 @@ def test_a_migration_that_failed_is_made_by_the_next_server(
     )
     stage = Stage(forks, url, tmp_path / "stage")
     client = talker(stage, world, "effect", f"migration-{action}")
-    stage.twice(f"migration_mid:{action}@3", client.carry_on)  # or by itself: SQLite tries once more
+    # The server may die of it, or try again by itself.
+    assert stage.twice(f"migration_mid:{action}@3", client.carry_on).fired
     check_tool(client, "effect")
 
 

@@ -41,6 +41,16 @@ def test_only_the_passage_that_was_named_fires() -> None:
     failpoint("llm_before")
 
 
+def test_what_fires_is_in_the_log_before_it_does_its_harm(caplog: pytest.LogCaptureFixture) -> None:
+    install("llm_before:raise@2,commit_done:sleep(0)")
+    failpoint("llm_before")
+    assert caplog.messages == []
+    with pytest.raises(FailpointHit):
+        failpoint("llm_before")
+    failpoint("commit_done")
+    assert caplog.messages == ["failpoint llm_before:raise@2 fires", "failpoint commit_done:sleep@1 fires"]
+
+
 def test_one_place_can_do_several_things_in_turn() -> None:
     install("commit_begun:io_error, commit_begun:raise@2")
     with pytest.raises(OSError, match="commit_begun") as failed:
