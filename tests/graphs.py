@@ -132,7 +132,7 @@ def flaky() -> StateGraph[Notes]:
 
 def broken_node(state: Notes) -> Notes:
     mark(state, "tried")
-    raise Permanent("no such issue", "not_found")
+    raise Permanent("no such issue", *(state.get("log") or ["not_found"])[:1])
 
 
 def broken() -> StateGraph[Notes]:

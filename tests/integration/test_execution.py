@@ -247,12 +247,16 @@ class TestFailure:
             attempts = [line.attempt for line in await house.bodies(thread, Log)]
             assert attempts == [1, 2]
 
-    async def test_what_no_retry_cures_fails_at_once(self, house: House, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("given", "named"), [("not_found", "not_found"), ("a class of its own", "internal")]
+    )
+    async def test_what_no_retry_cures_fails_at_once(
+        self, house: House, tmp_path: Path, given: str, named: str
+    ) -> None:
         marks = tmp_path / "marks"
-        thread = await house.run("broken", log=[], marks=str(marks))
+        thread = await house.run("broken", log=[given], marks=str(marks))
         assert thread.status is Status.FAILED
-        assert "1 attempt" in (thread.failure_reason or "")
-        assert "no such issue" in (thread.failure_reason or "")
+        assert thread.failure_reason == f"{named} after 1 attempt: not retried: no such issue"
         assert marks.read_text().split() == ["tried"]
 
     async def test_a_failed_thread_is_taken_up_where_it_stood(self, house: House, tmp_path: Path) -> None:

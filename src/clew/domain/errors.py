@@ -133,7 +133,7 @@ class ConfigError(ClewError):
 class Transient(ClewError):
     """The outside world failed; trying again may help.
 
-    `error_class` is one of `clew.domain.retry.ERROR_CLASSES`; `retry_after` is in seconds, when the other side said so.
+    `error_class` is one of `clew.domain.retry.ErrorClass`; `retry_after` is in seconds, when the other side said so.
     """
 
     code = "TRANSIENT"

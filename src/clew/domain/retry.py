@@ -20,6 +20,13 @@ class ErrorClass(StrEnum):
     NOT_FOUND = "not_found"
     INTERNAL = "internal"
 
+    @classmethod
+    def named(cls, name: str | None) -> "ErrorClass":
+        try:
+            return cls(name or cls.INTERNAL)
+        except ValueError:
+            return cls.INTERNAL
+
 
 # What a policy may name: repeating any of the others gives the same answer again.
 RETRYABLE = (

@@ -158,7 +158,7 @@ class Step:
                 failed += 1
                 failure = self.classify(exc)
                 decision = self._decide(failure, recorder.thread, failed)
-                name = failure.error_class or ErrorClass.INTERNAL
+                name = ErrorClass.named(failure.error_class)
                 logger.warning(
                     "run failed",
                     extra={"thread_id": recorder.thread.id, "attempt": failed, "error_class": name},
@@ -222,10 +222,9 @@ class Step:
         return asyncio.get_running_loop().time() + (self.limit - _spent(log)).total_seconds()
 
     def _decide(self, failure: Transient | Permanent, thread: Thread, failed: int) -> Retry | GiveUp:
-        error_class = ErrorClass(failure.error_class or ErrorClass.INTERNAL)
         return decide(
             self.policy(thread),
-            error_class,
+            ErrorClass.named(failure.error_class),
             failed,
             jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads a crowd, guards nothing
             retry_after=failure.retry_after if isinstance(failure, Transient) else None,
