@@ -1,7 +1,7 @@
 """Puts the product together: the only file that names concrete adapters. Opens everything, and closes it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from clew import __version__
 from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
+from clew.api.channels import channels_router
 from clew.api.cron import CronGate
 from clew.api.documents import documents_router
 from clew.api.events import events_router
@@ -39,7 +40,7 @@ from clew.domain.records import ApiKey
 from clew.engine.export import Export
 from clew.engine.uploads import Uploads
 from clew.opening import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
-from clew.ports import Store
+from clew.ports import Door, Store
 from clew.stores.measured import measured
 from clew.telemetry import Metrics, shared_metrics
 
@@ -98,6 +99,13 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             open_locally=settings.server.auth == "auto" and settings.server.is_loopback,
             allowed_origins=settings.server.allowed_origins,
         )
+        limits = Limits(
+            requests_per_second=settings.limits.requests_per_second,
+            wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
+        )
+        doors = await stack.enter_async_context(
+            _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping)
+        )
         http = create_http(
             [
                 page_router(WEB, authenticator=authenticator, version=__version__),
@@ -107,16 +115,14 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 audit_router(stores.audit, looks=Looks(store, utc_now)),
                 files_router(stores.files, _uploads(settings, stores)),
                 *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
+                channels_router(doors),
             ],
             authenticator=authenticator,
             metrics=metrics,
             new_id=new_id,
             max_body_bytes=settings.limits.body_bytes,
             allowed_origins=settings.server.allowed_origins,
-            limits=Limits(
-                requests_per_second=settings.limits.requests_per_second,
-                wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
-            ),
+            limits=limits,
         )
         try:
             yield App(http=http, stores=stores, execution=execution, metrics=metrics, stopping=stopping)
@@ -131,6 +137,29 @@ def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
             " make one with `clew keys create`, or listen on 127.0.0.1"
         )
+
+
+@asynccontextmanager
+async def _doors(
+    settings: Settings,
+    stores: Stores,
+    store: Store,
+    execution: "Execution",
+    metrics: Metrics,
+    pace: Callable[[str], None],
+    stopping: asyncio.Event,
+) -> AsyncGenerator[Mapping[str, Door]]:
+    """Where chats come in, if any are configured."""
+    if not settings.channels:
+        yield {}
+        return
+    from clew.bots import open_doors  # noqa: PLC0415 - not everybody has one
+
+    opened = open_doors(
+        settings, stores, store, execution.commands, execution.bus, execution.registry, metrics, pace, stopping
+    )
+    async with opened as doors:
+        yield doors
 
 
 def _uploads(settings: Settings, stores: Stores) -> Uploads:

@@ -40,6 +40,10 @@ NAMES = frozenset(
         "delete_mid_tables",
         "migration_mid",
         "expiry_fired",
+        # between a chat and its thread
+        "delivery_admitted",
+        "answer_before_send",
+        "answer_after_send",
         # inside the stores, around one transaction
         "commit_begun",
         "commit_written",

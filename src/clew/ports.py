@@ -12,7 +12,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from clew.domain.calls import Call, CallStatus
 from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
@@ -29,6 +29,8 @@ from clew.domain.records import (
     ApiKey,
     Claim,
     ContentItem,
+    Conversation,
+    Delivery,
     Document,
     File,
     Incoming,
@@ -444,10 +446,15 @@ class Inbox(Protocol):
     """What came from outside, each thing once; also the queue of a thread that is busy."""
 
     async def admit(self, incoming: Incoming, *, now: datetime) -> bool:
-        """Queue it; False if it is here already.
+        """Queue it, and wake its conversation if it is of one; False if it is here already.
 
-        Raises Duplicate if it came before with another content, NotFound if its thread was deleted.
+        A conversation that is new is led in the thread named here, and so is one whose thread was deleted since.
+        Raises Duplicate if it came before with another content, NotFound if it is of a thread that was deleted.
         """
+        ...
+
+    async def settle(self, incoming: Incoming, *, now: datetime) -> None:
+        """Take it off the queue, where nothing came of it."""
         ...
 
     async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:
@@ -460,6 +467,58 @@ class Inbox(Protocol):
 
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int:
         """Drop old idempotency keys and admissions that are done; returns how many."""
+        ...
+
+
+class Conversations(Protocol):
+    """Chats of channels. One of all processes at a time sees to one, under a lease by the database's time.
+
+    The methods that take a held conversation raise LostLease when it is no longer its holder's.
+    """
+
+    async def are_due(self, sources: Collection[str]) -> bool:
+        """Whether `claim` would find anything. A read, so that waiting costs nothing."""
+        ...
+
+    async def claim(
+        self, holder: str, sources: Collection[str], *, lease: timedelta, limit: int
+    ) -> Sequence[Conversation]:
+        """Hold up to `limit` in which something came, or whose thread went on and has come to rest."""
+        ...
+
+    async def first(self, held: Conversation, *, after: int = 0) -> Incoming | None:
+        """What has waited longest in it, of those with a greater number."""
+        ...
+
+    async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> int:
+        """Remember the cursor, and hold on; returns the number of what came last."""
+        ...
+
+    async def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> None:
+        """Let go until something comes, or its thread goes on after `seen_seq`; that is not waited for if it `is_over`."""
+        ...
+
+    async def put_off(self, held: Conversation, *, wait: timedelta) -> None:
+        """Let go, and look again after so long."""
+        ...
+
+    async def move(self, held: Conversation, thread_id: str) -> None:
+        """Let go, and lead it in that thread from now on; what waits goes along."""
+        ...
+
+
+Became: TypeAlias = Literal["admitted", "duplicate", "ignored"]
+
+
+class Door(Protocol):
+    """Where the webhooks of one bot knock. It asks for a proof of its own: raises Unauthenticated, Invalid."""
+
+    def greet(self, delivery: Delivery) -> str:
+        """What to answer a provider that makes sure of us."""
+        ...
+
+    async def receive(self, delivery: Delivery) -> Became:
+        """What became of it, durably: `admitted`, `duplicate`, or `ignored`. Raises Duplicate."""
         ...
 
 

@@ -18,7 +18,8 @@ from clew.domain.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 # Under this key a request's scope says which rule let it in.
 RULE = "clew.rule"
 
-_KEYS = frozenset({b"authorization", b"x-api-key"})
+_KEYS = frozenset({b"authorization", b"x-api-key", b"x-telegram-bot-api-secret-token"})
+_SIGNATURE = b"msg_signature="  # of WeCom, in the address
 
 
 class Guard:
@@ -40,7 +41,7 @@ class Guard:
             await self._app(scope, receive, send)
         except Unauthenticated:
             # By us, or by a route that asks for a proof of its own.
-            if any(name in _KEYS for name, _ in scope["headers"]):
+            if _shows_proof(scope):
                 self._limits.count_wrong_key(_address(scope))
             raise
         except Unavailable as exc:
@@ -74,6 +75,10 @@ class Guard:
             raise NotFound("no such route")
         if rule.access.scope not in principal.scopes:
             raise Forbidden(f"this needs a key with the scope {rule.access.scope!r}")
+
+
+def _shows_proof(scope: Scope) -> bool:
+    return any(name in _KEYS for name, _ in scope["headers"]) or _SIGNATURE in scope.get("query_string", b"")
 
 
 def _address(scope: Scope) -> str:

@@ -56,6 +56,11 @@ class Limits:
         if self._requests is not None and caller.key_id and (wait := self._requests.wait(caller.key_id)):
             raise TooMany("this key asks more often than it may", retry_after=wait)
 
+    def count_delivery(self, source: str) -> None:
+        """Raises TooMany. A provider brings it again."""
+        if self._requests is not None and (wait := self._requests.wait(f"channel/{source}")):
+            raise TooMany("this bot is brought more than it may be", retry_after=wait)
+
     def count_wrong_key(self, address: str) -> None:
         """Raises TooMany. Good keys of the same address are not asked to wait: it may be that of a proxy."""
         if self._wrong_keys is not None and (wait := self._wrong_keys.wait(address)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -33,6 +33,11 @@ class ErrorOut(BaseModel):
 
 class StatusOut(Wire):
     status: str
+
+
+class DeliveredOut(Wire):
+    status: Literal["admitted", "duplicate", "ignored"]
+    """`duplicate`: it was here before, and is answered once. `ignored`: nothing to answer."""
 
 
 class IndexOut(Wire):

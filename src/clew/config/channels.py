@@ -10,9 +10,11 @@ from clew.config.tree import Place
 
 _COMMON = ("graph", "profile")
 
+_ANY = ("tenant", "approvals", "base_url")
+
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "telegram": ("token", "secret_token", "update_types", "chat_types"),
-    "wecom": ("kind", "corp_id", "agent_id", "secret", "token", "encoding_aes_key", "open_kf_id"),
+    "telegram": ("token", "secret_token", "update_types", "chat_types", *_ANY),
+    "wecom": ("kind", "corp_id", "agent_id", "secret", "token", "encoding_aes_key", "open_kf_id", *_ANY),
 }
 REQUIRED: Mapping[str, tuple[str, ...]] = {"telegram": ("token",), "wecom": ("token", "encoding_aes_key")}
 SECRET = frozenset({"token", "secret_token", "secret", "encoding_aes_key"})

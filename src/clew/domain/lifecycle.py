@@ -84,12 +84,13 @@ def open_thread(
     stamp: Stamp,
     graph_input: Json = None,
     documents: tuple[str, ...] = (),
+    source: str = "",
     held: bool = False,
     by: str | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by)
-    return record(None, [started, *_said(message, documents)], stamp=stamp, thread_id=thread_id)
+    return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
 def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
@@ -106,12 +107,13 @@ def next_round(
     stamp: Stamp,
     graph_input: Json = None,
     documents: tuple[str, ...] = (),
+    source: str = "",
     by: str | None = None,
 ) -> Change:
     if not thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new round must wait")
     started = RoundStarted(round=thread.round + 1, input=graph_input, by=by)
-    return record(thread, [started, *_said(message, documents)], stamp=stamp)
+    return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
 def take_up(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
@@ -379,8 +381,8 @@ def _round_of(thread: Thread | None, body: Body) -> int:
     return thread.round if thread else 1
 
 
-def _said(message: Content | None, documents: tuple[str, ...]) -> list[Body]:
-    return [] if message is None else [UserMessage(content=message, documents=documents)]
+def _said(message: Content | None, documents: tuple[str, ...], source: str) -> list[Body]:
+    return [] if message is None else [UserMessage(content=message, documents=documents, source=source)]
 
 
 def _pending(thread: Thread, call_id: str) -> Pending:

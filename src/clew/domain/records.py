@@ -1,5 +1,6 @@
 """What is kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -116,7 +117,36 @@ class Incoming:
     source_id: str
     fingerprint: str
     payload: Json
+    # In a conversation it waits behind what came before; `thread_id` is where that is led, or will be if it is new.
+    conversation: str | None = None
+    number: int = 0  # how many came before it there, itself included; given when admitted
     thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What a provider's webhook sent: header names in small letters, the body as it came, and read if it is JSON."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes = b""
+    json: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A chat of a channel, held by one of those who may see to it.
+
+    The `cursor` is whatever its channel keeps there. One without a thread is an account to fetch messages from.
+    """
+
+    source: str
+    key: str
+    thread_id: str | None
+    cursor: Json
+    holder: str
+    wakes: int
+    attempts: int  # how often it was put off since it last went well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

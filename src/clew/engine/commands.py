@@ -31,6 +31,7 @@ class Request:
     message: Content | None = None
     graph_input: Json = None
     documents: tuple[str, ...] = ()
+    source: str = ""  # the channel it came through, and its own id of the message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class Commands:
             request.message,
             graph_input=request.graph_input,
             documents=request.documents,
+            source=request.source,
             held=held,
             stamp=self._stamp(),
             by=_by(scope),
@@ -104,6 +106,7 @@ class Commands:
                 request.message,
                 graph_input=request.graph_input,
                 documents=request.documents,
+                source=request.source,
                 stamp=self._stamp(),
                 by=_by(scope),
             )
@@ -131,6 +134,7 @@ class Commands:
         approved: bool = True,
         kind: Kind | None = None,
         by: str = "",
+        admits: Incoming | None = None,
     ) -> Thread:
         """Answer a pending call: the first answer counts, any later one is refused.
 
@@ -143,7 +147,7 @@ class Commands:
                 raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
 
-        thread = await self._change(thread_id, owner, decide)
+        thread = await self._change(thread_id, owner, decide, admits=admits)
         failpoint("decision_committed_before_resume")
         return thread
 

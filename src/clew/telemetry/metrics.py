@@ -66,6 +66,19 @@ class Metrics:
             "clew_deleted_threads_total", "Threads deleted, by what.", ["reason"], registry=registry
         )
 
+        self.deliveries = Counter(
+            "clew_channel_deliveries_total",
+            "What providers delivered, by what became of it.",
+            ["channel", "outcome"],
+            registry=registry,
+        )
+        self.chat_answers = Counter(
+            "clew_channel_answers_total",
+            "Answers to chats, by how sending them went.",
+            ["channel", "outcome"],
+            registry=registry,
+        )
+
         history = ["backend", "channel"]
         self.history_key_failures = Counter(
             "agent_history_key_resolution_failures_total",

@@ -6,6 +6,7 @@ from clew.domain.errors import Duplicate, Repeated
 from clew.domain.records import Incoming, Once
 from clew.domain.thread import Json, Thread
 from clew.stores.codec import dump, load, micros
+from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
@@ -15,7 +16,7 @@ class InboxRows(Tables):
 
     @writes
     def admit(self, incoming: Incoming, *, now: datetime) -> Work[bool]:
-        if incoming.thread_id is not None:
+        if incoming.thread_id is not None and incoming.conversation is None:
             yield from hold_unless_new(incoming.thread_id)
         rows = yield Statement(
             "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at)"
@@ -29,21 +30,40 @@ class InboxRows(Tables):
                 micros(now),
             ),
         )
-        if rows:
-            return True
-        yield from _same_content(incoming)
-        return False
+        if not rows:
+            yield from _same_content(incoming)
+            return False
+        if incoming.conversation is not None:
+            thread_id, number = yield from wake(incoming.source, incoming.conversation, incoming.thread_id)
+            yield Statement(
+                "UPDATE inbox SET conversation = $3, thread_id = $4, number = $5 WHERE source = $1 AND source_id = $2",
+                (incoming.source, incoming.source_id, incoming.conversation, thread_id, number),
+            )
+        return True
+
+    @writes
+    def settle(self, incoming: Incoming, *, now: datetime) -> Work[None]:
+        yield Statement(
+            "UPDATE inbox SET status = 'done', done_at = $3"
+            " WHERE source = $1 AND source_id = $2 AND status = 'queued'",
+            (incoming.source, incoming.source_id, micros(now)),
+        )
 
     @reads
     def queued(self, *, limit: int = 100) -> Work[list[Incoming]]:
         rows = yield Statement(
-            "SELECT source, source_id, fingerprint, payload, thread_id FROM inbox WHERE status = 'queued'"
+            "SELECT source, source_id, fingerprint, payload, conversation, thread_id FROM inbox WHERE status = 'queued'"
             " ORDER BY admitted_at, source, source_id LIMIT $1",
             (limit,),
         )
         return [
             Incoming(
-                source=row[0], source_id=row[1], fingerprint=row[2], payload=load(row[3]), thread_id=row[4]
+                source=row[0],
+                source_id=row[1],
+                fingerprint=row[2],
+                payload=load(row[3]),
+                conversation=row[4],
+                thread_id=row[5],
             )
             for row in rows
         ]

@@ -66,6 +66,7 @@ UNUSUAL = (
     "contents",
     "documents",
     "inbox",
+    "conversations",
     "idempotency",
     "histories",
 )
@@ -328,6 +329,12 @@ _BEFORE = {
         f" AND sha256 IN (SELECT sha256 FROM documents WHERE {THEIRS})"
         " AND NOT EXISTS (SELECT 1 FROM files WHERE files.sha256 = blobs.sha256)"
         f" AND NOT EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256 AND NOT d.{THEIRS})",
+    ),
+    "inbox": (
+        # A channel may deliver it once more, and a message that was deleted must not be answered again: that it was
+        # here is remembered for as long as any, what it said is not.
+        "UPDATE inbox SET thread_id = NULL, payload = 'null', conversation = NULL, status = 'done',"
+        f" done_at = COALESCE(done_at, admitted_at) WHERE {THEIRS}",
     ),
     "histories": (
         f"DELETE FROM history_messages WHERE history_id IN (SELECT id FROM histories WHERE {THEIRS})",

@@ -1,0 +1,1 @@
+"""Chats outside: messages in through webhooks, answers back through the provider's API."""

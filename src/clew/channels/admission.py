@@ -1,0 +1,58 @@
+"""Into the inbox, once: whatever is admitted will be answered, in the order of its chat, whatever happens to us."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clew.channels.message import Message
+from clew.domain.errors import Duplicate
+from clew.domain.records import Incoming
+from clew.failpoints import failpoint
+from clew.ports import Became, Clock, Inbox
+from clew.telemetry import Metrics
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    inbox: Inbox
+    clock: Clock
+    new_id: Callable[[], str]
+    # Called when something came, so that it need not be found by looking.
+    wake: Callable[[], None]
+    metrics: Metrics
+
+    async def admit(self, source: str, message: Message | None, *, led: bool = True) -> Became:
+        """What became of it: admitted, duplicate, or ignored. Raises Duplicate if its id came with another content.
+
+        What is not `led` has no thread: it only says that there is something to fetch.
+        """
+        outcome: Became = "ignored" if message is None else await self._admit(source, message, led)
+        self._count(source, outcome)
+        return outcome
+
+    async def _admit(self, source: str, message: Message, led: bool) -> Became:
+        incoming = Incoming(
+            source=source,
+            source_id=message.id,
+            fingerprint=message.fingerprint,
+            payload=message.said.as_json(),
+            conversation=message.conversation,
+            thread_id=self.new_id() if led else None,
+        )
+        try:
+            is_new = await self.inbox.admit(incoming, now=self.clock())
+        except Duplicate as exc:
+            logger.warning(
+                "a message came again with another content",
+                extra={"source": source, "source_id": message.id, "code": exc.code},
+            )
+            self._count(source, "refused")
+            raise
+        failpoint("delivery_admitted")
+        self.wake()
+        return "admitted" if is_new else "duplicate"
+
+    def _count(self, source: str, outcome: str) -> None:
+        self.metrics.deliveries.labels(source.partition(":")[0], outcome).inc()

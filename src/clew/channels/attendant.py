@@ -1,0 +1,435 @@
+"""Sees to conversations: says in the chat what its thread has come to, and hands the thread what was said next.
+
+All that is owed stands in the database: messages in the inbox, answers in the log, how far they were said in the
+conversation's cursor. So whoever holds a conversation can go on where another died, in any process.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+
+from clew.channels import answers
+from clew.channels.admission import Admission
+from clew.channels.answers import Outgoing
+from clew.channels.bot import Bot
+from clew.channels.message import Said, said_from
+from clew.channels.wecom import read_customer
+from clew.domain.errors import (
+    ClewError,
+    Conflict,
+    Duplicate,
+    LostLease,
+    NotAllowed,
+    NotFound,
+    Permanent,
+    Repeated,
+    Transient,
+    Unavailable,
+)
+from clew.domain.records import Conversation, Incoming
+from clew.domain.retry import ErrorClass, Retry, RetryPolicy, decide
+from clew.domain.thread import Json, Status, Thread
+from clew.engine.commands import Commands
+from clew.failpoints import failpoint
+from clew.ports import Bus, Conversations, Store
+from clew.telemetry import Metrics
+
+logger = logging.getLogger(__name__)
+
+# Longer than one message may take to be sent, by far: it is prolonged after each.
+LEASE = timedelta(seconds=60)
+# So many chats are answered at once.
+CONCURRENCY = 32
+# For about a quarter of an hour. A provider that says when to come again is taken at its word.
+PATIENCE = RetryPolicy(max_retries=10, base_delay=1.0, max_delay=300.0)
+# When we failed ourselves and nobody knows for how long.
+TROUBLE = timedelta(seconds=30)
+# What a message that is being sent may take when the process ends; cut off, it might be sent twice.
+GRACE_SECONDS = 5.0
+# One visit takes at most so many messages, so that one chat does not keep a place for ever.
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a chat was told its thread's log.
+
+    All up to `seq`, and of the next thing to say, because of the event `of`, so many parts. `round` is the last one
+    that began in this chat; `to` is where answers go. What came up to the number `asked` was said before the last
+    question was, so it answers none.
+    """
+
+    seq: int = 0
+    of: int = 0
+    parts: int = 0
+    round: int = 0
+    asked: int = 0
+    to: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """A conversation while it is seen to."""
+
+    held: Conversation
+    bot: Bot
+    cursor: Cursor
+
+
+class Attendant:
+    def __init__(
+        self,
+        *,
+        bots: Mapping[str, Bot],
+        conversations: Conversations,
+        store: Store,
+        commands: Commands,
+        bus: Bus,
+        admission: Callable[[Callable[[], None]], Admission],
+        new_id: Callable[[], str],
+        metrics: Metrics,
+        stopping: asyncio.Event,
+        poll_seconds: float,
+        policy: RetryPolicy = PATIENCE,
+    ) -> None:
+        self._bots = bots
+        self._conversations = conversations
+        self._store = store
+        self._commands = commands
+        self._bus = bus
+        self._new_id = new_id
+        self._metrics = metrics
+        self._poll_seconds = poll_seconds
+        self._policy = policy
+        self._rung = asyncio.Event()
+        self._stopping = stopping
+        self._visits: set[asyncio.Task[None]] = set()
+        self.admission = admission(self.wake)
+
+    def wake(self) -> None:
+        """Something may be there to do."""
+        self._rung.set()
+
+    @asynccontextmanager
+    async def attending(self) -> AsyncGenerator[None]:
+        """Inside the block conversations are seen to. At its end a message that is being sent is not cut off."""
+        loops = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._hear_forever())]
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            if self._visits:
+                _, late = await asyncio.wait(self._visits, timeout=GRACE_SECONDS)
+                for visit in late:
+                    visit.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
+
+    async def _hear_forever(self) -> None:
+        with self._bus.subscribe(for_rest=True) as bell:
+            while True:
+                if await bell.wait(self._poll_seconds):
+                    bell.rung()
+                self.wake()
+
+    async def _look_forever(self) -> None:
+        while True:
+            self._rung.clear()
+            try:
+                await self._look()
+            except ClewError as exc:
+                logger.warning("conversations cannot be looked for", extra={"code": exc.code})
+                await asyncio.sleep(self._poll_seconds)
+            await self._rung.wait()
+
+    async def _look(self) -> None:
+        free = CONCURRENCY - len(self._visits)
+        if free <= 0 or self._stopping.is_set() or not await self._conversations.are_due(tuple(self._bots)):
+            return
+        for held in await self._conversations.claim(
+            self._new_id(), tuple(self._bots), lease=LEASE, limit=free
+        ):
+            visit = asyncio.create_task(self._visit(held))
+            self._visits.add(visit)
+            visit.add_done_callback(self._ended)
+
+    def _ended(self, visit: asyncio.Task[None]) -> None:
+        self._visits.discard(visit)
+        self.wake()
+
+    async def _visit(self, held: Conversation) -> None:
+        extra = {"source": held.source, "thread_id": held.thread_id}
+        try:
+            if held.thread_id is None:
+                await self._fetch(held)
+            else:
+                cursor = Cursor(**held.cursor) if held.cursor else Cursor()
+                await self._see_to(Visit(held=held, bot=self._bots[held.source], cursor=cursor))
+        except LostLease:
+            logger.info("a conversation is seen to by someone else now", extra=extra)
+        except Unavailable as exc:
+            # The lease runs out by itself.
+            logger.warning("a conversation is left for later", extra={**extra, "code": exc.code})
+        except Exception:
+            # Whatever it is, it is this conversation's; the others go on.
+            logger.exception("a conversation cannot be seen to", extra=extra)
+            with suppress(ClewError):
+                await self._conversations.put_off(held, wait=TROUBLE)
+
+    async def _see_to(self, visit: Visit) -> None:
+        """Tell and take in turns, until there is nothing more to tell and nothing that can be taken."""
+        held = visit.held
+        thread_id = held.thread_id or ""
+        for _ in range(MOST):
+            thread = await self._found(thread_id)
+            if thread is not None and not await self._tell(visit, thread):
+                return
+            if self._stopping.is_set():
+                break
+            if thread is not None and thread.status in (Status.RUNNING, Status.PENDING):
+                await self._rest(visit, thread)
+                return
+            is_asked = thread is not None and thread.status is Status.BLOCKED
+            incoming = await self._conversations.first(held, after=visit.cursor.asked if is_asked else 0)
+            if incoming is None:
+                await self._rest(visit, thread)
+                return
+            try:
+                took = await self._take(visit, thread, incoming)
+            except NotFound:
+                # Its thread was deleted, and cannot come back. The chat goes on in another.
+                await self._conversations.move(held, self._new_id())
+                return
+            if not took:
+                await self._rest(visit, thread)
+                return
+        await self._conversations.rest(held, seen_seq=-1, is_over=False)
+
+    async def _rest(self, visit: Visit, thread: Thread | None) -> None:
+        # A failed round may be taken up again from elsewhere, and a blocked one answered: both are waited for.
+        is_over = thread is None or thread.status in (Status.COMPLETED, Status.STOPPED)
+        seen = 0 if thread is None else thread.last_seq
+        await self._conversations.rest(visit.held, seen_seq=seen, is_over=is_over)
+
+    async def _found(self, thread_id: str) -> Thread | None:
+        try:
+            return await self._store.get(thread_id)
+        except NotFound:
+            return None
+
+    # What is told
+
+    async def _tell(self, visit: Visit, thread: Thread) -> bool:
+        """Say what is owed, in order. False when that must wait: then it was let go."""
+        events = await self._store.read(
+            thread.id, after=visit.cursor.seq, before=thread.last_seq + 1, types=answers.TOLD
+        )
+        owed = answers.owed(
+            thread,
+            events,
+            source=visit.held.source,
+            known_round=visit.cursor.round,
+            approvers=visit.bot.approvers,
+        )
+        for outgoing in owed:
+            if self._stopping.is_set():
+                return True
+            try:
+                await self._say(visit, outgoing)
+            except (Transient, Permanent) as exc:
+                if await self._put_off(visit.held, exc):
+                    return False
+                logger.warning(
+                    "an answer could not be delivered, it stays in its thread",
+                    extra={
+                        "source": visit.held.source,
+                        "thread_id": thread.id,
+                        "round": outgoing.round,
+                        "error_class": exc.error_class,
+                        "attempt": visit.held.attempts + 1,
+                    },
+                )
+                self._count(visit.held.source, "failed")
+            told = replace(visit.cursor, seq=outgoing.seq, of=0, parts=0, round=outgoing.round)
+            last = await self._keep(visit, told)
+            if outgoing.is_question:
+                await self._keep(visit, replace(told, asked=last))
+        return True
+
+    async def _say(self, visit: Visit, outgoing: Outgoing) -> None:
+        wire = visit.bot.wire
+        parts = wire.parts(outgoing.text)
+        done = visit.cursor.parts if visit.cursor.of == outgoing.seq else 0
+        for number, part in enumerate(parts[done:], done + 1):
+            is_last = number == len(parts)
+            failpoint("answer_before_send")
+            await wire.send(visit.cursor.to, part, outgoing.buttons if is_last else ())
+            failpoint("answer_after_send")
+            if not is_last:
+                await self._keep(
+                    visit, replace(visit.cursor, of=outgoing.seq, parts=number, round=outgoing.round)
+                )
+        self._count(visit.held.source, "sent")
+
+    async def _keep(self, visit: Visit, cursor: Cursor) -> int:
+        last = await self._conversations.keep(visit.held, asdict(cursor), lease=LEASE)
+        visit.held, visit.cursor = replace(visit.held, attempts=0), cursor
+        return last
+
+    async def _put_off(self, held: Conversation, exc: Transient | Permanent) -> bool:
+        """Whether to try again, and then it was let go until that time."""
+        if isinstance(exc, Permanent) or exc.error_class is None:
+            return False
+        verdict = decide(
+            self._policy,
+            ErrorClass(exc.error_class),
+            held.attempts + 1,
+            jitter=random.random() / 2,  # noqa: S311 - spreads a crowd
+        )
+        if not isinstance(verdict, Retry):
+            return False
+        # The provider's own wish is kept, however long: it is the database that waits.
+        wait = max(verdict.seconds, exc.retry_after or 0.0)
+        await self._conversations.put_off(held, wait=timedelta(seconds=wait))
+        asyncio.get_running_loop().call_later(wait + 0.01, self.wake)
+        self._count(held.source, "retried")
+        logger.info(
+            "a provider is asked again later",
+            extra={"source": held.source, "error_class": exc.error_class, "retry_seconds": round(wait, 3)},
+        )
+        return True
+
+    # What is taken
+
+    async def _take(self, visit: Visit, thread: Thread | None, incoming: Incoming) -> bool:
+        """Hand it to the thread; False when it has to wait. Raises NotFound if the thread is gone for good."""
+        said, bot = said_from(incoming.payload), visit.bot
+        if said.to != visit.cursor.to:
+            await self._keep(visit, replace(visit.cursor, to=said.to))
+        try:
+            if thread is not None and thread.status is Status.BLOCKED:
+                return await self._answer(visit, thread, incoming, said)
+            if said.is_press and answers.is_button(said.text):
+                await self._settle(visit, incoming, said)  # the question is over
+                return True
+            request, scope = bot.request(said, incoming.source_id), bot.scope(said)
+            if thread is None:
+                await self._commands.start(
+                    bot.opening(said), request, admits=incoming, thread_id=visit.held.thread_id, scope=scope
+                )
+            else:
+                await self._commands.next_round(thread.id, None, request, admits=incoming, scope=scope)
+            await self._notice(visit, said)
+        except (Repeated, Conflict, NotAllowed) as exc:
+            if isinstance(exc, LostLease):
+                raise
+            # Somebody was faster: the next look tells what there is to do now.
+        return True
+
+    async def _answer(self, visit: Visit, thread: Thread, incoming: Incoming, said: Said) -> bool:
+        """Take what was said for the answer to what the thread asks."""
+        approvers = visit.bot.approvers
+        if said.is_press:
+            press = answers.pressed(said.text, thread.pending)
+            if press is None or answers.answerable(press[0], thread.pending[press[0]], approvers) is None:
+                await self._settle(visit, incoming, said)
+                return True
+            await self._resolve(visit, thread, incoming, said, press[0], press[1], "")
+            return True
+        asked = answers.first_answerable(tuple(thread.pending.items()), approvers)
+        if asked is None:
+            return False
+        call_id, how = asked
+        if how == "text":
+            await self._resolve(visit, thread, incoming, said, call_id, None, said.text)
+            return True
+        decided = answers.decision(said.text)
+        if decided is None:
+            await self._hint(visit)
+            await self._settle(visit, incoming, said)
+            return True
+        await self._resolve(visit, thread, incoming, said, call_id, *decided)
+        return True
+
+    async def _resolve(
+        self,
+        visit: Visit,
+        thread: Thread,
+        incoming: Incoming,
+        said: Said,
+        call_id: str,
+        approved: bool | None,
+        words: str,
+    ) -> None:
+        answer: Json = words
+        if approved is not None:
+            answer = {"approved": approved} | ({"feedback": words} if words else {})
+        await self._commands.resolve(
+            thread.id,
+            None,
+            call_id,
+            answer,
+            approved=approved is not False,
+            kind=thread.pending[call_id].kind,
+            by=visit.bot.name_of(said),
+            admits=incoming,
+        )
+        await self._notice(visit, said)
+
+    async def _settle(self, visit: Visit, incoming: Incoming, said: Said) -> None:
+        await self.admission.inbox.settle(incoming, now=self.admission.clock())
+        await self._notice(visit, said)
+
+    async def _hint(self, visit: Visit) -> None:
+        """Best effort: the question itself was delivered, and stands in the chat."""
+        try:
+            await visit.bot.wire.send(visit.cursor.to, answers.YES_OR_NO)
+        except (Transient, Permanent) as exc:
+            logger.info("a hint was not delivered", extra={"source": visit.held.source, "code": exc.code})
+
+    async def _notice(self, visit: Visit, said: Said) -> None:
+        try:
+            await visit.bot.wire.notice(said)
+        except (Transient, Permanent) as exc:
+            logger.info("a press was not acknowledged", extra={"source": visit.held.source, "code": exc.code})
+
+    # What is fetched
+
+    async def _fetch(self, held: Conversation) -> None:
+        """Page after page of what customers wrote, each admitted before the cursor moves past it."""
+        accounts = self._bots[held.source].accounts
+        announced = await self._conversations.first(held)
+        if accounts is None or announced is None:
+            await self._conversations.rest(held, seen_seq=0, is_over=True)
+            return
+        said = said_from(announced.payload)
+        cursor = held.cursor["after"] if held.cursor else ""
+        try:
+            while True:
+                page = await accounts.fetch(said.to["open_kfid"], cursor, said.text)
+                for item in page.items:
+                    with suppress(Duplicate):  # it was counted and logged; the others are worth reading
+                        await self.admission.admit(held.source, read_customer(item))
+                cursor = page.cursor
+                await self._conversations.keep(held, {"after": cursor}, lease=LEASE)
+                if not page.has_more or self._stopping.is_set():
+                    break
+        except (Transient, Permanent) as exc:
+            if await self._put_off(held, exc):
+                return
+            logger.warning(
+                "messages of customers could not be fetched; the next event tries again",
+                extra={"source": held.source, "error_class": exc.error_class},
+            )
+        if not self._stopping.is_set():
+            await self.admission.inbox.settle(announced, now=self.admission.clock())
+        await self._conversations.rest(held, seen_seq=-1, is_over=False)
+
+    def _count(self, source: str, outcome: str) -> None:
+        self._metrics.chat_answers.labels(source.partition(":")[0], outcome).inc()

@@ -1,0 +1,49 @@
+"""A bot as configured: whose threads it leads, with which graph, and its way back to the chat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from clew.channels.answers import Approvers
+from clew.channels.message import Said, Wire
+from clew.channels.wecom_api import CustomerWire
+from clew.domain.events import Opening
+from clew.domain.records import Scope
+from clew.domain.thread import Json, Owner
+from clew.engine.commands import Request
+
+_NAME = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """`source` names it among all: two bots in one chat lead two threads."""
+
+    source: str
+    owner: Owner
+    graph: str
+    wire: Wire
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    ttl: timedelta | None = None
+    approvers: Approvers = "chat"
+    # Whether its graph finds what the channel knows of a message, under `results`.
+    gives_results: bool = True
+    # Where messages are fetched that are only announced, for a bot of WeCom's customer service.
+    accounts: CustomerWire | None = None
+
+    def opening(self, said: Said) -> Opening:
+        name = said.text.strip().splitlines()[0][:_NAME]
+        return Opening(owner=self.owner, graph=self.graph, name=name, settings=self.settings, ttl=self.ttl)
+
+    def request(self, said: Said, source_id: str) -> Request:
+        given: Json = None
+        if self.gives_results:
+            given = {"messages": [{"role": "user", "content": said.text}], "results": dict(said.results)}
+        return Request(message=said.text, graph_input=given, source=f"{self.source}/{source_id}")
+
+    def scope(self, said: Said) -> Scope:
+        return Scope(user_id=self.name_of(said), is_system=False)
+
+    def name_of(self, said: Said) -> str:
+        """Who said it, as the log names people."""
+        return f"{self.source}:{said.user}"

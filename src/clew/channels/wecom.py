@@ -1,0 +1,153 @@
+"""WeCom: what it delivers, read. Messages to an app and events come as XML, those to an AI bot as JSON."""
+
+import json
+import re
+from collections.abc import Mapping
+from xml.etree import ElementTree
+
+from clew.channels.message import Message, Said, fingerprint
+from clew.domain import keys
+from clew.domain.errors import Invalid
+from clew.domain.thread import Json
+
+DIRECT = "wecom_dm:{{results.wecom_events_parser.user}}"
+CUSTOMER = "wecom_cs:{{results.wecom_cs_sync.open_kf_id}}:{{results.wecom_cs_sync.external_userid}}"
+AI_BOT = (
+    "wecom_aibot:{{results.wecom_ai_bot_events_parser.chat_type}}:{{results.wecom_ai_bot_events_parser.user}}"
+)
+# The key of an account whose customers' messages are fetched. No chat has it.
+ACCOUNT = "wecom_kf:{{results.wecom_events_parser.open_kf_id}}"
+
+# Who sent a message of customer service: the customer. Others are the people and programs that answer.
+FROM_CUSTOMER = 3
+# Anything declared, a doctype or an entity: a message of WeCom has none.
+_DECLARED = re.compile(r"<!(?!\[CDATA\[)")
+
+
+def read_xml(body: bytes) -> dict[str, str]:
+    """The fields of a flat document. Raises Invalid."""
+    try:
+        text = body.decode("utf-8")
+        if _DECLARED.search(text):
+            raise Invalid("expected no declarations", field="body")
+        root = ElementTree.fromstring(text)  # noqa: S314 - nothing declared, so nothing to expand
+    except (UnicodeDecodeError, ElementTree.ParseError, ValueError):
+        raise Invalid("expected XML", field="body") from None
+    return {child.tag: child.text or "" for child in root}
+
+
+def read_json(body: bytes) -> Json:
+    """Raises Invalid."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise Invalid("expected JSON", field="body") from None
+
+
+def parse(fields: Mapping[str, str]) -> dict[str, Json]:
+    """A message to an app, as a graph finds it under `results.wecom_events_parser`."""
+    chat_id = fields.get("ChatId", "")
+    text = fields.get("Content", "")
+    user = fields.get("FromUserName", "")
+    return {
+        "msg_type": fields.get("MsgType", ""),
+        "chat_type": "group" if chat_id else "single",
+        "chat_id": chat_id,
+        "user": user,
+        "text": text,
+        "message_id": fields.get("MsgId", ""),
+        "should_process": fields.get("MsgType") == "text"
+        and not chat_id
+        and bool(user and text.strip() and fields.get("MsgId")),
+    }
+
+
+def read_direct(fields: Mapping[str, str]) -> Message | None:
+    """What a member wrote to an app, None if it is nothing to answer."""
+    parsed = parse(fields)
+    results = {"wecom_events_parser": parsed}
+    said = Said(text=parsed["text"], user=parsed["user"], to={"touser": parsed["user"]}, results=results)
+    return _message(parsed, DIRECT, parsed["message_id"], said, fingerprint(dict(fields)))
+
+
+def read_event(fields: Mapping[str, str]) -> Message | None:
+    """That customers wrote: not what, that is fetched with the token in it. None for any other event."""
+    account, token = fields.get("OpenKfId", ""), fields.get("Token", "")
+    if fields.get("Event") != "kf_msg_or_event" or not account:
+        return None
+    mark = fingerprint(dict(fields))
+    parsed: dict[str, Json] = {"open_kf_id": account, "should_process": True}
+    # An event has no id. Two within a second differ in their token.
+    event_id = f"{account}:{fields.get('CreateTime', '')}:{mark[:16]}"
+    said = Said(text=token, user="", to={"open_kfid": account}, results={"wecom_events_parser": parsed})
+    return _message(parsed, ACCOUNT, event_id, said, mark)
+
+
+def read_customer(item: Json) -> Message | None:
+    """One message of a customer out of those fetched. None for what is not text, or not a customer's."""
+    given = item if isinstance(item, dict) else {}
+    content = given.get("text")
+    text = content.get("content", "") if isinstance(content, dict) else ""
+    names = [given.get(name) for name in ("open_kfid", "external_userid", "msgid")]
+    if given.get("origin") != FROM_CUSTOMER or given.get("msgtype") != "text":
+        return None
+    if not isinstance(text, str) or not text.strip() or not all(isinstance(n, str) and n for n in names):
+        return None
+    account, customer, message_id = map(str, names)
+    parsed: dict[str, Json] = {
+        "open_kf_id": account,
+        "external_userid": customer,
+        "text": text,
+        "message_id": message_id,
+        "should_process": True,
+    }
+    said = Said(
+        text=text,
+        user=customer,
+        to={"touser": customer, "open_kfid": account},
+        results={"wecom_cs_sync": parsed},
+    )
+    return _message(parsed, CUSTOMER, message_id, said, fingerprint(given))
+
+
+def parse_ai_bot(given: Json) -> dict[str, Json]:
+    """A message to an AI bot, as a graph finds it under `results.wecom_ai_bot_events_parser`."""
+    fields = given if isinstance(given, dict) else {}
+    sender, content = fields.get("from"), fields.get("text")
+    parsed: dict[str, Json] = {
+        "msg_type": _text(fields.get("msgtype")),
+        "chat_type": _text(fields.get("chattype")),
+        "chat_id": _text(fields.get("chatid")),
+        "user": _text(sender.get("userid")) if isinstance(sender, dict) else "",
+        "text": _text(content.get("content")) if isinstance(content, dict) else "",
+        "message_id": _text(fields.get("msgid")),
+    }
+    parsed["should_process"] = (
+        parsed["msg_type"] == "text"
+        and parsed["chat_type"] == "single"
+        and bool(parsed["user"] and parsed["text"].strip() and parsed["message_id"])
+    )
+    return parsed
+
+
+def read_ai_bot(given: Json) -> Message | None:
+    parsed = parse_ai_bot(given)
+    if not parsed["should_process"]:
+        return None
+    results = {"wecom_ai_bot_events_parser": parsed}
+    to = {"response_url": _text(given.get("response_url"))}
+    said = Said(text=parsed["text"], user=parsed["user"], to=to, results=results)
+    # Where to answer may be another place when it is delivered again.
+    mark = fingerprint({name: value for name, value in given.items() if name != "response_url"})
+    return _message(parsed, AI_BOT, parsed["message_id"], said, mark)
+
+
+def _message(parsed: Mapping[str, Json], template: str, id: str, said: Said, mark: str) -> Message | None:
+    key = keys.resolve(keys.Scope(results=dict(said.results), webhook=True), (template,))
+    if not parsed["should_process"] or key is None:
+        return None
+    return Message(id=id, conversation=key, said=said, fingerprint=mark)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

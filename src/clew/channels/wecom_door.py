@@ -1,0 +1,68 @@
+"""Where WeCom knocks: the envelope is opened, what is in it read and admitted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clew.channels import wecom
+from clew.channels.admission import Admission
+from clew.channels.wecom_crypto import Envelope
+from clew.domain.errors import Invalid, Unauthenticated
+from clew.domain.records import Delivery
+from clew.ports import Became, Clock
+
+APP, CUSTOMER_SERVICE, AI_BOT = KINDS = ("app", "customer_service", "ai_bot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeComDoor:
+    """The Door of one app, customer service or AI bot. `account` is the only one it serves, if one is named."""
+
+    source: str
+    kind: str
+    envelope: Envelope
+    account: str
+    clock: Clock
+    # Raises when it comes too often. Asked once we know that it is the provider.
+    pace: Callable[[str], None]
+    admission: Admission
+
+    def greet(self, delivery: Delivery) -> str:
+        """WeCom wants to see that we can open what it seals."""
+        echo = self._opened(delivery, delivery.query.get("echostr", ""))
+        try:
+            return echo.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Invalid("expected text", field="echostr") from None
+
+    async def receive(self, delivery: Delivery) -> Became:
+        # So little is looked at before the signature: what the envelope holds.
+        if self.kind == AI_BOT:
+            outer = wecom.read_json(delivery.body)
+            sealed = outer.get("encrypt") if isinstance(outer, dict) else None
+        else:
+            sealed = wecom.read_xml(delivery.body).get("Encrypt")
+        if not isinstance(sealed, str):
+            raise Invalid("expected an encrypted message", field="body")
+        content = self._opened(delivery, sealed)
+        self.pace(self.source)
+        if self.kind == AI_BOT:
+            return await self.admission.admit(self.source, wecom.read_ai_bot(wecom.read_json(content)))
+        fields = wecom.read_xml(content)
+        if self.kind == APP:
+            return await self.admission.admit(self.source, wecom.read_direct(fields))
+        event = wecom.read_event(fields)
+        if event is not None and self.account not in ("", event.said.to["open_kfid"]):
+            event = None
+        return await self.admission.admit(self.source, event, led=False)
+
+    def _opened(self, delivery: Delivery, sealed: str) -> bytes:
+        query = delivery.query
+        if "msg_signature" not in query:
+            raise Unauthenticated("the signature is missing")
+        return self.envelope.open(
+            sealed,
+            signature=query["msg_signature"],
+            timestamp=query.get("timestamp", ""),
+            nonce=query.get("nonce", ""),
+            now=self.clock(),
+        )

@@ -1,0 +1,151 @@
+"""Chats of channels: which thread each is led in, what was said to it, and who sees to it now."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from clew.domain.errors import LostLease
+from clew.domain.records import Conversation, Incoming
+from clew.domain.thread import Json
+from clew.stores.codec import MICROSECOND, dump, load
+from clew.stores.sql.work import Row, Rows, Statement, Tables, Texts, Work, among, glances, writes
+
+# Something came, or its thread went on; and neither runs nor is put off. A thread in the bin is as good as none.
+_DUE = (
+    "FROM conversations AS c LEFT JOIN threads AS t ON t.id = c.thread_id AND t.deleted_at IS NULL"
+    " WHERE c.is_active = 1 AND c.due_at <= clew_now() AND (c.lease_until IS NULL OR c.lease_until <= clew_now())"
+    " AND (c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq)"
+    f" AND COALESCE(t.status, '') NOT IN ('running', 'pending') AND {among('c.source', 1)}"
+)
+_HELD = (
+    " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
+)
+_FREE = "lease_owner = NULL, lease_until = NULL"
+
+
+class ConversationRows(Tables):
+    """The Conversations port on a SQL database."""
+
+    @glances
+    def are_due(self, sources: Collection[str]) -> Work[bool]:
+        return bool((yield Statement(f"SELECT 1 {_DUE} LIMIT 1", (Texts(sources),))))
+
+    @writes
+    def claim(
+        self, holder: str, sources: Collection[str], *, lease: timedelta, limit: int
+    ) -> Work[list[Conversation]]:
+        rows = yield Statement(
+            "UPDATE conversations SET lease_owner = $2, lease_until = clew_now() + $3 WHERE (source, key) IN"
+            f" (SELECT c.source, c.key {_DUE} ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
+            " RETURNING source, key, thread_id, cursor, lease_owner, wakes, attempts",
+            (Texts(sources), holder, lease // MICROSECOND, limit),
+        )
+        return [_conversation(row) for row in rows]
+
+    @writes
+    def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[int]:
+        rows = yield Statement(
+            f"UPDATE conversations SET cursor = $5, attempts = 0, lease_until = clew_now() + $6{_HELD}",
+            (*_names(held), dump(cursor), lease // MICROSECOND),
+        )
+        return _held(rows, held)
+
+    @writes
+    def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> Work[None]:
+        rows = yield Statement(
+            f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = 0, seen_seq = $5, seen_wakes = $6,"
+            f" is_active = CASE WHEN $7 = 1 AND wakes = $6 THEN 0 ELSE 1 END{_HELD}",
+            (*_names(held), seen_seq, held.wakes, int(is_over)),
+        )
+        _held(rows, held)
+
+    @writes
+    def put_off(self, held: Conversation, *, wait: timedelta) -> Work[None]:
+        rows = yield Statement(
+            f"UPDATE conversations SET {_FREE}, attempts = attempts + 1, due_at = clew_now() + $5{_HELD}",
+            (*_names(held), wait // MICROSECOND),
+        )
+        _held(rows, held)
+
+    @writes
+    def move(self, held: Conversation, thread_id: str) -> Work[None]:
+        rows = yield Statement(f"UPDATE conversations SET {_FREE}{_HELD}", _names(held))
+        _held(rows, held)
+        yield from _move(held.source, held.key, thread_id)
+
+    @glances
+    def first(self, held: Conversation, *, after: int = 0) -> Work[Incoming | None]:
+        rows = yield Statement(
+            "SELECT source_id, fingerprint, payload, thread_id, number FROM inbox"
+            " WHERE source = $1 AND conversation = $2 AND status = 'queued' AND number > $3 ORDER BY number LIMIT 1",
+            (held.source, held.key, after),
+        )
+        for source_id, fingerprint, payload, thread_id, number in rows:
+            return Incoming(
+                source=held.source,
+                source_id=source_id,
+                fingerprint=fingerprint,
+                payload=load(payload),
+                conversation=held.key,
+                number=number,
+                thread_id=thread_id,
+            )
+        return None
+
+
+def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None, int]]:
+    """Something came in this conversation: the thread it is for, and its number there.
+
+    It is led in `thread_id` if it is new, or if the thread it was led in is gone.
+    """
+    ((known, number),) = yield Statement(
+        "INSERT INTO conversations (source, key, thread_id, cursor, wakes, seen_wakes, seen_seq, is_active, attempts,"
+        " due_at) VALUES ($1, $2, $3, 'null', 1, 0, 0, 1, 0, 0) ON CONFLICT (source, key)"
+        " DO UPDATE SET wakes = conversations.wakes + 1, is_active = 1 RETURNING thread_id, wakes",
+        (source, key, thread_id),
+    )
+    if known != thread_id and known is not None and thread_id is not None:
+        gone = yield Statement(
+            "SELECT 1 FROM tombstones WHERE thread_id = $1"
+            " UNION ALL SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NOT NULL",
+            (known,),
+        )
+        if gone:
+            yield from _move(source, key, thread_id)
+            known = thread_id
+    return known, number
+
+
+def _move(source: str, key: str, thread_id: str) -> Work[None]:
+    """Lead it in another thread from now on. Nothing was said to it yet there, and what waits goes along."""
+    yield Statement(
+        "UPDATE conversations SET thread_id = $3, cursor = 'null', seen_seq = 0 WHERE source = $1 AND key = $2",
+        (source, key, thread_id),
+    )
+    yield Statement(
+        "UPDATE inbox SET thread_id = $3 WHERE source = $1 AND conversation = $2 AND status = 'queued'",
+        (source, key, thread_id),
+    )
+
+
+def _names(held: Conversation) -> tuple[str, str, str, str]:
+    return held.source, held.key, held.holder, held.thread_id or ""
+
+
+def _held(rows: Rows, held: Conversation) -> int:
+    if not rows:
+        raise LostLease(f"a conversation of {held.source} is seen to by someone else now")
+    wakes: int = rows[0][0]
+    return wakes
+
+
+def _conversation(row: Row) -> Conversation:
+    source, key, thread_id, cursor, holder, wakes, attempts = row
+    return Conversation(
+        source=source,
+        key=key,
+        thread_id=thread_id,
+        cursor=load(cursor),
+        holder=holder,
+        wakes=wakes,
+        attempts=attempts,
+    )

@@ -1,0 +1,218 @@
+"""Chats of channels: woken once a message, held by one, in order, and gone with their thread."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from clew.domain.errors import Duplicate, LostLease, Repeated
+from clew.domain.events import RoundFinished
+from clew.domain.records import Conversation, Incoming
+from clew.domain.thread import Status
+from clew.ports import Conversations, Inbox, Store
+from clew.stores.sql.conversations import ConversationRows
+from clew.stores.sql.inbox import InboxRows
+from clew.stores.sql.trash import TrashRows
+from clew.stores.sql.work import Database
+from tests.databases import SHARED, open_database, query
+from tests.samples import NOW, opened, recorded, said
+
+pytestmark = pytest.mark.anyio
+
+BOT = "telegram:bot"
+LEASE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def conversations(database: Database) -> Conversations:
+    return ConversationRows(database)
+
+
+def message(number: int, *, key: str = "telegram:42", thread_id: str | None = None) -> Incoming:
+    return Incoming(
+        source=BOT,
+        source_id=f"update-{number}",
+        fingerprint=f"f{number}",
+        payload={"text": f"message {number}"},
+        conversation=key,
+        thread_id=thread_id or f"thread-{number}",
+    )
+
+
+async def claimed(conversations: Conversations, holder: str = "me") -> list[Conversation]:
+    return list(await conversations.claim(holder, (BOT,), lease=LEASE, limit=10))
+
+
+async def test_a_conversation_stays_in_the_thread_it_began_with(
+    inbox: Inbox, conversations: Conversations
+) -> None:
+    for number in (1, 2):
+        assert await inbox.admit(message(number), now=NOW)
+    assert await inbox.admit(message(3, key="telegram:43"), now=NOW)
+    found = {one.key: one.thread_id for one in await claimed(conversations)}
+    assert found == {"telegram:42": "thread-1", "telegram:43": "thread-3"}
+
+
+async def test_a_duplicate_wakes_nobody(inbox: Inbox, conversations: Conversations) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    assert not await inbox.admit(message(1, thread_id="other"), now=NOW)
+    with pytest.raises(Duplicate):
+        await inbox.admit(replace(message(1), fingerprint="other"), now=NOW)
+    await conversations.rest(held, seen_seq=0, is_over=True)
+    assert not await conversations.are_due((BOT,))
+
+
+async def test_messages_wait_in_the_order_they_came_in_whatever_the_clock_says(
+    store: Store, inbox: Inbox, conversations: Conversations
+) -> None:
+    for number in (3, 1, 2):
+        await inbox.admit(message(number), now=NOW - timedelta(hours=number))
+    (held,) = await claimed(conversations)
+    first = await conversations.first(held)
+    assert first is not None
+    assert (first.source_id, first.number, first.thread_id) == ("update-3", 1, "thread-3")
+    after = await conversations.first(held, after=1)
+    assert after is not None
+    assert after.source_id == "update-1"
+    await store.commit(opened("thread-3"), admits=first)
+    with pytest.raises(Repeated):
+        await store.commit(opened("thread-9"), admits=first)
+    await inbox.settle(after, now=NOW)
+    last = await conversations.first(held)
+    assert last is not None
+    assert last.source_id == "update-2"
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_of_many_who_look_one_holds_a_conversation(where: str) -> None:
+    async with open_database(where) as one, open_database(where) as two:
+        inboxes = InboxRows(one), InboxRows(two)
+        admitted = await asyncio.gather(
+            *(inboxes[n % 2].admit(message(1, thread_id=f"t{n}"), now=NOW) for n in range(20))
+        )
+        assert sum(admitted) == 1
+        rows = ConversationRows(one), ConversationRows(two)
+        held = await asyncio.gather(*(claimed(rows[n % 2], f"holder-{n}") for n in range(10)))
+        assert len([each for found in held for each in found]) == 1
+
+
+async def test_a_lease_that_ran_out_is_anothers(
+    inbox: Inbox, conversations: Conversations, database: Database
+) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (mine,) = await claimed(conversations)
+    assert await claimed(conversations, "other") == []
+    await conversations.keep(mine, {"seq": 4}, lease=timedelta(microseconds=-1))
+    (others,) = await claimed(conversations, "other")
+    assert others.cursor == {"seq": 4}
+    for call in (
+        conversations.keep(mine, {"seq": 5}, lease=LEASE),
+        conversations.rest(mine, seen_seq=1, is_over=True),
+        conversations.put_off(mine, wait=LEASE),
+        conversations.move(mine, "elsewhere"),
+    ):
+        with pytest.raises(LostLease):
+            await call
+    await conversations.keep(others, {"seq": 6}, lease=LEASE)
+
+
+async def test_it_is_due_when_its_thread_has_come_to_rest(
+    store: Store, inbox: Inbox, conversations: Conversations
+) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    first = await conversations.first(held)
+    change = opened("thread-1")
+    await store.commit(change, admits=first)
+    await conversations.rest(held, seen_seq=change.thread.last_seq, is_over=False)
+    assert not await conversations.are_due((BOT,))
+    change = recorded(change.thread, said())
+    await store.commit(change)
+    assert not await conversations.are_due((BOT,))  # it runs on
+    change = recorded(change.thread, RoundFinished(status=Status.COMPLETED))
+    await store.commit(change)
+    assert await conversations.are_due((BOT,))
+    assert not await conversations.are_due(("telegram:other",))
+    (held,) = await claimed(conversations)
+    await conversations.rest(held, seen_seq=change.thread.last_seq, is_over=True)
+    assert not await conversations.are_due((BOT,))
+
+
+async def test_what_comes_while_it_is_held_is_not_slept_through(
+    inbox: Inbox, conversations: Conversations
+) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    await inbox.admit(message(2), now=NOW)
+    assert await conversations.keep(held, None, lease=LEASE) == 2
+    await conversations.rest(held, seen_seq=0, is_over=True)
+    (again,) = await claimed(conversations)
+    assert again.wakes == 2
+
+
+async def test_what_is_put_off_is_due_later_and_counts_its_attempts(
+    inbox: Inbox, conversations: Conversations
+) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    await conversations.put_off(held, wait=timedelta())
+    (held,) = await claimed(conversations)
+    assert held.attempts == 1
+    await conversations.put_off(held, wait=timedelta(hours=1))
+    await inbox.admit(message(2), now=NOW)
+    assert not await conversations.are_due((BOT,))
+
+
+async def test_with_its_thread_goes_the_conversation_and_what_waits_in_it(
+    store: Store, inbox: Inbox, conversations: Conversations, database: Database
+) -> None:
+    for number in (1, 2):
+        await inbox.admit(message(number), now=NOW)
+    (held,) = await claimed(conversations)
+    await store.commit(opened("thread-1"), admits=await conversations.first(held))
+    await store.bury("thread-1", now=NOW)
+    while await store.purge():
+        pass
+    assert await query(database, "SELECT 1 FROM conversations") == []
+    kept = await query(database, "SELECT source_id, payload, thread_id, conversation FROM inbox ORDER BY 1")
+    assert [tuple(row) for row in kept] == [(f"update-{n}", "null", None, None) for n in (1, 2)]
+    # What was deleted is not answered when it is delivered once more.
+    assert not await inbox.admit(message(1), now=NOW)
+    assert not await conversations.are_due((BOT,))
+
+
+@pytest.mark.parametrize("softly", [False, True])
+async def test_a_chat_whose_thread_was_deleted_goes_on_in_another(
+    store: Store, inbox: Inbox, conversations: Conversations, database: Database, softly: bool
+) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    await conversations.keep(held, {"seq": 7}, lease=LEASE)
+    await store.commit(opened("thread-1"), admits=await conversations.first(held))
+    if softly:
+        await TrashRows(database).put("thread-1", now=NOW)
+    else:
+        await store.bury("thread-1", now=NOW)
+    await inbox.admit(message(2), now=NOW)
+    with pytest.raises(LostLease):
+        await conversations.keep(held, {"seq": 8}, lease=LEASE)
+    await query(database, "UPDATE conversations SET lease_until = 0")
+    (held,) = await claimed(conversations)
+    assert (held.thread_id, held.cursor) == ("thread-2", None)
+    while await store.purge():
+        pass
+    waiting = await conversations.first(held)
+    assert waiting is not None
+    assert waiting.source_id == "update-2"
+
+
+async def test_moved_it_takes_along_what_waits(inbox: Inbox, conversations: Conversations) -> None:
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    await conversations.move(held, "elsewhere")
+    (held,) = await claimed(conversations)
+    waiting = await conversations.first(held)
+    assert waiting is not None
+    assert (held.thread_id, waiting.thread_id) == ("elsewhere", "elsewhere")

@@ -1,0 +1,373 @@
+"""Chats of Telegram and WeCom in this process, with a provider that does as it is told."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew.app import App, open_app
+from clew.config import load_settings
+from clew.domain.errors import ConfigError
+from clew.domain.history import Place
+from clew.domain.thread import Status, Thread
+from clew.opening import open_histories
+from tests.databases import query
+from tests.doors import client_of
+from tests.providers import HEADER, SECRET, TOKEN, Provider, Reply, Sent, press, provider, says_yes, update
+
+pytestmark = pytest.mark.anyio
+
+GRAPHS = """
+graphs:
+  agent: tests.graphs:agent
+  remembering: tests.channel_graphs:remembering
+  verbose: tests.channel_graphs:verbose
+  curious: tests.channel_graphs:curious
+"""
+
+
+def telegram_bot(url: str, **options: str) -> str:
+    options = {
+        "token": TOKEN,
+        "secret_token": SECRET,
+        "graph": "agent",
+        "base_url": url,
+        **options,
+    }
+    return "{" + ", ".join(f"{name}: {value!r}" for name, value in options.items()) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bots:
+    """The open app, and what a provider does to it."""
+
+    app: App
+    client: httpx.AsyncClient
+    provider: Provider
+
+    async def deliver(self, body: Any, *, bot: str = "bot", status: int = 200, **headers: str) -> Any:
+        answer = await self.client.post(f"/channels/telegram/{bot}", json=body, headers={**HEADER, **headers})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def said(self, count: int, seconds: float = 15) -> list[str]:
+        """What chats were told, once it is so much."""
+        await eventually(lambda: len(self.provider.texts()) >= count, seconds)
+        return self.provider.texts()
+
+    async def threads(self) -> list[Thread]:
+        return list(await self.app.stores.threads.find())
+
+    async def at_rest(self) -> None:
+        """When nothing waits in the inbox, and no chat is owed anything."""
+        async with asyncio.timeout(15):
+            while await query(self.app.stores.db, OWED):
+                await asyncio.sleep(0.01)
+
+
+OWED = (
+    "SELECT 1 FROM conversations c LEFT JOIN threads t ON t.id = c.thread_id WHERE c.lease_owner IS NOT NULL"
+    " OR c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq AND c.is_active = 1"
+    " UNION ALL SELECT 1 FROM inbox WHERE status = 'queued'"
+)
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 15) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def opened_bots(
+    folder: Path, channels: str, known: Provider, where: str = "memory", **environ: str
+) -> AsyncGenerator[Bots]:
+    url = (
+        "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"
+    )
+    config = folder / "clew.yaml"
+    config.write_text(f"{GRAPHS}channels:\n{channels}")
+    given = {"CLEW_DATABASE_URL": url, "CLEW_RUNNER_POLL_SECONDS": "0.1", **environ}
+    async with open_app(load_settings(given, cwd=folder, config=config)) as app:
+        async with client_of(app.http) as client:
+            yield Bots(app, client, known)
+
+
+@pytest.fixture
+async def bots(tmp_path: Path) -> AsyncGenerator[Bots]:
+    with provider() as known:
+        bot = telegram_bot(known.url)
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}, other: {bot}}}\n", known) as opened:
+            yield opened
+
+
+@pytest.mark.parametrize("shown", ["", "another", SECRET[:-1], SECRET + "x"])
+async def test_without_the_secret_nobody_speaks_for_telegram(bots: Bots, shown: str) -> None:
+    for bot in ("bot", "nobody"):
+        refused = await bots.deliver(
+            update(1, "hi"), bot=bot, status=401, **{"X-Telegram-Bot-Api-Secret-Token": shown}
+        )
+        assert refused["error"]["code"] == "UNAUTHENTICATED"
+    assert await query(bots.app.stores.db, "SELECT 1 FROM inbox") == []
+    assert await bots.threads() == []
+
+
+async def test_a_message_is_answered_in_its_chat(bots: Bots) -> None:
+    assert await bots.deliver(update(1, "hello")) == {"status": "admitted"}
+    assert await bots.said(1) == ["you said: hello"]
+    (sent,) = bots.provider.sent("sendMessage")
+    assert sent.path == f"/bot{TOKEN}/sendMessage"
+    assert sent.body == {"chat_id": "42", "text": "you said: hello"}
+    (thread,) = await bots.threads()
+    assert (thread.graph, thread.owner.tenant, thread.status) == ("agent", "default", Status.COMPLETED)
+    (message,) = await bots.app.stores.threads.read(thread.id, types=("user_msg",))
+    assert message.body.source == "telegram:bot/1"  # type: ignore[union-attr]
+
+
+async def test_a_chat_comes_back_to_its_thread_and_bots_do_not_meet(bots: Bots) -> None:
+    await bots.deliver(update(1, "one"))
+    await bots.said(1)
+    await bots.deliver(update(2, "two"))
+    await bots.said(2)
+    await bots.deliver(update(1, "three"), bot="other")
+    await bots.said(3)
+    await bots.deliver(update(3, "four", chat=43))
+    assert await bots.said(4) == [f"you said: {word}" for word in ("one", "two", "three", "four")]
+    threads = await bots.threads()
+    assert sorted(thread.round for thread in threads) == [1, 1, 2]
+
+
+async def test_a_delivery_that_comes_again_is_answered_once(bots: Bots) -> None:
+    became = await asyncio.gather(*(bots.deliver(update(1, "hello")) for _ in range(20)))
+    assert sorted(one["status"] for one in became) == ["admitted"] + ["duplicate"] * 19
+    await bots.said(1)
+    assert await bots.deliver(update(1, "hello")) == {"status": "duplicate"}
+    await bots.at_rest()
+    assert bots.provider.texts() == ["you said: hello"]
+    (thread,) = await bots.threads()
+    assert thread.round == 1
+
+
+async def test_the_same_id_with_another_content_is_refused_and_logged(
+    bots: Bots, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bots.deliver(update(1, "hello"))
+    refused = await bots.deliver(update(1, "attack at dawn"), status=409)
+    assert refused["error"]["code"] == "DUPLICATE"
+    await bots.at_rest()
+    assert bots.provider.texts() == ["you said: hello"]
+    (line,) = [record for record in caplog.records if record.name == "clew.channels.admission"]
+    assert (line.source, line.source_id) == ("telegram:bot", "1")  # type: ignore[attr-defined]
+    assert "dawn" not in caplog.text
+
+
+async def test_while_a_round_runs_messages_wait_and_are_answered_in_order(bots: Bots) -> None:
+    await bots.deliver(update(1, "slowly: one two three"))
+    for number in range(2, 7):
+        await bots.deliver(update(number, f"m{number}"))
+    assert await bots.said(6) == [
+        "you said: slowly: one two three",
+        *(f"you said: m{number}" for number in range(2, 7)),
+    ]
+    (thread,) = await bots.threads()
+    assert thread.round == 6
+
+
+async def test_what_is_not_for_the_bot_is_passed_over(bots: Bots) -> None:
+    group = update(1, "hi")
+    group["message"]["chat"] = {"id": -100123, "type": "supergroup"}
+    photo = update(2, "")
+    edited = {"update_id": 3, "edited_message": update(3, "hi")["message"]}
+    for one in (group, photo, edited, {"update_id": 4, "poll": {"id": "1"}}, {"update_id": 5}):
+        assert await bots.deliver(one) == {"status": "ignored"}
+    assert await query(bots.app.stores.db, "SELECT 1 FROM inbox") == []
+    for wrong in ({}, [1], {"message": {}}, "text"):
+        assert (await bots.deliver(wrong, status=400))["error"]["field"] == "update_id"
+
+
+async def test_an_approval_is_asked_with_its_arguments_and_answered_by_a_button(bots: Bots) -> None:
+    await bots.deliver(update(1, "tools: send_mail to=bob"))
+    (asked,) = await bots.said(1)
+    assert "send_mail" in asked
+    assert json.dumps({"to": "bob"}, indent=1) in asked
+    (row,) = bots.provider.sent("sendMessage")[0].body["reply_markup"]["inline_keyboard"]
+    assert [button["text"] for button in row] == ["Approve", "Reject"]
+    await bots.deliver(press(2, row[0]["callback_data"]))
+    assert (await bots.said(2))[1] == "sent to bob"
+    await eventually(lambda: bool(bots.provider.sent("answerCallbackQuery")))
+    (thread,) = await bots.threads()
+    (answer,) = await bots.app.stores.threads.read(thread.id, types=("resolution",))
+    assert answer.body.by == "telegram:bot:42"  # type: ignore[union-attr]
+    # Pressed once more it is an old button, and nobody's message.
+    await bots.deliver(press(3, row[1]["callback_data"]))
+    await bots.at_rest()
+    assert len(bots.provider.texts()) == 2
+    assert (await bots.threads())[0].round == 1
+
+
+async def test_an_approval_is_answered_in_words_and_plainly(bots: Bots) -> None:
+    await bots.deliver(update(1, "tools: send_mail to=bob"))
+    await bots.said(1)
+    await bots.deliver(update(2, "yes, but to ann"))
+    assert (await bots.said(2))[1] == "Please answer yes or no."
+    assert (await bots.threads())[0].status is Status.BLOCKED
+    await bots.deliver(update(3, "No, too late"))
+    assert (await bots.said(3))[2] == "refused by telegram:bot:42: too late"
+
+
+async def test_what_was_said_before_the_question_is_no_answer_to_it(bots: Bots) -> None:
+    """It waits its turn, and is answered after."""
+    await bots.deliver(update(1, "tools: send_mail to=bob"))
+    await bots.deliver(update(2, "yes"))
+    await bots.said(1)
+    await bots.deliver(update(3, "yes"))
+    said = await bots.said(3)
+    assert said[1:] == ["sent to bob", "you said: yes"]
+
+
+async def test_a_question_is_answered_with_the_next_message(bots: Bots) -> None:
+    await bots.deliver(update(1, "tools: ask_person question=who"))
+    assert '"question": "who"' in (await bots.said(1))[0]
+    await bots.deliver(update(2, "it was Bob"))
+    assert (await bots.said(2))[1] == "it was Bob"
+    assert (await bots.threads())[0].round == 1
+
+
+async def test_approvals_may_be_kept_for_the_dashboard(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, approvals="dashboard")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(update(1, "tools: send_mail to=bob"))
+            (told,) = await bots.said(1)
+            assert "bob" not in told
+            await bots.deliver(update(2, "yes"))
+            (thread,) = await bots.threads()
+            await bots.app.execution.commands.approve(thread.id, None, approved=True)
+            assert (await bots.said(3))[1:] == ["sent to bob", "you said: yes"]
+
+
+async def test_a_failed_round_says_so_and_no_more(bots: Bots) -> None:
+    await bots.deliver(update(1, "tools: ask_person question=who"))
+    await bots.said(1)
+    (thread,) = await bots.threads()
+    await bots.app.execution.commands.stop(thread.id, None)
+    assert (await bots.said(2))[1] == "This was stopped."
+
+
+async def test_a_long_answer_comes_in_parts(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, graph="verbose")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(update(1, "😀 5000"))
+            parts = await bots.said(4)
+            assert all(len(part.encode("utf-16-le")) <= 2 * 4096 for part in parts)
+            assert " ".join(parts) == " ".join(["😀"] * 5000)
+
+
+async def test_a_graphs_own_question_takes_any_answer(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, graph="curious")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(update(1, "go"))
+            assert await bots.said(1) == ["which colour?"]
+            await bots.deliver(update(2, "no idea"))
+            assert (await bots.said(2))[1] == "so it is no idea"
+
+
+async def test_an_agent_remembers_the_chat_by_its_key_across_threads(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, graph="remembering")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(update(1, "one"))
+            await bots.said(1)
+            await bots.at_rest()
+            (thread,) = await bots.threads()
+            await bots.app.execution.commands.delete(thread.id, None)
+            await bots.deliver(update(2, "two"))
+            await bots.said(2)
+            (fresh,) = await bots.threads()
+            assert fresh.id != thread.id
+            place = Place(
+                tenant="default", namespace=("tenant:default", "agent_chat_history"), key="telegram:42"
+            )
+            kept = await open_histories(bots.app.stores.db).tail(place, limit=10)
+            assert [message.content for message in kept] == [
+                *("one", "you said: one", "two", "you said: two"),
+            ]
+
+
+async def test_a_provider_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+    moves = [
+        Reply({"ok": False, "parameters": {"retry_after": 1}}, 429),
+        Reply({"ok": False}, 502),
+        Reply({"ok": True}),
+    ]
+
+    def stumbling(sent: Sent) -> Reply:
+        return moves[min(len(known.requests), 3) - 1]
+
+    with provider(stumbling) as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            await bots.deliver(update(1, "hello"))
+            assert await bots.said(3) == ["you said: hello"] * 3
+            await bots.at_rest()
+            await bots.deliver(update(2, "again"))
+            assert (await bots.said(4))[3] == "you said: again"
+
+
+async def test_a_chat_that_is_closed_to_us_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with provider(lambda _: Reply({"ok": False, "description": "bot was blocked"}, 403)) as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            await bots.deliver(update(1, "hello"))
+            await bots.at_rest()
+            assert len(bots.provider.requests) == 1
+            (thread,) = await bots.threads()
+            assert thread.status is Status.COMPLETED
+            assert "could not be delivered" in caplog.text
+            known.answer = says_yes
+            await bots.deliver(update(2, "more"))
+            assert (await bots.said(2))[1] == "you said: more"
+
+
+async def test_redirects_are_not_followed_and_no_token_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def elsewhere(sent: Sent) -> Reply:
+        return Reply({}, 302, {"location": f"{known.url}/elsewhere"})
+
+    with provider(elsewhere) as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            await bots.deliver(update(1, "hello"))
+            await bots.at_rest()
+            assert [sent.method for sent in known.requests] == ["sendMessage"]
+        ours = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("clew"))
+        assert TOKEN not in ours
+
+
+WRONG = {
+    "no secret token": ("{token: x}", "channels.telegram.bot.secret_token: expected to be set"),
+    "a graph that is not there": ("{token: x, secret_token: y, graph: nope}", "channels.telegram.bot.graph"),
+    "an unknown update": ("{token: x, secret_token: y, update_types: [mesage]}", "bot.update_types"),
+    "an unknown chat": ("{token: x, secret_token: y, chat_types: dm}", "bot.chat_types"),
+    "an odd approver": ("{token: x, secret_token: y, approvals: me}", "bot.approvals: expected chat or"),
+    "an odd address": ("{token: x, secret_token: y, base_url: 'ftp://x'}", "bot.base_url"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_a_bot_that_cannot_work_is_refused_at_the_start(name: str, tmp_path: Path) -> None:
+    bot, expected = WRONG[name]
+    with provider() as known, pytest.raises(ConfigError, match=expected.replace(".", r"\.")):
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known):
+            pass
