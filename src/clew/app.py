@@ -156,7 +156,15 @@ async def _doors(
     from clew.bots import open_doors  # noqa: PLC0415 - not everybody has one
 
     opened = open_doors(
-        settings, stores, store, execution.commands, execution.bus, execution.registry, metrics, pace, stopping
+        settings,
+        stores,
+        store,
+        execution.commands,
+        execution.bus,
+        execution.registry,
+        metrics,
+        pace,
+        stopping,
     )
     async with opened as doors:
         yield doors

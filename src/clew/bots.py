@@ -63,6 +63,7 @@ async def open_doors(
             metrics=metrics,
             stopping=stopping,
             poll_seconds=settings.runner.poll_seconds,
+            lease=timedelta(seconds=settings.runner.lease_seconds),
         )
         doors = {plan.source: plan.door(attendant.admission, pace) for plan in plans}
         async with attendant.attending():

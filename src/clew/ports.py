@@ -494,6 +494,10 @@ class Conversations(Protocol):
         """Remember the cursor, and hold on; returns the number of what came last."""
         ...
 
+    async def renew(self, held: Conversation, *, lease: timedelta) -> None:
+        """Hold on."""
+        ...
+
     async def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> None:
         """Let go until something comes, or its thread goes on after `seen_seq`; that is not waited for if it `is_over`."""
         ...

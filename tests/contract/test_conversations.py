@@ -109,6 +109,7 @@ async def test_a_lease_that_ran_out_is_anothers(
     assert others.cursor == {"seq": 4}
     for call in (
         conversations.keep(mine, {"seq": 5}, lease=LEASE),
+        conversations.renew(mine, lease=LEASE),
         conversations.rest(mine, seen_seq=1, is_over=True),
         conversations.put_off(mine, wait=LEASE),
         conversations.move(mine, "elsewhere"),

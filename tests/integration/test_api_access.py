@@ -85,6 +85,10 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", f"{WORKFLOW}/tool-calls/{{call_id}}/resolve"): "write",
     ("PUT", f"{WORKFLOW}/tool-calls/{{call_id}}/deadline"): "write",
     ("DELETE", f"{WORKFLOW}/tool-calls/{{call_id}}/deadline"): "write",
+    # They ask for a proof of their own, and without a bot of that name there is none. See test_channels.py.
+    ("POST", "/channels/telegram/{bot}"): None,
+    ("POST", "/channels/wecom/{app}"): None,
+    ("GET", "/channels/wecom/{app}"): None,
     # It asks for a key itself: a browser can only send it once the socket is open. See test_ws.py.
     ("WEBSOCKET", "/ws/events"): None,
 }
@@ -102,6 +106,9 @@ CLOSED = {
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
     ("POST", "/api/files"): {400},  # without a form
+    ("POST", "/channels/telegram/{bot}"): {401},
+    ("POST", "/channels/wecom/{app}"): {401},
+    ("GET", "/channels/wecom/{app}"): {401},
 }
 HTTP = [route for route in ROUTES if route[0] != "WEBSOCKET"]
 WITH_A_KEY = [route for route in HTTP if ROUTES[route] is not None]
@@ -180,6 +187,8 @@ async def ask(
         document_id="d1",
         file_id="f1",
         name=name,
+        bot="bot",
+        app="app",
     )
     body = json.dumps(BODIES.get(path.rpartition("/")[2])).encode() if method in ("POST", "PUT") else b""
     shown = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}
@@ -223,6 +232,7 @@ async def test_the_public_routes_are_exactly_these() -> None:
     assert public == {
         *("/health", "/ready", "/ws/events", "/api/optimize/cleanup"),
         *("/web/{name}", "/web/vendor/{name}"),
+        *("/channels/telegram/{bot}", "/channels/wecom/{app}"),
     }
 
 

@@ -94,9 +94,9 @@ async def opened_bots(
     config = folder / "clew.yaml"
     config.write_text(f"{GRAPHS}channels:\n{channels}")
     given = {"CLEW_DATABASE_URL": url, "CLEW_RUNNER_POLL_SECONDS": "0.1", **environ}
-    async with open_app(load_settings(given, cwd=folder, config=config)) as app:
-        async with client_of(app.http) as client:
-            yield Bots(app, client, known)
+    settings = load_settings(given, cwd=folder, config=config)
+    async with open_app(settings) as app, client_of(app.http) as client:
+        yield Bots(app, client, known)
 
 
 @pytest.fixture
@@ -187,7 +187,8 @@ async def test_what_is_not_for_the_bot_is_passed_over(bots: Bots) -> None:
     for one in (group, photo, edited, {"update_id": 4, "poll": {"id": "1"}}, {"update_id": 5}):
         assert await bots.deliver(one) == {"status": "ignored"}
     assert await query(bots.app.stores.db, "SELECT 1 FROM inbox") == []
-    for wrong in ({}, [1], {"message": {}}, "text"):
+    odd: list[Any] = [{}, [1], {"message": {}}, "text"]
+    for wrong in odd:
         assert (await bots.deliver(wrong, status=400))["error"]["field"] == "update_id"
 
 

@@ -40,8 +40,6 @@ from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
-# Longer than one message may take to be sent, by far: it is prolonged after each.
-LEASE = timedelta(seconds=60)
 # So many chats are answered at once.
 CONCURRENCY = 32
 # For about a quarter of an hour. A provider that says when to come again is taken at its word.
@@ -94,6 +92,7 @@ class Attendant:
         metrics: Metrics,
         stopping: asyncio.Event,
         poll_seconds: float,
+        lease: timedelta,
         policy: RetryPolicy = PATIENCE,
     ) -> None:
         self._bots = bots
@@ -104,6 +103,7 @@ class Attendant:
         self._new_id = new_id
         self._metrics = metrics
         self._poll_seconds = poll_seconds
+        self._lease = lease
         self._policy = policy
         self._rung = asyncio.Event()
         self._stopping = stopping
@@ -153,7 +153,7 @@ class Attendant:
         if free <= 0 or self._stopping.is_set() or not await self._conversations.are_due(tuple(self._bots)):
             return
         for held in await self._conversations.claim(
-            self._new_id(), tuple(self._bots), lease=LEASE, limit=free
+            self._new_id(), tuple(self._bots), lease=self._lease, limit=free
         ):
             visit = asyncio.create_task(self._visit(held))
             self._visits.add(visit)
@@ -165,6 +165,7 @@ class Attendant:
 
     async def _visit(self, held: Conversation) -> None:
         extra = {"source": held.source, "thread_id": held.thread_id}
+        holding = asyncio.create_task(self._hold(held))
         try:
             if held.thread_id is None:
                 await self._fetch(held)
@@ -181,6 +182,15 @@ class Attendant:
             logger.exception("a conversation cannot be seen to", extra=extra)
             with suppress(ClewError):
                 await self._conversations.put_off(held, wait=TROUBLE)
+        finally:
+            holding.cancel()
+
+    async def _hold(self, held: Conversation) -> None:
+        """A provider may take its time; one that is lost is noticed with the next write."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / 3)
+            with suppress(ClewError):
+                await self._conversations.renew(held, lease=self._lease)
 
     async def _see_to(self, visit: Visit) -> None:
         """Tell and take in turns, until there is nothing more to tell and nothing that can be taken."""
@@ -278,7 +288,7 @@ class Attendant:
         self._count(visit.held.source, "sent")
 
     async def _keep(self, visit: Visit, cursor: Cursor) -> int:
-        last = await self._conversations.keep(visit.held, asdict(cursor), lease=LEASE)
+        last = await self._conversations.keep(visit.held, asdict(cursor), lease=self._lease)
         visit.held, visit.cursor = replace(visit.held, attempts=0), cursor
         return last
 
@@ -417,7 +427,7 @@ class Attendant:
                     with suppress(Duplicate):  # it was counted and logged; the others are worth reading
                         await self.admission.admit(held.source, read_customer(item))
                 cursor = page.cursor
-                await self._conversations.keep(held, {"after": cursor}, lease=LEASE)
+                await self._conversations.keep(held, {"after": cursor}, lease=self._lease)
                 if not page.has_more or self._stopping.is_set():
                     break
         except (Transient, Permanent) as exc:

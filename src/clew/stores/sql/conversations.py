@@ -50,6 +50,14 @@ class ConversationRows(Tables):
         return _held(rows, held)
 
     @writes
+    def renew(self, held: Conversation, *, lease: timedelta) -> Work[None]:
+        rows = yield Statement(
+            f"UPDATE conversations SET lease_until = clew_now() + $5{_HELD}",
+            (*_names(held), lease // MICROSECOND),
+        )
+        _held(rows, held)
+
+    @writes
     def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = 0, seen_seq = $5, seen_wakes = $6,"
