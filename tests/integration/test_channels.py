@@ -73,7 +73,7 @@ class Bots:
 
 OWED = (
     "SELECT 1 FROM conversations c LEFT JOIN threads t ON t.id = c.thread_id WHERE c.lease_owner IS NOT NULL"
-    " OR c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq AND c.is_active = 1"
+    " OR c.wakes > c.seen_wakes OR c.is_active = 1 AND (t.status = 'running' OR t.last_seq > c.seen_seq)"
     " UNION ALL SELECT 1 FROM inbox WHERE status = 'queued'"
 )
 

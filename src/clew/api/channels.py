@@ -1,11 +1,11 @@
 """Webhooks of chat providers: each asks for a proof of its own, and is answered as soon as what it brought is safe."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 
 from clew.api.access import public
 from clew.api.openapi import errors
@@ -19,6 +19,8 @@ Name = Annotated[str, Path(max_length=64, description="The bot's name in the set
 # What WeCom wants to hear, whatever became of it.
 SUCCESS = "success"
 
+TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
+
 
 def channels_router(doors: Mapping[str, Door]) -> APIRouter:
     """`doors` by their channel and name, as in `telegram:support`."""
@@ -30,16 +32,14 @@ def channels_router(doors: Mapping[str, Door]) -> APIRouter:
         """Telegram's webhook. Asks for the bot's secret token, not for an API key."""
         return DeliveredOut(status=await received(request, f"telegram:{bot}"))
 
-    @router.post(
-        "/wecom/{app}", responses=errors(Unauthenticated, Duplicate), response_class=PlainTextResponse
-    )
+    @router.post("/wecom/{app}", responses=errors(Unauthenticated, Duplicate) | TEXT, response_class=Response)
     @public
     async def wecom(request: Request, app: Name) -> PlainTextResponse:
         """WeCom's callback. Asks for its signature, not for an API key."""
         await received(request, f"wecom:{app}")
         return PlainTextResponse(SUCCESS)
 
-    @router.get("/wecom/{app}", responses=errors(Unauthenticated), response_class=PlainTextResponse)
+    @router.get("/wecom/{app}", responses=errors(Unauthenticated) | TEXT, response_class=Response)
     @public
     async def wecom_check(request: Request, app: Name) -> PlainTextResponse:
         """WeCom makes sure of us: what it sealed in `echostr` comes back opened."""
