@@ -490,12 +490,12 @@ class Conversations(Protocol):
         """What has waited longest in it, of those with a greater number."""
         ...
 
-    async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> int:
-        """Remember the cursor, and hold on; returns the number of what came last."""
+    async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
+        """Remember the cursor, and hold on."""
         ...
 
-    async def renew(self, held: Conversation, *, lease: timedelta) -> None:
-        """Hold on."""
+    async def renew(self, held: Conversation, *, lease: timedelta) -> int:
+        """Hold on; returns the number of what came last."""
         ...
 
     async def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> None:

@@ -147,7 +147,7 @@ async def test_what_comes_while_it_is_held_is_not_slept_through(
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
     await inbox.admit(message(2), now=NOW)
-    assert await conversations.keep(held, None, lease=LEASE) == 2
+    assert await conversations.renew(held, lease=LEASE) == 2
     await conversations.rest(held, seen_seq=0, is_over=True)
     (again,) = await claimed(conversations)
     assert again.wakes == 2

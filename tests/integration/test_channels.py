@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,14 +13,27 @@ import httpx
 import pytest
 
 from clew.app import App, open_app
+from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.config import load_settings
 from clew.domain.errors import ConfigError
 from clew.domain.history import Place
 from clew.domain.thread import Status, Thread
 from clew.opening import open_histories
-from tests.databases import query
+from tests.databases import SHARED, locate, query
 from tests.doors import client_of
-from tests.providers import HEADER, SECRET, TOKEN, Provider, Reply, Sent, press, provider, says_yes, update
+from tests.providers import (
+    HEADER,
+    SECRET,
+    TOKEN,
+    Provider,
+    Reply,
+    Sent,
+    press,
+    provider,
+    says_yes,
+    text_of,
+    update,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -372,3 +386,132 @@ async def test_a_bot_that_cannot_work_is_refused_at_the_start(name: str, tmp_pat
     with provider() as known, pytest.raises(ConfigError, match=expected.replace(".", r"\.")):
         async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known):
             pass
+
+
+async def test_whoever_guesses_is_made_to_wait_and_so_is_a_flood(tmp_path: Path) -> None:
+    with provider() as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        limits = {"CLEW_LIMITS_WRONG_KEYS_PER_MINUTE": "3", "CLEW_LIMITS_REQUESTS_PER_SECOND": "1"}
+        async with opened_bots(tmp_path, channels, known, **limits) as bots:
+            wrong = {"X-Telegram-Bot-Api-Secret-Token": "guess"}
+            for status in (401, 401, 401, 429):
+                await bots.deliver(update(1, "hi"), status=status, **wrong)
+            became = [
+                await bots.client.post("/channels/telegram/bot", json=update(n, "hi"), headers=HEADER)
+                for n in range(5)
+            ]
+            assert [one.status_code for one in became][:2] == [200, 200]
+            assert became[-1].status_code == 429
+            assert int(became[-1].headers["retry-after"]) >= 1
+            # What was turned away was not admitted: brought again, it is new.
+            assert len(await query(bots.app.stores.db, "SELECT 1 FROM inbox")) < 5
+
+
+async def test_a_body_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with provider() as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known, CLEW_LIMITS_BODY_BYTES="2000") as bots:
+            await bots.deliver(update(1, "x" * 3000), status=413)
+
+
+async def test_a_bot_with_another_graph_begins_another_thread(tmp_path: Path) -> None:
+    where = str(tmp_path / "clew.db")
+    with provider() as known:
+        threads: list[Thread] = []
+        for number, graph in enumerate(("agent", "remembering", "remembering"), 1):
+            channels = f"  telegram: {{bot: {telegram_bot(known.url, graph=graph)}}}\n"
+            async with opened_bots(tmp_path, channels, known, where) as bots:
+                await bots.deliver(update(number, f"m{number}"))
+                await bots.said(number)
+                await bots.at_rest()
+                threads = await bots.threads()
+        assert sorted((thread.graph, thread.round) for thread in threads) == [
+            ("agent", 1),
+            ("remembering", 2),
+        ]
+
+
+@pytest.mark.parametrize("kind", SHARED)
+async def test_two_servers_on_one_database_say_everything_once_and_in_order(
+    kind: str, where: str, tmp_path: Path
+) -> None:
+    """Each message is delivered to both, at once."""
+    with provider() as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        (tmp_path / "two").mkdir()
+        async with (
+            opened_bots(tmp_path, channels, known, where) as one,
+            opened_bots(tmp_path / "two", channels, known, where) as two,
+        ):
+            for number in range(1, 25):
+                message = update(number, f"m{number}", chat=number % 4)
+                became = await asyncio.gather(*(bots.deliver(message) for bots in (one, two)))
+                assert sorted(each["status"] for each in became) == ["admitted", "duplicate"]
+            await one.said(24, 40)
+            await one.at_rest()
+            for chat in range(4):
+                said = [text_of(s.body) for s in known.requests if s.body["chat_id"] == str(chat)]
+                assert said == [f"you said: m{n}" for n in range(1, 25) if n % 4 == chat]
+            assert sorted(thread.round for thread in await two.threads()) == [6] * 4
+
+
+@pytest.fixture
+def where(kind: str, request: pytest.FixtureRequest) -> str:
+    return locate(kind, request)
+
+
+async def test_the_access_token_of_wecom_is_asked_for_again_when_it_is_refused(tmp_path: Path) -> None:
+    """And what is asked too often is asked again later."""
+    moves = iter([40014, 0, 45009, 0, 81013])
+
+    def fussy(sent: Sent) -> Reply:
+        return Reply({"errcode": next(moves)}) if sent.method == "send" else says_yes(sent)
+
+    with provider(fussy) as known:
+        app = "{corp_id: ww1, agent_id: 7, secret: a-corp-secret, token: t, graph: agent,"
+        channels = f"  wecom: {{desk: {app} encoding_aes_key: {AES_KEY}, base_url: '{known.url}'}}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            for number in (1, 2, 3):
+                await sealed_text(bots, number, f"m{number}")
+                await bots.at_rest()
+            sent = known.sent("send")
+            assert [text_of(one.body) for one in sent] == [
+                f"you said: m{number}" for number in (1, 1, 2, 2, 3)
+            ]
+            assert sent[0].body["agentid"] == 7
+            assert {one.query["access_token"] for one in sent} == {"an-access-token"}
+            assert len(known.sent("gettoken")) == 2
+            assert (await bots.threads())[0].status is Status.COMPLETED
+
+
+AES_KEY = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C"
+
+
+async def sealed_text(bots: Bots, number: int, text: str) -> None:
+    envelope = Envelope("t", read_key(AES_KEY), "ww1")
+    inside = f"<xml><FromUserName>ann</FromUserName><MsgType>text</MsgType><Content>{text}</Content><MsgId>{number}</MsgId></xml>"
+    encrypted = envelope.seal(inside.encode(), noise=b"0" * 16)
+    now = str(int(time.time()))
+    query = {"timestamp": now, "nonce": "n", "msg_signature": sign("t", now, "n", encrypted)}
+    body = f"<xml><Encrypt>{encrypted}</Encrypt></xml>"
+    answer = await bots.client.post("/channels/wecom/desk", params=query, content=body)
+    assert (answer.status_code, answer.text) == (200, "success")
+
+
+async def test_a_bot_of_wecom_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:
+    needed = {"token": "t", "encoding_aes_key": AES_KEY, "corp_id": "ww1", "secret": "s", "agent_id": "7"}
+    for key, value in (
+        *((name, None) for name in ("corp_id", "secret", "agent_id")),
+        ("encoding_aes_key", "canary"),
+        ("kind", "aibot"),
+        ("agent_id", "seven"),
+    ):
+        given = {**needed, key: value}
+        bot = ", ".join(f"{name}: '{text}'" for name, text in given.items() if text is not None)
+        with (
+            provider() as known,
+            pytest.raises(ConfigError, match=rf"channels\.wecom\.desk\.{key}: ") as refused,
+        ):
+            async with opened_bots(tmp_path, f"  wecom: {{desk: {{{bot}}}}}\n", known):
+                pass
+        assert "canary" not in str(refused.value)

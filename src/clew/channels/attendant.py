@@ -22,6 +22,7 @@ from clew.domain.errors import (
     ClewError,
     Conflict,
     Duplicate,
+    Invalid,
     LostLease,
     NotAllowed,
     NotFound,
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 # So many chats are answered at once.
 CONCURRENCY = 32
-# For about a quarter of an hour. A provider that says when to come again is taken at its word.
+# For ten minutes or so. A provider that says when to come again is taken at its word.
 PATIENCE = RetryPolicy(max_retries=10, base_delay=1.0, max_delay=300.0)
 # When we failed ourselves and nobody knows for how long.
 TROUBLE = timedelta(seconds=30)
@@ -57,8 +58,8 @@ class Cursor:
     """How far a chat was told its thread's log.
 
     All up to `seq`, and of the next thing to say, because of the event `of`, so many parts. `round` is the last one
-    that began in this chat; `to` is where answers go. What came up to the number `asked` was said before the last
-    question was, so it answers none.
+    that began in this chat; `to` is where answers go. What came up to the number `asked` was said before the
+    questions up to the event `asked_until` were, so it answers none of them.
     """
 
     seq: int = 0
@@ -66,6 +67,7 @@ class Cursor:
     parts: int = 0
     round: int = 0
     asked: int = 0
+    asked_until: int = 0
     to: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -145,7 +147,9 @@ class Attendant:
                 await self._look()
             except ClewError as exc:
                 logger.warning("conversations cannot be looked for", extra={"code": exc.code})
-                await asyncio.sleep(self._poll_seconds)
+            except Exception:
+                # Whatever it met, the next look is worth more.
+                logger.exception("conversations cannot be looked for")
             await self._rung.wait()
 
     async def _look(self) -> None:
@@ -210,6 +214,10 @@ class Attendant:
             if incoming is None:
                 await self._rest(visit, thread)
                 return
+            if thread is not None and not is_asked and not visit.bot.leads(thread):
+                # The bot was given to another tenant or graph since; a thread never changes either.
+                await self._conversations.move(held, self._new_id())
+                return
             try:
                 took = await self._take(visit, thread, incoming)
             except NotFound:
@@ -250,6 +258,10 @@ class Attendant:
         for outgoing in owed:
             if self._stopping.is_set():
                 return True
+            if outgoing.is_question and outgoing.seq > visit.cursor.asked_until:
+                # Before it is sent, or a quick answer would seem to have come first.
+                last = await self._conversations.renew(visit.held, lease=self._lease)
+                await self._keep(visit, replace(visit.cursor, asked=last, asked_until=thread.last_seq))
             try:
                 await self._say(visit, outgoing)
             except (Transient, Permanent) as exc:
@@ -266,10 +278,9 @@ class Attendant:
                     },
                 )
                 self._count(visit.held.source, "failed")
-            told = replace(visit.cursor, seq=outgoing.seq, of=0, parts=0, round=outgoing.round)
-            last = await self._keep(visit, told)
-            if outgoing.is_question:
-                await self._keep(visit, replace(told, asked=last))
+            await self._keep(
+                visit, replace(visit.cursor, seq=outgoing.seq, of=0, parts=0, round=outgoing.round)
+            )
         return True
 
     async def _say(self, visit: Visit, outgoing: Outgoing) -> None:
@@ -287,10 +298,9 @@ class Attendant:
                 )
         self._count(visit.held.source, "sent")
 
-    async def _keep(self, visit: Visit, cursor: Cursor) -> int:
-        last = await self._conversations.keep(visit.held, asdict(cursor), lease=self._lease)
+    async def _keep(self, visit: Visit, cursor: Cursor) -> None:
+        await self._conversations.keep(visit.held, asdict(cursor), lease=self._lease)
         visit.held, visit.cursor = replace(visit.held, attempts=0), cursor
-        return last
 
     async def _put_off(self, held: Conversation, exc: Transient | Permanent) -> bool:
         """Whether to try again, and then it was let go until that time."""
@@ -340,6 +350,13 @@ class Attendant:
             if isinstance(exc, LostLease):
                 raise
             # Somebody was faster: the next look tells what there is to do now.
+        except Invalid as exc:
+            # It would be so every time, and all that comes after would wait for it.
+            logger.warning(
+                "a message cannot be taken",
+                extra={"source": incoming.source, "source_id": incoming.source_id, "code": exc.code},
+            )
+            await self._settle(visit, incoming, said)
         return True
 
     async def _answer(self, visit: Visit, thread: Thread, incoming: Incoming, said: Said) -> bool:
@@ -428,6 +445,7 @@ class Attendant:
                         await self.admission.admit(held.source, read_customer(item))
                 cursor = page.cursor
                 await self._conversations.keep(held, {"after": cursor}, lease=self._lease)
+                held = replace(held, attempts=0)
                 if not page.has_more or self._stopping.is_set():
                     break
         except (Transient, Permanent) as exc:

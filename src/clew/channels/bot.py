@@ -9,7 +9,7 @@ from clew.channels.message import Said, Wire
 from clew.channels.wecom_api import CustomerWire
 from clew.domain.events import Opening
 from clew.domain.records import Scope
-from clew.domain.thread import Json, Owner
+from clew.domain.thread import Json, Owner, Thread
 from clew.engine.commands import Request
 
 _NAME = 80
@@ -30,6 +30,9 @@ class Bot:
     gives_results: bool = True
     # Where messages are fetched that are only announced, for a bot of WeCom's customer service.
     accounts: CustomerWire | None = None
+
+    def leads(self, thread: Thread) -> bool:
+        return (thread.owner, thread.graph) == (self.owner, self.graph)
 
     def opening(self, said: Said) -> Opening:
         name = said.text.strip().splitlines()[0][:_NAME]

@@ -87,19 +87,18 @@ def read_customer(item: Json) -> Message | None:
     """One message of a customer out of those fetched. None for what is not text, or not a customer's."""
     given = item if isinstance(item, dict) else {}
     content = given.get("text")
-    text = content.get("content", "") if isinstance(content, dict) else ""
-    names = [given.get(name) for name in ("open_kfid", "external_userid", "msgid")]
-    if given.get("origin") != FROM_CUSTOMER or given.get("msgtype") != "text":
-        return None
-    if not isinstance(text, str) or not text.strip() or not all(isinstance(n, str) and n for n in names):
-        return None
-    account, customer, message_id = map(str, names)
+    text = _text(content.get("content")) if isinstance(content, dict) else ""
+    account, customer, message_id = (
+        _text(given.get(name)) for name in ("open_kfid", "external_userid", "msgid")
+    )
     parsed: dict[str, Json] = {
         "open_kf_id": account,
         "external_userid": customer,
         "text": text,
         "message_id": message_id,
-        "should_process": True,
+        "should_process": given.get("origin") == FROM_CUSTOMER
+        and given.get("msgtype") == "text"
+        and bool(account and customer and message_id and text.strip()),
     }
     said = Said(
         text=text,
@@ -150,4 +149,5 @@ def _message(parsed: Mapping[str, Json], template: str, id: str, said: Said, mar
 
 
 def _text(value: Json) -> str:
-    return value if isinstance(value, str) else ""
+    """JSON can hold what no database can: half a letter, and a NUL."""
+    return value.encode("utf-8", "replace").decode().replace("\0", "") if isinstance(value, str) else ""

@@ -42,20 +42,20 @@ class ConversationRows(Tables):
         return [_conversation(row) for row in rows]
 
     @writes
-    def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[int]:
+    def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET cursor = $5, attempts = 0, lease_until = clew_now() + $6{_HELD}",
             (*_names(held), dump(cursor), lease // MICROSECOND),
         )
-        return _held(rows, held)
+        _held(rows, held)
 
     @writes
-    def renew(self, held: Conversation, *, lease: timedelta) -> Work[None]:
+    def renew(self, held: Conversation, *, lease: timedelta) -> Work[int]:
         rows = yield Statement(
             f"UPDATE conversations SET lease_until = clew_now() + $5{_HELD}",
             (*_names(held), lease // MICROSECOND),
         )
-        _held(rows, held)
+        return _held(rows, held)
 
     @writes
     def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> Work[None]:

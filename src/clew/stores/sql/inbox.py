@@ -44,7 +44,7 @@ class InboxRows(Tables):
     @writes
     def settle(self, incoming: Incoming, *, now: datetime) -> Work[None]:
         yield Statement(
-            "UPDATE inbox SET status = 'done', done_at = $3"
+            "UPDATE inbox SET status = 'done', payload = 'null', done_at = $3"
             " WHERE source = $1 AND source_id = $2 AND status = 'queued'",
             (incoming.source, incoming.source_id, micros(now)),
         )
@@ -100,18 +100,20 @@ def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
 
 
 def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
-    """Take it off the queue with the change it led to. What was never queued is admitted here."""
+    """Take it off the queue with the change it led to. What was never queued is admitted here.
+
+    That it came is remembered; what it said stands in the log now, and nowhere else.
+    """
     rows = yield Statement(
         "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at, done_at)"
-        " VALUES ($1, $2, $3, $4, $5, 'done', $6, $6) ON CONFLICT (source, source_id)"
-        " DO UPDATE SET status = 'done', thread_id = excluded.thread_id, done_at = excluded.done_at"
+        " VALUES ($1, $2, $3, $4, 'null', 'done', $5, $5) ON CONFLICT (source, source_id) DO UPDATE"
+        " SET status = 'done', payload = 'null', thread_id = excluded.thread_id, done_at = excluded.done_at"
         " WHERE inbox.status = 'queued' AND inbox.fingerprint = excluded.fingerprint RETURNING 1",
         (
             incoming.source,
             incoming.source_id,
             incoming.fingerprint,
             thread_id,
-            dump(incoming.payload),
             micros(now),
         ),
     )
