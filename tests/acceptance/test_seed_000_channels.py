@@ -37,6 +37,7 @@ channels:
   telegram:
     bot: {{{telegram}, graph: agent}}
     rememberer: {{{telegram}, graph: remembering}}
+    plain: {{{telegram}}}
   wecom:
     desk: {{{corp}, agent_id: 1000002}}
     service: {{{corp}, kind: customer_service}}
@@ -195,6 +196,14 @@ def test_the_graph_finds_the_parsed_update_and_its_history_key(bots: Bots) -> No
     metrics = bots.api.server.get("/metrics").text
     written = "agent_history_store_write_latency_ms_count"
     assert f'{written}{{backend="sqlite",channel="telegram",outcome="ok"}} 2.0' in metrics
+
+
+def test_without_a_graph_of_its_own_a_bot_is_the_built_in_chat(bots: Bots) -> None:
+    bots.deliver(update(100, "what can you do?", chat=100), "plain")
+    until(lambda: bool(answers_to(bots.provider, chat_id="100")))
+    (told,) = answers_to(bots.provider, chat_id="100")
+    assert "No language model is configured" in told
+    assert told.endswith("Done.")
 
 
 @pytest.mark.accept("000-39", "000-40")

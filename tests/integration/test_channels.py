@@ -238,12 +238,34 @@ async def test_an_approval_is_answered_in_words_and_plainly(bots: Bots) -> None:
 
 async def test_what_was_said_before_the_question_is_no_answer_to_it(bots: Bots) -> None:
     """It waits its turn, and is answered after."""
-    await bots.deliver(update(1, "tools: send_mail to=bob"))
-    await bots.deliver(update(2, "yes"))
-    await bots.said(1)
-    await bots.deliver(update(3, "yes"))
-    said = await bots.said(3)
-    assert said[1:] == ["sent to bob", "you said: yes"]
+    await bots.deliver(update(1, "slowly: one two"))
+    await bots.deliver(update(2, "tools: send_mail to=bob"))
+    await bots.deliver(update(3, "and hello"))
+    await bots.said(2)
+    await bots.deliver(update(4, "yes"))
+    assert (await bots.said(4))[2:] == ["sent to bob", "you said: and hello"]
+
+
+async def test_a_question_is_asked_once_and_answered_after_a_restart(tmp_path: Path) -> None:
+    where = str(tmp_path / "clew.db")
+    with provider() as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known, where) as bots:
+            await bots.deliver(update(1, "tools: send_mail to=bob"))
+            await bots.said(1)
+        async with opened_bots(tmp_path, channels, known, where) as bots:
+            await bots.deliver(update(2, "yes"))
+            said = await bots.said(2)
+            assert (len(said), said[1]) == (2, "sent to bob")
+
+
+async def test_several_questions_are_answered_in_their_order(bots: Bots) -> None:
+    await bots.deliver(update(1, "tools: ask_person question=one; ask_person question=two"))
+    asked = await bots.said(2)
+    assert ["one" in asked[0], "two" in asked[1]] == [True, True]
+    await bots.deliver(update(2, "first"))
+    await bots.deliver(update(3, "second"))
+    assert (await bots.said(3))[2] == "first | second"
 
 
 async def test_a_question_is_answered_with_the_next_message(bots: Bots) -> None:
@@ -470,7 +492,11 @@ async def test_the_access_token_of_wecom_is_asked_for_again_when_it_is_refused(t
     with provider(fussy) as known:
         app = "{corp_id: ww1, agent_id: 7, secret: a-corp-secret, token: t, graph: agent,"
         channels = f"  wecom: {{desk: {app} encoding_aes_key: {AES_KEY}, base_url: '{known.url}'}}}}\n"
-        async with opened_bots(tmp_path, channels, known) as bots:
+        limits = {"CLEW_LIMITS_WRONG_KEYS_PER_MINUTE": "2"}
+        async with opened_bots(tmp_path, channels, known, **limits) as bots:
+            forged = {"msg_signature": "0" * 40, "timestamp": "1", "nonce": "n", "echostr": "x"}
+            guesses = [await bots.client.get("/channels/wecom/desk", params=forged) for _ in range(3)]
+            assert [guess.status_code for guess in guesses] == [401, 401, 429]
             for number in (1, 2, 3):
                 await sealed_text(bots, number, f"m{number}")
                 await bots.at_rest()

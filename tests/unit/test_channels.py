@@ -495,6 +495,11 @@ class TestOwed:
         assert texts(*said) == ["done"]
         assert texts(*opened(AssistantMessage(content="wait"))) == []
 
+    def test_a_closing_message_comes_with_what_it_closes(self) -> None:
+        """As in the built-in chat, whose last word is that it is done."""
+        closing = AssistantMessage(content="Done.", marker="last")
+        assert texts(*opened(AssistantMessage(content="It is 42."), closing, DONE)) == ["It is 42.\n\nDone."]
+
     def test_parts_are_told_as_text(self) -> None:
         parts = [{"type": "text", "text": "a"}, {"type": "image", "url": "x"}, {"type": "text", "text": "b"}]
         assert texts(*opened(AssistantMessage(content=parts), DONE)) == ["a\n\nb"]

@@ -76,29 +76,32 @@ def owed(
     `known_round` began here, though its beginning may be before the events.
     """
     ours = {known_round}
-    last: AssistantMessage | None = None
+    said: list[AssistantMessage] = []
     found: list[Outgoing] = []
     for event in events:
         match event.body:
             case RoundStarted():
-                last = None
+                said = []
             case UserMessage(source=from_where) if from_where.startswith(f"{source}/"):
                 ours.add(event.round)
             case AssistantMessage(cancelled=False) as body if event.id not in thread.redacted:
-                last = body
+                said.append(body)
             case Suspension(call_id=call_id) as body if event.round in ours and call_id in thread.pending:
                 # What was answered elsewhere meanwhile is not asked any more.
                 found.append(_question(event, body, approvers))
             case RoundFinished(status=status) if event.round in ours:
-                found.append(Outgoing(seq=event.seq, round=event.round, text=_last_word(status, last)))
+                found.append(Outgoing(seq=event.seq, round=event.round, text=_last_word(status, said)))
             case _:
                 pass
     return [outgoing for outgoing in found if outgoing.text.strip()]
 
 
-def _last_word(status: Status, last: AssistantMessage | None) -> str:
-    if last is not None and (status is Status.COMPLETED or last.marker == "last"):
-        return text_of(last.content)
+def _last_word(status: Status, said: Sequence[AssistantMessage]) -> str:
+    """The last message; and where that one only closes the round, as in our own chat, those before it too."""
+    if said and said[-1].marker == "last":
+        return "\n\n".join(text_of(one.content) for one in said)
+    if said and status is Status.COMPLETED:
+        return text_of(said[-1].content)
     return {Status.FAILED: FAILED, Status.STOPPED: STOPPED}.get(status, "")
 
 
