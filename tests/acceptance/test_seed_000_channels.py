@@ -317,8 +317,10 @@ def test_an_ai_bot_is_answered_at_the_address_that_came_with_the_message(bots: B
     (sent,) = bots.provider.sent("response")
     assert sent.body == {"msgtype": "markdown", "markdown": {"content": "you said: hello 1"}}
     # An address of anybody else's is none.
-    bots.callback("helper", asked(2, "http://169.254.169.254/latest"))
-    until(lambda: "could not be delivered" in bots.api.server.log)
+    with provider() as stranger:
+        bots.callback("helper", asked(2, f"{stranger.url}/response"))
+        until(lambda: "could not be delivered" in bots.api.server.log)
+        assert stranger.requests == []
 
 
 def test_no_secret_and_nothing_that_was_said_is_in_the_log(bots: Bots) -> None:

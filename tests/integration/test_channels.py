@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -297,12 +298,17 @@ async def test_a_failed_round_says_so_and_no_more(bots: Bots) -> None:
     assert (await bots.said(2))[1] == "This was stopped."
 
 
-async def test_a_long_answer_comes_in_parts(tmp_path: Path) -> None:
-    with provider() as known:
+async def test_a_long_answer_comes_in_parts_and_goes_on_with_the_one_that_is_missing(tmp_path: Path) -> None:
+    def stumbling(sent: Sent) -> Reply:
+        return Reply({}, 502) if len(known.requests) == 3 else says_yes(sent)
+
+    with provider(stumbling) as known:
         bot = telegram_bot(known.url, graph="verbose")
         async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
             await bots.deliver(update(1, "😀 5000"))
-            parts = await bots.said(4)
+            parts = await bots.said(5)
+            assert parts[2] == parts[3]
+            del parts[2]
             assert all(len(part.encode("utf-16-le")) <= 2 * 4096 for part in parts)
             assert " ".join(parts) == " ".join(["😀"] * 5000)
 
@@ -339,7 +345,10 @@ async def test_an_agent_remembers_the_chat_by_its_key_across_threads(tmp_path: P
             ]
 
 
-async def test_a_provider_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+async def test_a_provider_that_stumbles_is_asked_again_when_it_wants(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "clew.channels")
     moves = [
         Reply({"ok": False, "parameters": {"retry_after": 1}}, 429),
         Reply({"ok": False}, 502),
@@ -354,6 +363,9 @@ async def test_a_provider_that_stumbles_is_asked_again(tmp_path: Path) -> None:
         async with opened_bots(tmp_path, channels, known) as bots:
             await bots.deliver(update(1, "hello"))
             assert await bots.said(3) == ["you said: hello"] * 3
+            waits = [vars(one)["retry_seconds"] for one in caplog.records if "retry_seconds" in vars(one)]
+            assert waits[0] == 1.0  # its own wish; ours would have been shorter
+            assert 1.0 <= waits[1] <= 2.0
             await bots.at_rest()
             await bots.deliver(update(2, "again"))
             assert (await bots.said(4))[3] == "you said: again"
