@@ -517,6 +517,11 @@ Became: TypeAlias = Literal["admitted", "duplicate", "ignored"]
 class Door(Protocol):
     """Where the webhooks of one bot knock. It asks for a proof of its own: raises Unauthenticated, Invalid."""
 
+    @property
+    def thanks(self) -> str:
+        """What the provider wants to hear when all is well."""
+        ...
+
     def greet(self, delivery: Delivery) -> str:
         """What to answer a provider that makes sure of us."""
         ...

@@ -250,6 +250,17 @@ def test_only_what_wecom_sealed_now_and_for_us_is_taken(bots: Bots) -> None:
     until(lambda: answers_to(bots.provider, touser="zhang.san", agentid=1000002) == ["you said: hello"])
 
 
+def test_a_stranger_does_not_learn_which_bots_there_are(bots: Bots) -> None:
+    query, _ = bots.seal("desk", "x")
+    told = set()
+    for name in ("bot", "nobody", "desk", "helper"):
+        for kind in ("telegram", "wecom"):
+            for content in (b"", b"<xml>", b"{}", wrapped("desk", "AAAA")):
+                refused = bots.post(f"/channels/{kind}/{name}", params=query, content=content)
+                told.add((refused.status_code, refused.text))
+    assert [status for status, _ in told] == [401]
+
+
 @pytest.mark.accept("000-38", "000-39")
 def test_wecom_makes_sure_of_us_and_is_answered_success(bots: Bots) -> None:
     query, encrypted = bots.seal("desk", "1616140317555161061")
@@ -312,7 +323,7 @@ def test_an_ai_bot_is_answered_at_the_address_that_came_with_the_message(bots: B
             f' "text": {{"content": "hello {number}"}}, "response_url": "{url}"}}'
         )
 
-    bots.callback("helper", asked(1, f"{bots.provider.url}/response"))
+    assert bots.callback("helper", asked(1, f"{bots.provider.url}/response")) == ""
     until(lambda: len(bots.provider.sent("response")) == 1)
     (sent,) = bots.provider.sent("response")
     assert sent.body == {"msgtype": "markdown", "markdown": {"content": "you said: hello 1"}}

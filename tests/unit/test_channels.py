@@ -332,6 +332,7 @@ class TestWeCom:
             b"<xml>",
             b"\xff",
             b"not xml",
+            b"<xml><Encrypt>" + b"x" * 2**18 + b"</Encrypt></xml>",
             b'<!DOCTYPE x [<!ENTITY a "b">]><xml><Encrypt>&a;</Encrypt></xml>',
             "<xml><Encrypt>x</Encrypt></xml>".encode("utf-16"),
         ],

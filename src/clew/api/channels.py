@@ -1,6 +1,8 @@
 """Webhooks of chat providers: each asks for a proof of its own, and is answered as soon as what it brought is safe."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -15,9 +17,9 @@ from clew.domain.errors import Duplicate, Unauthenticated
 from clew.domain.records import Delivery
 from clew.ports import Became, Door
 
+logger = logging.getLogger(__name__)
+
 Name = Annotated[str, Path(max_length=64, description="The bot's name in the settings.")]
-# What WeCom wants to hear, whatever became of it.
-SUCCESS = "success"
 
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
@@ -36,24 +38,32 @@ def channels_router(doors: Mapping[str, Door]) -> APIRouter:
     @public
     async def wecom(request: Request, app: Name) -> PlainTextResponse:
         """WeCom's callback. Asks for its signature, not for an API key."""
-        await received(request, f"wecom:{app}")
-        return PlainTextResponse(SUCCESS)
+        source = f"wecom:{app}"
+        await received(request, source)
+        return PlainTextResponse(doors[source].thanks)
 
     @router.get("/wecom/{app}", responses=errors(Unauthenticated) | TEXT, response_class=Response)
     @public
     async def wecom_check(request: Request, app: Name) -> PlainTextResponse:
         """WeCom makes sure of us: what it sealed in `echostr` comes back opened."""
-        return PlainTextResponse(door(f"wecom:{app}").greet(_delivery(request, b"")))
+        with at_door(f"wecom:{app}") as door:
+            return PlainTextResponse(door.greet(_delivery(request, b"")))
 
     async def received(request: Request, source: str) -> Became:
-        asked = door(source)
-        return await asked.receive(_delivery(request, await request.body()))
+        body = await request.body()
+        with at_door(source) as door:
+            return await door.receive(_delivery(request, body))
 
-    def door(source: str) -> Door:
-        # Which bots there are is nobody's business who cannot speak for one.
-        if source not in doors:
-            raise Unauthenticated("no proof that this comes from the provider")
-        return doors[source]
+    @contextmanager
+    def at_door(source: str) -> Generator[Door]:
+        """Which bots there are, and what was wrong with a proof, is our log's business and no stranger's."""
+        try:
+            if source not in doors:
+                raise Unauthenticated("there is no such bot")
+            yield doors[source]
+        except Unauthenticated as exc:
+            logger.info("a delivery was refused: %s", exc, extra={"source": source, "code": exc.code})
+            raise Unauthenticated("no proof that this comes from the provider") from None
 
     return router
 

@@ -22,6 +22,10 @@ class TelegramDoor:
     pace: Callable[[str], None]
     admission: Admission
 
+    @property
+    def thanks(self) -> str:
+        return ""
+
     def greet(self, delivery: Delivery) -> str:  # noqa: ARG002 - a promise of the port
         raise Invalid("Telegram does not ask this")
 

@@ -20,12 +20,15 @@ ACCOUNT = "wecom_kf:{{results.wecom_events_parser.open_kf_id}}"
 
 # Who sent a message of customer service: the customer. Others are the people and programs that answer.
 FROM_CUSTOMER = 3
+# Far more than WeCom sends. It is read before anybody knows that it is WeCom.
+MAX_BYTES = 256 * 1024
 # Anything declared, a doctype or an entity: a message of WeCom has none.
 _DECLARED = re.compile(r"<!(?!\[CDATA\[)")
 
 
 def read_xml(body: bytes) -> dict[str, str]:
     """The fields of a flat document. Raises Invalid."""
+    _check_length(body)
     try:
         text = body.decode("utf-8")
         if _DECLARED.search(text):
@@ -38,10 +41,16 @@ def read_xml(body: bytes) -> dict[str, str]:
 
 def read_json(body: bytes) -> Json:
     """Raises Invalid."""
+    _check_length(body)
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         raise Invalid("expected JSON", field="body") from None
+
+
+def _check_length(body: bytes) -> None:
+    if len(body) > MAX_BYTES:
+        raise Invalid(f"expected at most {MAX_BYTES} bytes", field="body")
 
 
 def parse(fields: Mapping[str, str]) -> dict[str, Json]:

@@ -26,6 +26,10 @@ class WeComDoor:
     pace: Callable[[str], None]
     admission: Admission
 
+    @property
+    def thanks(self) -> str:
+        return "" if self.kind == AI_BOT else "success"
+
     def greet(self, delivery: Delivery) -> str:
         """WeCom wants to see that we can open what it seals."""
         echo = self._opened(delivery, delivery.query.get("echostr", ""))
@@ -35,15 +39,7 @@ class WeComDoor:
             raise Invalid("expected text", field="echostr") from None
 
     async def receive(self, delivery: Delivery) -> Became:
-        # So little is looked at before the signature: what the envelope holds.
-        if self.kind == AI_BOT:
-            outer = wecom.read_json(delivery.body)
-            sealed = outer.get("encrypt") if isinstance(outer, dict) else None
-        else:
-            sealed = wecom.read_xml(delivery.body).get("Encrypt")
-        if not isinstance(sealed, str):
-            raise Invalid("expected an encrypted message", field="body")
-        content = self._opened(delivery, sealed)
+        content = self._opened(delivery, self._sealed(delivery.body))
         self.pace(self.source)
         if self.kind == AI_BOT:
             return await self.admission.admit(self.source, wecom.read_ai_bot(wecom.read_json(content)))
@@ -54,6 +50,17 @@ class WeComDoor:
         if event is not None and self.account not in ("", event.said.to["open_kfid"]):
             event = None
         return await self.admission.admit(self.source, event, led=False)
+
+    def _sealed(self, body: bytes) -> str:
+        """So much is looked at before the signature. What cannot be read was not signed either."""
+        try:
+            outer = wecom.read_json(body) if self.kind == AI_BOT else wecom.read_xml(body)
+        except Invalid as exc:
+            raise Unauthenticated(str(exc)) from None
+        sealed = (
+            outer.get("encrypt" if self.kind == AI_BOT else "Encrypt") if isinstance(outer, dict) else None
+        )
+        return sealed if isinstance(sealed, str) else ""
 
     def _opened(self, delivery: Delivery, sealed: str) -> bytes:
         query = delivery.query
