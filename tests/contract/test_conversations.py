@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from clew.domain.errors import Duplicate, LostLease, Repeated
@@ -11,11 +12,12 @@ from clew.domain.events import RoundFinished
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
 from clew.ports import Conversations, Inbox, Store
+from clew.stores.postgres import drive
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
-from tests.databases import SHARED, open_database, query
+from tests.databases import SHARED, open_database, open_store, query
 from tests.samples import NOW, opened, recorded, said
 
 pytestmark = pytest.mark.anyio
@@ -217,3 +219,27 @@ async def test_moved_it_takes_along_what_waits(inbox: Inbox, conversations: Conv
     waiting = await conversations.first(held)
     assert waiting is not None
     assert (held.thread_id, waiting.thread_id) == ("elsewhere", "elsewhere")
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_what_is_being_admitted_while_its_thread_is_deleted_goes_with_it(where: str) -> None:
+    """Left behind it would wait in a conversation that nobody wakes. SQLite has one writer, who does one or the other."""
+    async with open_database(where) as db:
+        store, inbox = open_store(db), InboxRows(db)
+        await inbox.admit(message(1), now=NOW)
+        await store.commit(opened("thread-1"), admits=message(1))
+
+        async def delete() -> None:
+            await store.bury("thread-1", now=NOW)
+            while await store.purge():
+                pass
+
+        connection = await asyncpg.connect(where)
+        async with connection.transaction():
+            await drive(connection, InboxRows.admit.__wrapped__(inbox, message(2), now=NOW))  # type: ignore[attr-defined]
+            deleting = asyncio.create_task(delete())
+            await asyncio.wait({deleting}, timeout=0.5)
+        await connection.close()
+        await deleting
+        assert await query(db, "SELECT 1 FROM conversations") == []
+        assert await query(db, "SELECT 1 FROM inbox WHERE status = 'queued'") == []

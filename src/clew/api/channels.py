@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 Name = Annotated[str, Path(max_length=64, description="The bot's name in the settings.")]
 
+NO_PROOF = "no proof that this comes from the provider"
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
@@ -57,13 +58,13 @@ def channels_router(doors: Mapping[str, Door]) -> APIRouter:
     @contextmanager
     def at_door(source: str) -> Generator[Door]:
         """Which bots there are, and what was wrong with a proof, is our log's business and no stranger's."""
+        if source not in doors:
+            raise Unauthenticated(NO_PROOF)
         try:
-            if source not in doors:
-                raise Unauthenticated("there is no such bot")
             yield doors[source]
         except Unauthenticated as exc:
             logger.info("a delivery was refused: %s", exc, extra={"source": source, "code": exc.code})
-            raise Unauthenticated("no proof that this comes from the provider") from None
+            raise Unauthenticated(NO_PROOF) from None
 
     return router
 

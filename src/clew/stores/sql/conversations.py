@@ -7,7 +7,18 @@ from clew.domain.errors import LostLease
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Json
 from clew.stores.codec import MICROSECOND, dump, load
-from clew.stores.sql.work import Row, Rows, Statement, Tables, Texts, Work, among, glances, writes
+from clew.stores.sql.work import (
+    FOR_KEY_SHARE,
+    Row,
+    Rows,
+    Statement,
+    Tables,
+    Texts,
+    Work,
+    among,
+    glances,
+    writes,
+)
 
 # Something came, or its thread went on; and neither runs nor is put off. A thread in the bin is as good as none.
 _DUE = (
@@ -111,16 +122,24 @@ def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None,
         " DO UPDATE SET wakes = conversations.wakes + 1, is_active = 1 RETURNING thread_id, wakes",
         (source, key, thread_id),
     )
-    if known != thread_id and known is not None and thread_id is not None:
-        gone = yield Statement(
-            "SELECT 1 FROM tombstones WHERE thread_id = $1"
-            " UNION ALL SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NOT NULL",
-            (known,),
-        )
-        if gone:
-            yield from _move(source, key, thread_id)
-            known = thread_id
+    if known != thread_id and known is not None and thread_id is not None and (yield from _is_gone(known)):
+        yield from _move(source, key, thread_id)
+        known = thread_id
     return known, number
+
+
+def _is_gone(thread_id: str) -> Work[bool]:
+    """Whether the thread was deleted, softly or for good. One that is there stays until this transaction has ended:
+    a purge that did not see what is admitted now would leave it behind, and nobody would be woken for it."""
+    alive = yield Statement(
+        f"SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NULL {FOR_KEY_SHARE}", (thread_id,)
+    )
+    if alive:
+        return False
+    # Statements of their own: they see a burial that the one before had to wait for.
+    buried = yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))
+    binned = yield Statement("SELECT 1 FROM threads WHERE id = $1", (thread_id,))
+    return bool(buried or binned)
 
 
 def _move(source: str, key: str, thread_id: str) -> Work[None]:
