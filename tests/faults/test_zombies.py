@@ -109,7 +109,7 @@ def test_a_frozen_process_wakes_up_and_writes_nothing(crowd: Crowd) -> None:
 
 
 def test_a_blocked_event_loop_keeps_its_lease(crowd: Crowd) -> None:
-    """A node sleeps for four leases without giving way, while another process looks for work."""
+    """A node sleeps for two leases without giving way, while another process looks for work."""
     crowd.begin(["blocked", "blocking", None])
     crowd.begin()
     until(lambda: crowd.look()["blocked"]["status"] == "completed")
