@@ -42,8 +42,11 @@ def where(request: pytest.FixtureRequest) -> str:
 @pytest.mark.accept("001-10", "001-18", "002-14", "002-15")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("graph", ["gated", "nested_decision", "langchain_agent"])
-def test_killed_before_a_commit(forks: ForkServer, where: str, graph: str, tmp_path: Path) -> None:
-    kill_everywhere(forks, where, graph, tmp_path, points=("commit_begun",))
+def test_killed_before_a_commit(forks: ForkServer, where: str, graph: str, tmp_path: Path, seed: int) -> None:
+    """Before every other one, beginning with the first or the second."""
+    kill_everywhere(
+        forks, where, graph, tmp_path, points=("commit_begun",), commits=range(1 + seed % 2, 100, 2)
+    )
 
 
 @pytest.mark.long
@@ -57,7 +60,13 @@ def test_killed_before_within_and_after_a_commit(
 
 
 def kill_everywhere(
-    forks: ForkServer, where: str, graph: str, folder: Path, *, points: tuple[str, ...]
+    forks: ForkServer,
+    where: str,
+    graph: str,
+    folder: Path,
+    *,
+    points: tuple[str, ...],
+    commits: range = range(1, 100),
 ) -> None:
     def walk(thread_id: str, failpoint: str) -> Any:
         said = GRAPHS[graph]
@@ -80,7 +89,7 @@ def kill_everywhere(
     assert undisturbed["status"] == "completed", undisturbed
     wanted = told("undisturbed", undisturbed)
     for point in points:
-        for n in range(1, 100):
+        for n in commits:
             thread_id = f"{point}-{n}"
             if not walk(thread_id, f"{point}:kill@{n}").was_killed:
                 break
