@@ -66,6 +66,8 @@ class Store(Protocol):
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
+        A thread that waited and goes on, or ends, wakes the conversation that is led in it (Conversations).
+
         With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE.
@@ -498,8 +500,12 @@ class Conversations(Protocol):
         """Hold on; returns the number of what came last."""
         ...
 
-    async def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> None:
-        """Let go until something comes, or its thread goes on after `seen_seq`; that is not waited for if it `is_over`."""
+    async def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> None:
+        """Let go until something comes, or its thread has come to rest after `seen_seq`.
+
+        One that `is_idle` has a thread that does not run. Its next look is due when that was answered, taken up or
+        ended (Store.commit), so that waiting costs nothing however many wait.
+        """
         ...
 
     async def put_off(self, held: Conversation, *, wait: timedelta) -> None:

@@ -8,17 +8,17 @@ import asyncpg
 import pytest
 
 from clew.domain.errors import Duplicate, LostLease, Repeated
-from clew.domain.events import RoundFinished
+from clew.domain.events import Body, Resolution, RoundFinished, RoundStarted
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
 from clew.ports import Conversations, Inbox, Store
-from clew.stores.postgres import drive
-from clew.stores.sql.conversations import ConversationRows
+from clew.stores.postgres import PostgresDatabase, drive
+from clew.stores.sql.conversations import DUE, ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.trash import TrashRows
-from clew.stores.sql.work import Database
+from clew.stores.sql.work import Database, Texts
 from tests.databases import SHARED, open_database, open_store, query
-from tests.samples import NOW, opened, recorded, said
+from tests.samples import NOW, opened, recorded, said, waits
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,7 @@ async def test_a_duplicate_wakes_nobody(inbox: Inbox, conversations: Conversatio
     assert not await inbox.admit(message(1, thread_id="other"), now=NOW)
     with pytest.raises(Duplicate):
         await inbox.admit(replace(message(1), fingerprint="other"), now=NOW)
-    await conversations.rest(held, seen_seq=0, is_over=True)
+    await conversations.rest(held, seen_seq=0, is_idle=True)
     assert not await conversations.are_due((BOT,))
 
 
@@ -112,7 +112,7 @@ async def test_a_lease_that_ran_out_is_anothers(
     for call in (
         conversations.keep(mine, {"seq": 5}, lease=LEASE),
         conversations.renew(mine, lease=LEASE),
-        conversations.rest(mine, seen_seq=1, is_over=True),
+        conversations.rest(mine, seen_seq=1, is_idle=True),
         conversations.put_off(mine, wait=LEASE),
         conversations.move(mine, "elsewhere"),
     ):
@@ -129,7 +129,7 @@ async def test_it_is_due_when_its_thread_has_come_to_rest(
     first = await conversations.first(held)
     change = opened("thread-1")
     await store.commit(change, admits=first)
-    await conversations.rest(held, seen_seq=change.thread.last_seq, is_over=False)
+    await conversations.rest(held, seen_seq=change.thread.last_seq, is_idle=False)
     assert not await conversations.are_due((BOT,))
     change = recorded(change.thread, said())
     await store.commit(change)
@@ -139,8 +139,76 @@ async def test_it_is_due_when_its_thread_has_come_to_rest(
     assert await conversations.are_due((BOT,))
     assert not await conversations.are_due(("telegram:other",))
     (held,) = await claimed(conversations)
-    await conversations.rest(held, seen_seq=change.thread.last_seq, is_over=True)
+    await conversations.rest(held, seen_seq=change.thread.last_seq, is_idle=True)
     assert not await conversations.are_due((BOT,))
+
+
+WAITING: dict[str, tuple[Body, Body]] = {
+    "answered": (waits(), Resolution(call_id="c1", outcome="answered", answer="yes")),
+    "expired": (waits(), Resolution(call_id="c1", outcome="expired", answer=None)),
+    "stopped": (waits(), RoundFinished(status=Status.STOPPED)),
+    "taken up": (RoundFinished(status=Status.FAILED), RoundStarted(round=1)),
+}
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["at rest", "while it is let go of"])
+@pytest.mark.parametrize("how", WAITING)
+async def test_while_its_thread_waits_nobody_looks_at_it_and_it_is_woken_when_that_goes_on(
+    store: Store, inbox: Inbox, conversations: Conversations, database: Database, how: str, is_held: bool
+) -> None:
+    """However many wait, a look costs the same; and none is left asleep, not even one that is just let go of."""
+    stops, goes_on = WAITING[how]
+    await inbox.admit(message(1), now=NOW)
+    (held,) = await claimed(conversations)
+    change = opened("thread-1")
+    await store.commit(change, admits=await conversations.first(held))
+    change = recorded(change.thread, stops)
+    await store.commit(change)
+    await conversations.rest(held, seen_seq=0, is_idle=False)
+    (held,) = await claimed(conversations)
+    seen_seq = change.thread.last_seq
+    if not is_held:
+        await conversations.rest(held, seen_seq=seen_seq, is_idle=True)
+        assert await query(database, "SELECT 1 FROM conversations WHERE is_active = 1") == []
+    change = recorded(change.thread, goes_on)
+    await store.commit(change)
+    if is_held:
+        await conversations.rest(held, seen_seq=seen_seq, is_idle=True)
+    if change.thread.status is Status.RUNNING:
+        assert not await conversations.are_due((BOT,))
+        await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
+    assert len(await claimed(conversations)) == 1
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_a_look_reads_the_active_ones_alone(where: str, database: Database) -> None:
+    await query(
+        database,
+        "INSERT INTO conversations (source, key, thread_id, cursor, wakes, seen_wakes, seen_seq, is_active, attempts,"
+        " due_at) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        f" SELECT '{BOT}', 'telegram:' || i, 't' || i, 'null', 1, 1, 1, 0, 0, i FROM n",
+    )
+    await query(database, "ANALYZE conversations")
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    plan = await query(database, f"{explain} SELECT 1 {DUE} LIMIT 1", Texts([BOT]))
+    told = "\n".join(str(tuple(row)) for row in plan)
+    assert "conversations_active" in told
+    assert "conversations_pkey" not in told
+    assert "SEARCH c USING PRIMARY KEY" not in told
+
+
+async def test_who_was_seen_to_longest_ago_comes_first(inbox: Inbox, conversations: Conversations) -> None:
+    """Or a few chats that are never silent would keep all others from being answered."""
+    for number in range(3):
+        await inbox.admit(message(number, key=f"telegram:{number}"), now=NOW)
+    seen = []
+    for number in range(3, 9):
+        (held,) = await conversations.claim("me", (BOT,), lease=LEASE, limit=1)
+        await inbox.admit(message(number, key=held.key), now=NOW)
+        await conversations.rest(held, seen_seq=0, is_idle=True)
+        seen.append(held.key)
+    assert sorted(seen[:3]) == [f"telegram:{number}" for number in range(3)]
+    assert seen[3:] == seen[:3]
 
 
 async def test_what_comes_while_it_is_held_is_not_slept_through(
@@ -150,7 +218,7 @@ async def test_what_comes_while_it_is_held_is_not_slept_through(
     (held,) = await claimed(conversations)
     await inbox.admit(message(2), now=NOW)
     assert await conversations.renew(held, lease=LEASE) == 2
-    await conversations.rest(held, seen_seq=0, is_over=True)
+    await conversations.rest(held, seen_seq=0, is_idle=True)
     (again,) = await claimed(conversations)
     assert again.wakes == 2
 

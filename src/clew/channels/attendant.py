@@ -227,13 +227,12 @@ class Attendant:
             if not took:
                 await self._rest(visit, thread)
                 return
-        await self._conversations.rest(held, seen_seq=-1, is_over=False)
+        await self._conversations.rest(held, seen_seq=-1, is_idle=False)
 
     async def _rest(self, visit: Visit, thread: Thread | None) -> None:
-        # A failed round may be taken up again from elsewhere, and a blocked one answered: both are waited for.
-        is_over = thread is None or thread.status in (Status.COMPLETED, Status.STOPPED)
+        is_idle = thread is None or thread.status not in (Status.RUNNING, Status.PENDING)
         seen = 0 if thread is None else thread.last_seq
-        await self._conversations.rest(visit.held, seen_seq=seen, is_over=is_over)
+        await self._conversations.rest(visit.held, seen_seq=seen, is_idle=is_idle)
 
     async def _found(self, thread_id: str) -> Thread | None:
         try:
@@ -433,7 +432,7 @@ class Attendant:
         accounts = self._bots[held.source].accounts
         announced = await self._conversations.first(held)
         if accounts is None or announced is None:
-            await self._conversations.rest(held, seen_seq=0, is_over=True)
+            await self._conversations.rest(held, seen_seq=0, is_idle=True)
             return
         said = said_from(announced.payload)
         cursor = held.cursor["after"] if held.cursor else ""
@@ -457,7 +456,7 @@ class Attendant:
             )
         if not self._stopping.is_set():
             await self.admission.inbox.settle(announced, now=self.admission.clock())
-        await self._conversations.rest(held, seen_seq=-1, is_over=False)
+        await self._conversations.rest(held, seen_seq=-1, is_idle=False)
 
     def _count(self, source: str, outcome: str) -> None:
         self._metrics.chat_answers.labels(source.partition(":")[0], outcome).inc()

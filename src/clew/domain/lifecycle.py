@@ -63,6 +63,16 @@ class Change:
         """The messages that are hidden, or of which a document is."""
         return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))
 
+    @property
+    def stirs(self) -> bool:
+        """Whether a thread that waited, for an answer or failed, goes on with it or ends."""
+        return any(
+            isinstance(event.body, Resolution)
+            or (isinstance(event.body, RoundFinished) and event.body.status is not Status.COMPLETED)
+            or self._takes_up(event)
+            for event in self.events
+        )
+
     def _takes_up(self, event: Event) -> bool:
         """Whether it goes on with a round that has begun before."""
         return isinstance(event.body, RoundStarted) and event.seq != self.thread.round_seq

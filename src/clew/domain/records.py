@@ -119,7 +119,7 @@ class Incoming:
     payload: Json
     # In a conversation it waits behind what came before; `thread_id` is where that is led, or will be if it is new.
     conversation: str | None = None
-    number: int = 0  # how many came before it there, itself included; given when admitted
+    number: int = 0  # greater than that of all that came before it there; given when admitted
     thread_id: str | None = None
 
 

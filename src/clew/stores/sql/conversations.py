@@ -21,11 +21,13 @@ from clew.stores.sql.work import (
 )
 
 # Something came, or its thread went on; and neither runs nor is put off. A thread in the bin is as good as none.
-_DUE = (
+# Only the active ones are looked through: their thread runs, or something came. Of the others there may be very many, and
+# by the name of its source SQLite would find them all; so it is no column there.
+DUE = (
     "FROM conversations AS c LEFT JOIN threads AS t ON t.id = c.thread_id AND t.deleted_at IS NULL"
-    " WHERE c.is_active = 1 AND c.due_at <= clew_now() AND (c.lease_until IS NULL OR c.lease_until <= clew_now())"
+    " WHERE c.is_active = 1 AND (c.attempts = 0 OR c.due_at <= clew_now()) AND (c.lease_until IS NULL OR c.lease_until <= clew_now())"
     " AND (c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq)"
-    f" AND COALESCE(t.status, '') NOT IN ('running', 'pending') AND {among('c.source', 1)}"
+    " AND COALESCE(t.status, '') NOT IN ('running', 'pending') AND " + among("c.source || ''", 1)
 )
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
@@ -38,7 +40,7 @@ class ConversationRows(Tables):
 
     @glances
     def are_due(self, sources: Collection[str]) -> Work[bool]:
-        return bool((yield Statement(f"SELECT 1 {_DUE} LIMIT 1", (Texts(sources),))))
+        return bool((yield Statement(f"SELECT 1 {DUE} LIMIT 1", (Texts(sources),))))
 
     @writes
     def claim(
@@ -46,7 +48,7 @@ class ConversationRows(Tables):
     ) -> Work[list[Conversation]]:
         rows = yield Statement(
             "UPDATE conversations SET lease_owner = $2, lease_until = clew_now() + $3 WHERE (source, key) IN"
-            f" (SELECT c.source, c.key {_DUE} ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
+            f" (SELECT c.source, c.key {DUE} ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
             " RETURNING source, key, thread_id, cursor, lease_owner, wakes, attempts",
             (Texts(sources), holder, lease // MICROSECOND, limit),
         )
@@ -69,11 +71,12 @@ class ConversationRows(Tables):
         return _held(rows, held)
 
     @writes
-    def rest(self, held: Conversation, *, seen_seq: int, is_over: bool) -> Work[None]:
+    def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
+        # Of those that are due, the one that was seen to longest ago comes first.
         rows = yield Statement(
-            f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = 0, seen_seq = $5, seen_wakes = $6,"
+            f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = clew_now(), seen_seq = $5, seen_wakes = $6,"
             f" is_active = CASE WHEN $7 = 1 AND wakes = $6 THEN 0 ELSE 1 END{_HELD}",
-            (*_names(held), seen_seq, held.wakes, int(is_over)),
+            (*_names(held), seen_seq, held.wakes, int(is_idle)),
         )
         _held(rows, held)
 
@@ -126,6 +129,16 @@ def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None,
         yield from _move(source, key, thread_id)
         known = thread_id
     return known, number
+
+
+def stir(thread_id: str) -> Work[None]:
+    """The thread goes on that a conversation may have waited for: that is followed to its end.
+
+    Counted as something that came, so that whoever lets go of it at this moment does not leave it asleep.
+    """
+    yield Statement(
+        "UPDATE conversations SET wakes = wakes + 1, is_active = 1 WHERE thread_id = $1", (thread_id,)
+    )
 
 
 def _is_gone(thread_id: str) -> Work[bool]:

@@ -23,7 +23,7 @@ from clew.stores.codec import (
     micros,
     moment,
 )
-from clew.stores.sql import audit, calls, inbox
+from clew.stores.sql import audit, calls, conversations, inbox
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -114,6 +114,8 @@ class Threads(Tables):
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
         if change.touches_calls:
             yield from calls.follow(thread.id, change.events)
+        if change.stirs:
+            yield from conversations.stir(thread.id)
         for message_id in change.takes_back:
             yield from audit.empty(thread.id, message_id)
 
