@@ -255,7 +255,7 @@ def test_a_stranger_does_not_learn_which_bots_there_are(bots: Bots) -> None:
     told = set()
     for name in ("bot", "nobody", "desk", "helper"):
         for kind in ("telegram", "wecom"):
-            for content in (b"", b"<xml>", b"{}", wrapped("desk", "AAAA")):
+            for content in (b"", b"<xml>", b"{}", b'{"encrypt": "\\ud800"}', wrapped("desk", "AAAA")):
                 refused = bots.post(f"/channels/{kind}/{name}", params=query, content=content)
                 told.add((refused.status_code, refused.text))
     assert [status for status, _ in told] == [401]

@@ -14,9 +14,11 @@ import httpx
 import pytest
 
 from clew.app import App, open_app
+from clew.channels.http import open_outside
+from clew.channels.wecom_api import BotWire
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.config import load_settings
-from clew.domain.errors import ConfigError
+from clew.domain.errors import ConfigError, Permanent
 from clew.domain.history import Place
 from clew.domain.thread import Status, Thread
 from clew.opening import open_histories
@@ -534,6 +536,19 @@ async def sealed_text(bots: Bots, number: int, text: str) -> None:
     body = f"<xml><Encrypt>{encrypted}</Encrypt></xml>"
     answer = await bots.client.post("/channels/wecom/desk", params=query, content=body)
     assert (answer.status_code, answer.text) == (200, "success")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["\\@elsewhere", ":0/", "@elsewhere/", ".elsewhere/", "/\x01", "\t/x", "/" + "x" * 70_000, "[", ""],
+)
+async def test_an_ai_bot_is_answered_at_no_address_but_wecoms(rest: str) -> None:
+    """And what is no address at all is given up, or the chat would wait for it for ever."""
+    base_url = "https://wecom.example"
+    url = base_url + rest if rest else ""
+    async with open_outside(seconds=5) as outside:
+        with pytest.raises(Permanent):
+            await BotWire(outside=outside, base_url=base_url).send({"response_url": url}, "hi")
 
 
 async def test_a_bot_of_wecom_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -200,6 +200,11 @@ class TestEnvelope:
         with pytest.raises(Unauthenticated):
             ENVELOPE.open(encrypted, signature=signature, timestamp="1409659589", nonce="n", now=AT)
 
+    @pytest.mark.parametrize("name", ["encrypted", "signature", "nonce", "timestamp"])
+    def test_half_a_letter_is_refused_like_anything_else(self, name: str) -> None:
+        with pytest.raises(Unauthenticated):
+            ENVELOPE.open(**{**sealed(b"hi"), name: "\ud800"}, now=AT)
+
     @pytest.mark.parametrize("time", ["", "-5", "1e9", "٣", "9" * 30])
     def test_a_time_that_is_none_is_refused(self, time: str) -> None:
         with pytest.raises(Unauthenticated):

@@ -33,12 +33,17 @@ class Outside:
     async def ask(
         self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Json = None
     ) -> Answer:
-        """What the provider says. Raises Transient when it says nothing in time: then nobody knows what it did."""
+        """What the provider says. Raises Transient when it says nothing in time: then nobody knows what it did.
+
+        Raises Permanent for what is no address, and for too long an answer.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._ask(method, url, query, body)
         except TimeoutError:
             raise Transient("the provider did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
+        except httpx.InvalidURL:
+            raise Permanent("the provider's address is none", ErrorClass.VALIDATION) from None
         except httpx.HTTPError as exc:
             # Its message may hold the address, and the address a token.
             raise Transient(

@@ -188,7 +188,7 @@ class BotWire(_Plain):
 
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None:  # noqa: ARG002
         url = to["response_url"]
-        if urlsplit(url)[:2] != urlsplit(self.base_url)[:2]:
+        if _origin(url) != _origin(self.base_url):
             raise Permanent(
                 "the message came without an address of WeCom to answer at", ErrorClass.VALIDATION
             )
@@ -198,6 +198,14 @@ class BotWire(_Plain):
         check_status(answer)
         if answer.body is not None:
             checked(answer.body)
+
+
+def _origin(url: str) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return parts.scheme, parts.netloc
 
 
 def _text(text: str) -> dict[str, Json]:

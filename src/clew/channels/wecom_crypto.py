@@ -30,7 +30,7 @@ class Envelope:
     def open(self, encrypted: str, *, signature: str, timestamp: str, nonce: str, now: datetime) -> bytes:
         """Raises Unauthenticated when the signature does not fit, is old, or what is inside is not for us."""
         expected = sign(self.token, timestamp, nonce, encrypted)
-        if not hmac.compare_digest(signature.encode(), expected.encode()):
+        if not hmac.compare_digest(_bytes(signature), expected.encode()):
             raise Unauthenticated("the signature does not fit")
         if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 11):
             raise Unauthenticated("the timestamp is no time")
@@ -73,8 +73,13 @@ class Envelope:
 
 def sign(token: str, timestamp: str, nonce: str, encrypted: str) -> str:
     # What WeCom signs with. The order of the parts is that of their bytes.
-    parts = sorted(part.encode() for part in (token, timestamp, nonce, encrypted))
+    parts = sorted(_bytes(part) for part in (token, timestamp, nonce, encrypted))
     return sha1(b"".join(parts), usedforsecurity=False).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    """Of whatever a stranger sends, half a letter too: that is in no signature of WeCom's."""
+    return text.encode("utf-8", "replace")
 
 
 def read_key(encoding_aes_key: str) -> bytes:
