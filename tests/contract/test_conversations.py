@@ -311,3 +311,27 @@ async def test_what_is_being_admitted_while_its_thread_is_deleted_goes_with_it(w
         await deleting
         assert await query(db, "SELECT 1 FROM conversations") == []
         assert await query(db, "SELECT 1 FROM inbox WHERE status = 'queued'") == []
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_message_that_comes_while_its_thread_is_purged_does_not_wait_for_what_waits_for_it(
+    where: str,
+) -> None:
+    async with open_database(where) as db:
+        store, inbox = open_store(db), InboxRows(db)
+        await inbox.admit(message(1), now=NOW)
+        await store.commit(opened("thread-1"))
+        await store.bury("thread-1", now=NOW)
+        connection = await asyncpg.connect(where)
+        async with connection.transaction():
+            await connection.execute("SELECT 1 FROM conversations FOR UPDATE")
+            purging = asyncio.create_task(store.purge())
+            async with asyncio.timeout(10):
+                while not await query(db, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+            await connection.execute("SET LOCAL lock_timeout = '100ms'")
+            await drive(connection, InboxRows.admit.__wrapped__(inbox, message(2), now=NOW))  # type: ignore[attr-defined]
+        await connection.close()
+        await purging
+        (held,) = await claimed(ConversationRows(db))
+        assert held.thread_id == "thread-2"

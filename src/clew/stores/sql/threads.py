@@ -65,8 +65,9 @@ UNUSUAL = (
     "model_calls",
     "contents",
     "documents",
-    "inbox",
+    # Before what waits in it, as a message that is admitted takes them: in another order the two would wait for each other.
     "conversations",
+    "inbox",
     "idempotency",
     "histories",
 )
