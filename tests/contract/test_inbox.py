@@ -9,7 +9,10 @@ import pytest
 from clew.domain.errors import Conflict, Duplicate, NotFound, Repeated
 from clew.domain.records import Incoming, Once
 from clew.ports import Inbox, Store
-from tests.databases import SHARED, open_database, open_store
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.inbox import FORGET
+from clew.stores.sql.work import Database
+from tests.databases import SHARED, open_database, open_store, query
 from tests.samples import NOW, opened, recorded, said
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +145,24 @@ async def test_only_what_is_done_and_old_is_forgotten(store: Store, inbox: Inbox
     assert await inbox.answered("acme", "k1", "f1") is None
     assert await inbox.answered("acme", "k2", "f1") == REQUEST.response
     assert not await inbox.admit(delivered(3), now=NOW)
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_forgetting_reads_no_more_than_it_forgets(where: str, database: Database) -> None:
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+    await query(
+        database,
+        "INSERT INTO inbox (source, source_id, fingerprint, payload, status, admitted_at, done_at)"
+        f" {numbers} SELECT 'telegram:bot', CAST(i AS TEXT), 'f', 'null', 'done', i, i FROM n",
+    )
+    await query(
+        database,
+        "INSERT INTO idempotency (tenant, key, fingerprint, thread_id, response, created_at)"
+        f" {numbers} SELECT 'acme', CAST(i AS TEXT), 'f', 't1', 'null', i FROM n",
+    )
+    for table in ("inbox", "idempotency"):
+        await query(database, f"ANALYZE {table}")
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    plan = [tuple(row) for sql in FORGET for row in await query(database, f"{explain} {sql}", 10, 1000)]
+    assert "idempotency_by_age" in str(plan)
+    assert "inbox_by_age" in str(plan)

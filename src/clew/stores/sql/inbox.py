@@ -10,6 +10,14 @@ from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
+FORGET = tuple(
+    f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1"
+    for table, key, age in (
+        ("idempotency", "tenant, key", "created_at < $1"),
+        ("inbox", "source, source_id", "status = 'done' AND done_at < $1"),
+    )
+)
+
 
 class InboxRows(Tables):
     """The Inbox port on a SQL database."""
@@ -75,16 +83,8 @@ class InboxRows(Tables):
     @writes
     def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
         forgotten = 0
-        for table, key, age in (
-            ("idempotency", "tenant, key", "created_at < $1"),
-            ("inbox", "source, source_id", "status = 'done' AND done_at < $1"),
-        ):
-            rows = yield Statement(
-                f"DELETE FROM {table} WHERE ({key}) IN"
-                f" (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1",
-                (micros(older_than), limit),
-            )
-            forgotten += len(rows)
+        for sql in FORGET:
+            forgotten += len((yield Statement(sql, (micros(older_than), limit))))
         return forgotten
 
 
