@@ -22,7 +22,7 @@ from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.items import Answer, ItemChange, Namespace, Question
-from clew.domain.ledger import Terms, Verdict
+from clew.domain.ledger import Settled, Terms, Verdict
 from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
 from clew.domain.records import (
@@ -737,8 +737,8 @@ class Ledger(Protocol):
         """A tool that was begun was cut off: nobody waits for it any more."""
         ...
 
-    async def fates(self, call_ids: Collection[str]) -> Mapping[str, str]:
-        """What to tell a model of calls that an earlier round left without a result."""
+    async def fates(self, call_ids: Collection[str]) -> Mapping[str, Settled]:
+        """What to tell a model of calls that an earlier round left: their results, or how far they came."""
         ...
 
     def asked_before(self, call_id: str) -> int:

@@ -179,6 +179,21 @@ class TestRounds:
         assert len(await house.bodies(thread, ToolResult)) == 1
 
     @pytest.mark.parametrize(
+        ("graph", "tool", "told"),
+        [("agent", "look_up word=x", "x means something"), ("langchain_agent", "count upto=3", "0 1 2")],
+        ids=["agent", "langchain_agent"],
+    )
+    async def test_a_result_is_told_in_the_next_round_though_its_own_failed_right_after_it(
+        self, house: House, graph: str, tool: str, told: str
+    ) -> None:
+        with installed("tool_result_logged:raise"):
+            thread = await house.run(graph, f"tools: {tool}")
+        assert thread.status is Status.FAILED
+        next_round = house.app.execution.commands.next_round
+        thread = await house.rest(await next_round(thread.id, None, Request(message="recall")))
+        assert (await house.bodies(thread, AssistantMessage))[-1].content == told
+
+    @pytest.mark.parametrize(
         ("fault", "needs_approval", "told"),
         [
             ("toolcall_logged:raise", False, NOT_BEGUN),

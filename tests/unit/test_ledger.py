@@ -24,6 +24,7 @@ from clew.domain.ledger import (
     NOT_BEGUN,
     NOT_REPORTED,
     NOT_RUN,
+    Settled,
     approved,
     fate,
 )
@@ -50,6 +51,10 @@ def begun(call: Call) -> Call:
     return replace(call, status=CallStatus.STARTED, started_at=NOW)
 
 
+def left(told: str) -> Settled:
+    return Settled(ok=False, result=None, error=told)
+
+
 @pytest.mark.parametrize(
     ("before", "is_begun", "after", "told"),
     [
@@ -74,16 +79,35 @@ def test_a_model_is_told_what_the_ledger_knows(
     if is_begun:
         calls = {"c1": begun(calls["c1"])}
     calls = fold_calls(calls, log(*after, FAILED))
-    assert fate(calls["c1"], is_approved="c1" in approved(log(*before, *after))) == told
+    assert fate(calls["c1"], is_approved="c1" in approved(log(*before, *after))) == left(told)
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (ToolResult(call_id="c1", ok=True, result="found"), Settled(ok=True, result="found")),
+        (ToolResult(call_id="c1", ok=True, result=None), Settled(ok=True, result=None)),
+        (
+            ToolResult(call_id="c1", ok=False, error="no"),
+            Settled(ok=False, result={"ok": False, "error": "no"}, error="no"),
+        ),
+    ],
+)
+def test_a_result_that_the_log_has_is_told_though_the_graph_lost_it(
+    result: ToolResult, told: Settled
+) -> None:
+    """A graph that fails beside a tool, or right after it, keeps nothing of that step."""
+    calls = fold_calls({"c1": begun(fold_calls({}, log(asks()))["c1"])}, log(result, FAILED))
+    assert fate(calls["c1"], is_approved=False) == told
 
 
 def test_a_round_that_was_taken_up_and_failed_again_has_not_begun_what_it_must_ask_about_first() -> None:
     events = log(asks(), waits(), allows(), FAILED, RoundStarted(round=1), FAILED)
-    assert fate(fold_calls({}, events)["c1"], is_approved="c1" in approved(events)) == NOT_BEGUN
+    assert fate(fold_calls({}, events)["c1"], is_approved="c1" in approved(events)) == left(NOT_BEGUN)
 
 
 def test_nothing_is_made_up_about_a_call_the_ledger_does_not_know() -> None:
-    assert fate(None, is_approved=False) == NO_RESULT
+    assert fate(None, is_approved=False) == left(NO_RESULT)
 
 
 def test_every_call_is_shown_with_its_result_or_its_fate_behind_it() -> None:
@@ -97,7 +121,7 @@ def test_every_call_is_shown_with_its_result_or_its_fate_behind_it() -> None:
         UserMessage(content="and?"),
     )
     assert unanswered(events) == ("c1", "c3")
-    shown = render(events, fates={"c1": CUT_OFF}).turns
+    shown = render(events, fates={"c1": left(CUT_OFF)}).turns
     assert [turn.role for turn in shown] == ["user", "assistant", "tool", "tool", "tool", "user"]
     assert [(turn.call_id, turn.content, turn.ok) for turn in shown if turn.role == "tool"] == [
         ("c1", CUT_OFF, False),

@@ -58,6 +58,11 @@ class Call:
     started_at: datetime | None = None
     resolved_at: datetime | None = None
 
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether the end of its round ended it: whatever else ends a tool's call leaves a result."""
+        return bool(self.name) and self.status is CallStatus.ERRORED and self.result is None
+
 
 def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, Call]:
     """The calls after these events. Events about calls that are already settled change nothing: the first answer stays."""
@@ -81,16 +86,11 @@ def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, 
                     )
             case RoundStarted(round=number):
                 # Taken up again, a round that failed goes on with what it left open.
-                for call in [call for call in after.values() if call.round == number and _was_cut_off(call)]:
+                for call in [call for call in after.values() if call.round == number and call.was_cut_off]:
                     after[call.id] = _reopened(call)
             case _:
                 pass
     return after
-
-
-def _was_cut_off(call: Call) -> bool:
-    """Whether the end of its round ended it: whatever else ends a tool's call leaves a result."""
-    return bool(call.name) and call.status is CallStatus.ERRORED and call.result is None
 
 
 def _reopened(call: Call) -> Call:

@@ -6,11 +6,12 @@ from types import MappingProxyType
 from typing import Literal
 
 from clew.domain.events import AssistantMessage, Content, Event, ToolCall, ToolResult, UserMessage
-from clew.domain.ledger import NO_RESULT
+from clew.domain.ledger import NO_RESULT, Settled
 from clew.domain.records import Summary
 from clew.domain.thread import Json
 
 RESULT_EXPIRED = "[result expired]"
+_UNKNOWN = Settled(ok=False, result=None, error=NO_RESULT)
 # The parts of a message that are read as words.
 TEXTS = ("text", "thinking", "reasoning")
 
@@ -63,7 +64,7 @@ def unanswered(events: Sequence[Event]) -> tuple[str, ...]:
 def render(
     events: Sequence[Event],
     *,
-    fates: Mapping[str, str] = MappingProxyType({}),
+    fates: Mapping[str, Settled] = MappingProxyType({}),
     summary: Summary | None = None,
     system: str = "",
     injected: str = "",
@@ -84,7 +85,7 @@ def render(
         turns += [
             _result(call, results[call.call_id], kept)
             if call.call_id in results
-            else _left(call, fates.get(call.call_id, NO_RESULT))
+            else _left(call, fates.get(call.call_id, _UNKNOWN))
             for call in turn.calls
         ]
     if injected:
@@ -129,8 +130,9 @@ def _result(call: ToolCall, result: ToolResult, kept: set[str]) -> Turn:
     return Turn(role="tool", content=content, call_id=call.call_id, ok=result.ok)
 
 
-def _left(call: ToolCall, fate: str) -> Turn:
-    return Turn(role="tool", content=fate, call_id=call.call_id, ok=False)
+def _left(call: ToolCall, fate: Settled) -> Turn:
+    content = _text(fate.result if fate.ok else fate.error)
+    return Turn(role="tool", content=content, call_id=call.call_id, ok=fate.ok)
 
 
 def _evicted(results: dict[str, ToolResult], budget: Budget) -> tuple[set[str], list[str]]:

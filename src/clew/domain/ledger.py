@@ -77,8 +77,14 @@ def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) ->
             return Go()
 
 
-def fate(left: Call | None, *, is_approved: bool) -> str:
-    """What became of a call that its round left without a result, as far as the ledger knows."""
+def fate(left: Call | None, *, is_approved: bool) -> Settled:
+    """What became of a call that a failed round left: its result, which a graph may have lost, or how far it came."""
+    if left is not None and not left.status.is_open and not left.was_cut_off:
+        return _settled(left)
+    return Settled(ok=False, result=None, error=_how_far(left, is_approved))
+
+
+def _how_far(left: Call | None, is_approved: bool) -> str:
     if left is None:
         return NO_RESULT
     if left.started_at is not None:

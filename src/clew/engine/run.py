@@ -131,7 +131,7 @@ class LocalRun:
     def abandon(self, call_id: str) -> None:
         self._stopped(call_id)
 
-    async def fates(self, call_ids: Collection[str]) -> dict[str, str]:
+    async def fates(self, call_ids: Collection[str]) -> dict[str, Settled]:
         left = {call_id: await self._known(call_id) for call_id in call_ids}
         may_run: set[str] = set()
         if any(call is not None and call.kind is Kind.APPROVAL for call in left.values()):

@@ -10,10 +10,10 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.types import Command
 
 from clew.domain.events import ToolCall
-from clew.domain.ledger import Terms
+from clew.domain.ledger import Settled, Terms
 from clew.graph.run import current_run
 from clew.graph.stream import storable
-from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
+from clew.graph.tools import INVALID, LedgerTool, own_ids, settled_message, through_ledger
 
 # What a model wrote where a tool's arguments should be. LangChain's agents look at calls they can carry out only, and
 # would leave this one without an answer.
@@ -99,14 +99,14 @@ def _unanswered(messages: Sequence[AnyMessage]) -> list[str]:
     return [call_id for call_id in calls if call_id and call_id not in results]
 
 
-def _answered(messages: Sequence[AnyMessage], fates: Mapping[str, str]) -> list[AnyMessage]:
+def _answered(messages: Sequence[AnyMessage], fates: Mapping[str, Settled]) -> list[AnyMessage]:
     """With what became of these calls behind the message that asks for them: no provider takes a call without."""
     whole: list[AnyMessage] = []
     for message in messages:
         whole.append(message)
         if isinstance(message, AIMessage):
             whole += [
-                ToolMessage(fates[call_id], tool_call_id=call_id, name=call["name"], status="error")
+                settled_message(call_id, call["name"], fates[call_id])
                 for call in message.tool_calls
                 if (call_id := call["id"]) and call_id in fates
             ]

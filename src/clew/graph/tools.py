@@ -134,7 +134,7 @@ async def through_ledger(
         interrupt({CALL: call.call_id})
         verdict = await run.begin(call, terms)
     if isinstance(verdict, Settled):
-        return _message(call, ok=verdict.ok, content=verdict.result if verdict.ok else verdict.error)
+        return settled_message(call.call_id, call.name, verdict)
     try:
         outcome = await effect()
     except GraphBubbleUp:
@@ -154,7 +154,11 @@ async def through_ledger(
     ok = not isinstance(answer, ToolMessage) or answer.status != "error"
     result = storable(answer.content if isinstance(answer, ToolMessage) else answer, str)
     await run.finish(call.call_id, ok=ok, result=result if ok else None, error="" if ok else str(result))
-    return outcome if isinstance(outcome, ToolMessage | Command) else _message(call, ok=ok, content=result)
+    return (
+        outcome
+        if isinstance(outcome, ToolMessage | Command)
+        else _message(call.call_id, call.name, ok=ok, content=result)
+    )
 
 
 def own_ids(message: AIMessage, *, used: Collection[str], new_id: Callable[[], str]) -> AIMessage:
@@ -203,14 +207,16 @@ def _answer(outcome: Any) -> Any:
 
 async def _failed(run: Ledger, call: ToolCall, error: str) -> ToolMessage:
     await run.finish(call.call_id, ok=False, error=error)
-    return _message(call, ok=False, content=error)
+    return _message(call.call_id, call.name, ok=False, content=error)
 
 
-def _message(call: ToolCall, *, ok: bool, content: Json) -> ToolMessage:
+def settled_message(call_id: str, name: str, settled: Settled) -> ToolMessage:
+    return _message(call_id, name, ok=settled.ok, content=settled.result if settled.ok else settled.error)
+
+
+def _message(call_id: str, name: str, *, ok: bool, content: Json) -> ToolMessage:
     text = content if isinstance(content, str | list) else str(content)
-    return ToolMessage(
-        content=text, tool_call_id=call.call_id, name=call.name, status="success" if ok else "error"
-    )
+    return ToolMessage(content=text, tool_call_id=call_id, name=name, status="success" if ok else "error")
 
 
 def _fields(exc: ValidationError) -> str:
