@@ -123,6 +123,13 @@ async def test_a_wrong_value_is_a_400_that_names_the_field(path: str, body: obje
     assert CANARY not in answer.text
 
 
+async def test_a_body_without_its_content_type_is_told_to_have_one() -> None:
+    async with small_api(failing()) as api, client_of(api.http) as client:
+        answer = await client.post("/orders/1", content='{"size": 1, "name": "a"}')
+    assert answer.status_code == 400
+    assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [

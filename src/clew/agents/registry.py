@@ -94,7 +94,7 @@ def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Any]]
         yield installed.value, lambda installed=installed: [installed.load()]  # type: ignore[misc]
     if folder is not None:
         if not folder.is_dir():
-            raise ConfigError(f"{folder}: expected a folder of agents")
+            raise ConfigError(f"agents.folder: expected a folder, and {folder} is none")
         for path in sorted(folder.glob("*.py")):
             if not path.name.startswith("_"):
                 yield str(path), lambda path=path: _agents_in(path)  # type: ignore[misc]

@@ -101,6 +101,12 @@ CODE = "clew.code"
 # What the framework itself refuses, in our words. Anything else it says is a bad request.
 _FRAMEWORK: Mapping[int, str] = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE"}
 
+# Where the validator speaks of Python to somebody who sent JSON.
+_PLAINLY: Mapping[str, str] = {
+    "model_attributes_type": "expected a JSON object",
+    "tuple_type": "Input should be a valid list",
+}
+
 
 def status_of(error: type[ClewError]) -> int:
     return next(STATUS[base] for base in error.__mro__ if base in STATUS)
@@ -150,7 +156,11 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
     """The first thing that is wrong, and where. The validator's message does not repeat the value."""
     first = exc.errors()[0]
     source, *inside = (str(part) for part in first["loc"])
-    return Invalid(first["msg"], field=".".join(inside) or source)
+    message = _PLAINLY.get(first["type"], first["msg"])
+    if first["type"] == "model_attributes_type" and not inside:
+        # A body of another type is not parsed, which looks to the validator like JSON of the wrong kind.
+        message += ", sent with Content-Type: application/json"
+    return Invalid(message, field=".".join(inside) or source)
 
 
 def _headers(exc: ClewError) -> dict[str, str]:

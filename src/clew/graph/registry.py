@@ -92,7 +92,7 @@ def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | 
             return found.copy(update={"checkpointer": saver, "store": store or found.store})  # type: ignore[return-value]
         case _:
             raise NotAGraph(
-                f"expected a StateGraph, a compiled graph or a function that makes one, got a {type(found).__name__}"
+                f"expected a StateGraph, a compiled graph or a function that makes one, got {type(found).__name__}"
             )
 
 
