@@ -11,6 +11,10 @@ from clew.domain.lifecycle import finish, next_round, redact
 from clew.domain.records import ModelCall
 from clew.domain.thread import Status, Thread
 from clew.ports import Audit, Store
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.audit import EMPTY_SINCE
+from clew.stores.sql.work import Database
+from tests.databases import SHARED, query
 from tests.samples import NOW, new_id, opened, stamp
 
 pytestmark = pytest.mark.anyio
@@ -157,3 +161,10 @@ async def test_calls_told_while_a_message_is_taken_back_keep_nothing_of_it(
     told = [audit.add(model_call(ends[0], thread_id="t3")) for _ in range(20)]
     await asyncio.gather(*told[:10], taken_back, *told[10:])
     assert await sent_of(audit, "t3") == [False] * 20
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_a_message_that_is_taken_back_is_found_by_its_id(where: str, database: Database) -> None:
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    plan = await query(database, f"{explain} {EMPTY_SINCE}", "t1", "msg_1", "null")
+    assert "events_by_id" in str([tuple(row) for row in plan])

@@ -13,7 +13,7 @@ from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
 from clew.ports import Conversations, Inbox, Store
 from clew.stores.postgres import PostgresDatabase, drive
-from clew.stores.sql.conversations import DUE, ConversationRows
+from clew.stores.sql.conversations import DUE, MOVE_WAITING, ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database, Texts
@@ -195,6 +195,19 @@ async def test_a_look_reads_the_active_ones_alone(where: str, database: Database
     assert "conversations_active" in told
     assert "conversations_pkey" not in told
     assert "SEARCH c USING PRIMARY KEY" not in told
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_to_move_what_waits_reads_no_more_than_that(where: str, database: Database) -> None:
+    await query(
+        database,
+        "INSERT INTO inbox (source, source_id, fingerprint, payload, status, admitted_at, conversation, number)"
+        " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        f" SELECT '{BOT}', CAST(i AS TEXT), 'f', 'null', 'queued', i, 'telegram:' || i, i FROM n",
+    )
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    plan = await query(database, f"{explain} {MOVE_WAITING}", BOT, "telegram:7", "elsewhere")
+    assert "inbox_by_conversation" in str([tuple(row) for row in plan])
 
 
 async def test_who_was_seen_to_longest_ago_comes_first(inbox: Inbox, conversations: Conversations) -> None:

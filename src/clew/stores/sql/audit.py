@@ -9,6 +9,12 @@ from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, rea
 
 COLUMNS = "id, thread_id, turn_ref, status, model, rendered_context, usage, latency_ms, summary_version, evictions, created_at"
 EMPTY = dump(None)
+# The types are those of the index by id.
+EMPTY_SINCE = (
+    "UPDATE model_calls SET rendered_context = $3 WHERE thread_id = $1 AND turn_ref >="
+    " (SELECT min(seq) FROM events WHERE thread_id = $1 AND round ="
+    " (SELECT round FROM events WHERE id = $2 AND thread_id = $1 AND type IN ('user_msg', 'assistant_msg', 'log')))"
+)
 
 
 class AuditRows(Tables):
@@ -69,12 +75,7 @@ def empty(thread_id: str, message_id: str) -> Work[None]:
 
     Of the whole round, since a graph may tell a model what the log is told a moment later.
     """
-    yield Statement(
-        "UPDATE model_calls SET rendered_context = $3 WHERE thread_id = $1 AND turn_ref >="
-        " (SELECT min(seq) FROM events WHERE thread_id = $1 AND round ="
-        " (SELECT round FROM events WHERE id = $2 AND thread_id = $1 AND type IN ('user_msg', 'assistant_msg')))",
-        (thread_id, message_id, EMPTY),
-    )
+    yield Statement(EMPTY_SINCE, (thread_id, message_id, EMPTY))
 
 
 def _call(row: Row) -> ModelCall:

@@ -32,6 +32,11 @@ DUE = (
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
 )
+# With their numbers, or SQLite would look through all that ever came from the source.
+MOVE_WAITING = (
+    "UPDATE inbox SET thread_id = $3"
+    " WHERE source = $1 AND conversation = $2 AND status = 'queued' AND number > 0"
+)
 _FREE = "lease_owner = NULL, lease_until = NULL"
 
 
@@ -161,10 +166,7 @@ def _move(source: str, key: str, thread_id: str) -> Work[None]:
         "UPDATE conversations SET thread_id = $3, cursor = 'null', seen_seq = 0 WHERE source = $1 AND key = $2",
         (source, key, thread_id),
     )
-    yield Statement(
-        "UPDATE inbox SET thread_id = $3 WHERE source = $1 AND conversation = $2 AND status = 'queued'",
-        (source, key, thread_id),
-    )
+    yield Statement(MOVE_WAITING, (source, key, thread_id))
 
 
 def _names(held: Conversation) -> tuple[str, str, str, str]:
