@@ -493,7 +493,7 @@ class Conversations(Protocol):
         ...
 
     async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
-        """Remember the cursor, and hold on."""
+        """Remember the cursor and the attempts, and hold on."""
         ...
 
     async def renew(self, held: Conversation, *, lease: timedelta) -> int:

@@ -249,6 +249,45 @@ async def test_what_was_said_before_the_question_is_no_answer_to_it(bots: Bots) 
     assert (await bots.said(4))[2:] == ["sent to bob", "you said: and hello"]
 
 
+@pytest.mark.parametrize("status", [429, 403], ids=["for now", "for good"])
+async def test_a_question_that_nobody_has_seen_is_answered_by_nothing(tmp_path: Path, status: int) -> None:
+    """It is asked once more, at the latest when something comes; and that was not said to it."""
+    is_open = False
+    seen: list[str] = []
+
+    def answer(sent: Sent) -> Reply:
+        if not is_open:
+            return Reply({"ok": False, "parameters": {"retry_after": 1}}, status)
+        seen.append(text_of(sent.body))
+        return says_yes(sent)
+
+    with provider(answer) as known:
+        channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            await bots.deliver(update(1, "tools: send_mail to=bob"))
+            (question,) = await bots.said(1)
+            if status == 429:
+                await bots.deliver(update(2, "yes"))
+            else:
+                await eventually_let_go(bots)
+            is_open = True
+            if status == 403:
+                await bots.deliver(update(2, "yes"))
+            await eventually(lambda: bool(seen))
+            await eventually_let_go(bots)
+            assert seen == [question]
+            assert (await bots.threads())[0].status is Status.BLOCKED
+            await bots.deliver(update(3, "yes"))
+            await eventually(lambda: len(seen) == 3)
+            assert seen[1:] == ["sent to bob", "you said: yes"]
+
+
+async def eventually_let_go(bots: Bots) -> None:
+    async with asyncio.timeout(15):
+        while await query(bots.app.stores.db, "SELECT 1 FROM conversations WHERE lease_owner IS NOT NULL"):
+            await asyncio.sleep(0.01)
+
+
 async def test_a_question_is_asked_once_and_answered_after_a_restart(tmp_path: Path) -> None:
     where = str(tmp_path / "clew.db")
     with provider() as known:
@@ -409,6 +448,14 @@ async def test_redirects_are_not_followed_and_no_token_is_in_the_log(
 WRONG = {
     "no secret token": ("{token: x}", "channels.telegram.bot.secret_token: expected to be set"),
     "a graph that is not there": ("{token: x, secret_token: y, graph: nope}", "channels.telegram.bot.graph"),
+    "a secret Telegram does not take": (
+        "{token: x, secret_token: 'canary!'}",
+        "bot.secret_token: expected 1 to 256",
+    ),
+    "a secret that is too long": (
+        f"{{token: x, secret_token: {'y' * 257}}}",
+        "bot.secret_token: expected 1 to",
+    ),
     "an unknown update": ("{token: x, secret_token: y, update_types: [mesage]}", "bot.update_types"),
     "an unknown chat": ("{token: x, secret_token: y, chat_types: dm}", "bot.chat_types"),
     "an odd approver": ("{token: x, secret_token: y, approvals: me}", "bot.approvals: expected chat or"),
@@ -419,9 +466,10 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 async def test_a_bot_that_cannot_work_is_refused_at_the_start(name: str, tmp_path: Path) -> None:
     bot, expected = WRONG[name]
-    with provider() as known, pytest.raises(ConfigError, match=expected.replace(".", r"\.")):
+    with provider() as known, pytest.raises(ConfigError, match=expected.replace(".", r"\.")) as refused:
         async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known):
             pass
+    assert "canary" not in str(refused.value)
 
 
 async def test_whoever_guesses_is_made_to_wait_and_so_is_a_flood(tmp_path: Path) -> None:

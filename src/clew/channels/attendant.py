@@ -202,6 +202,8 @@ class Attendant:
         thread_id = held.thread_id or ""
         for _ in range(MOST):
             thread = await self._found(thread_id)
+            if thread is not None and thread.status is Status.BLOCKED:
+                await self._turn_to(visit, await self._conversations.first(held, after=visit.cursor.asked))
             if thread is not None and not await self._tell(visit, thread):
                 return
             if self._stopping.is_set():
@@ -240,6 +242,12 @@ class Attendant:
         except NotFound:
             return None
 
+    async def _turn_to(self, visit: Visit, incoming: Incoming | None) -> None:
+        """Answer where this came from: the place before may be good for nothing any more."""
+        to = visit.cursor.to if incoming is None else said_from(incoming.payload).to
+        if to != visit.cursor.to:
+            await self._keep(visit, replace(visit.cursor, to=to), attempts=visit.held.attempts)
+
     # What is told
 
     async def _tell(self, visit: Visit, thread: Thread) -> bool:
@@ -257,13 +265,20 @@ class Attendant:
         for outgoing in owed:
             if self._stopping.is_set():
                 return True
-            if outgoing.is_question and outgoing.seq > visit.cursor.asked_until:
+            before, attempts = visit.cursor, visit.held.attempts
+            if outgoing.is_question and outgoing.seq > before.asked_until:
                 # Before it is sent, or a quick answer would seem to have come first.
                 last = await self._conversations.renew(visit.held, lease=self._lease)
-                await self._keep(visit, replace(visit.cursor, asked=last, asked_until=thread.last_seq))
+                await self._keep(
+                    visit, replace(before, asked=last, asked_until=thread.last_seq), attempts=attempts
+                )
             try:
                 await self._say(visit, outgoing)
             except (Transient, Permanent) as exc:
+                if visit.cursor.asked_until > before.asked_until:
+                    # Nobody has seen it. What is said until it is asked again must not answer it.
+                    unasked = replace(visit.cursor, asked=before.asked, asked_until=before.asked_until)
+                    await self._keep(visit, unasked, attempts=visit.held.attempts)
                 if await self._put_off(visit.held, exc):
                     return False
                 logger.warning(
@@ -277,6 +292,10 @@ class Attendant:
                     },
                 )
                 self._count(visit.held.source, "failed")
+                if outgoing.is_question:
+                    # It is asked once more when something comes, which waits until then.
+                    await self._rest(visit, thread)
+                    return False
             await self._keep(
                 visit, replace(visit.cursor, seq=outgoing.seq, of=0, parts=0, round=outgoing.round)
             )
@@ -297,9 +316,10 @@ class Attendant:
                 )
         self._count(visit.held.source, "sent")
 
-    async def _keep(self, visit: Visit, cursor: Cursor) -> None:
+    async def _keep(self, visit: Visit, cursor: Cursor, *, attempts: int = 0) -> None:
+        visit.held = replace(visit.held, attempts=attempts)
         await self._conversations.keep(visit.held, asdict(cursor), lease=self._lease)
-        visit.held, visit.cursor = replace(visit.held, attempts=0), cursor
+        visit.cursor = cursor
 
     async def _put_off(self, held: Conversation, exc: Transient | Permanent) -> bool:
         """Whether to try again, and then it was let go until that time."""
@@ -329,8 +349,7 @@ class Attendant:
     async def _take(self, visit: Visit, thread: Thread | None, incoming: Incoming) -> bool:
         """Hand it to the thread; False when it has to wait. Raises NotFound if the thread is gone for good."""
         said, bot = said_from(incoming.payload), visit.bot
-        if said.to != visit.cursor.to:
-            await self._keep(visit, replace(visit.cursor, to=said.to))
+        await self._turn_to(visit, incoming)
         try:
             if thread is not None and thread.status is Status.BLOCKED:
                 return await self._answer(visit, thread, incoming, said)
@@ -443,8 +462,8 @@ class Attendant:
                     with suppress(Duplicate):  # it was counted and logged; the others are worth reading
                         await self.admission.admit(held.source, read_customer(item))
                 cursor = page.cursor
-                await self._conversations.keep(held, {"after": cursor}, lease=self._lease)
                 held = replace(held, attempts=0)
+                await self._conversations.keep(held, {"after": cursor}, lease=self._lease)
                 if not page.has_more or self._stopping.is_set():
                     break
         except (Transient, Permanent) as exc:

@@ -62,8 +62,8 @@ class ConversationRows(Tables):
     @writes
     def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
         rows = yield Statement(
-            f"UPDATE conversations SET cursor = $5, attempts = 0, lease_until = clew_now() + $6{_HELD}",
-            (*_names(held), dump(cursor), lease // MICROSECOND),
+            f"UPDATE conversations SET cursor = $5, attempts = $6, lease_until = clew_now() + $7{_HELD}",
+            (*_names(held), dump(cursor), held.attempts, lease // MICROSECOND),
         )
         _held(rows, held)
 
