@@ -124,8 +124,10 @@ class ChatHouse:
 
 
 @asynccontextmanager
-async def open_chat(where: str, tmp_path: Path, **environ: str) -> AsyncGenerator[ChatHouse]:
-    async with open_house(where, tmp_path, **environ) as house:
+async def open_chat(
+    where: str, tmp_path: Path, *, more: str = "", **environ: str
+) -> AsyncGenerator[ChatHouse]:
+    async with open_house(where, tmp_path, more=more, **environ) as house:
         yield ChatHouse(house)
 
 

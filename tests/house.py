@@ -86,11 +86,11 @@ def graphs_yaml() -> str:
 
 
 @asynccontextmanager
-async def open_house(where: str, folder: Path, **environ: str) -> AsyncGenerator[House]:
-    """`where` as tests/databases.py locates it: memory, a path, or a URL."""
+async def open_house(where: str, folder: Path, *, more: str = "", **environ: str) -> AsyncGenerator[House]:
+    """`where` as tests/databases.py locates it: memory, a path, or a URL. `more` is YAML for the settings."""
     # One a process: a file that several write is at moments half a file to the others.
     config = folder / f"clew-{os.getpid()}.yaml"
-    config.write_text(graphs_yaml())
+    config.write_text(graphs_yaml() + more)
     url = (
         "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"
     )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 from base64 import b64decode
 from io import BytesIO
 from pathlib import Path
@@ -493,6 +494,50 @@ class TestWithAModel:
             thread = await chat.run("x")
         assert thread.status is Status.FAILED
         assert "auth after 1 attempt" in (thread.failure_reason or "")
+
+    @pytest.mark.accept("001-22")
+    @pytest.mark.parametrize(
+        ("retry", "reason"),
+        [
+            ("max_retries: 1", "rate_limit after 2 attempts: no retry left"),
+            ("max_retries: 0", "rate_limit after 1 attempt: no retry left"),
+            ("retryable_errors: []", "rate_limit after 1 attempt: not retried"),
+        ],
+    )
+    async def test_a_call_is_retried_as_often_as_the_profile_says_and_no_more(
+        self, tmp_path: Path, retry: str, reason: str
+    ) -> None:
+        policy = f"{{base_delay: 0.1, {retry}}}"
+        async with openai_server(in_turn(Refuse(429))) as model:
+            profile = f"{{driver: 'api:openai', base_url: '{model.url}', retry: {policy}}}"
+            async with open_chat("memory", tmp_path, more=f"profiles: {{default: {profile}}}\n") as chat:
+                thread = await chat.run("x")
+                logs = await chat.logs(thread)
+        asked_again = [line for line in logs if line.message.startswith("Attempt ")]
+        assert len(model.requests) == len(asked_again) + 1 == int(reason.split()[2])
+        assert thread.failure_reason == f"{reason}: the model could not be asked: OpenAIRateLimitError"
+
+    async def test_a_profile_whose_package_is_not_installed_fails_with_what_to_install(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "langchain_openai", None)
+        profiles = "profiles: {default: {driver: 'api:openai'}}\n"
+        async with open_chat("memory", tmp_path, more=profiles, OPENAI_API_KEY="sk-x") as chat:
+            thread = await chat.run("x")
+        assert thread.status is Status.FAILED
+        assert (thread.failure_reason or "").endswith(
+            "api:openai needs another package: pip install 'clew[openai]'"
+        )
+
+    async def test_a_key_whose_package_is_not_installed_leaves_the_chat_offline(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "langchain_openai", None)
+        async with open_chat("memory", tmp_path, OPENAI_API_KEY="sk-x") as chat:
+            thread = await chat.run(
+                "Summarize the notes", notes__txt=b"The clew led Theseus out. It was long."
+            )
+        assert thread.status is Status.COMPLETED
 
     async def test_a_failed_round_that_is_taken_up_repeats_nothing(self, where: str, tmp_path: Path) -> None:
         folder = agents_folder(tmp_path, "ann")

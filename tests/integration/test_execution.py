@@ -248,7 +248,8 @@ class TestFailure:
             assert attempts == [1, 2]
 
     @pytest.mark.parametrize(
-        ("given", "named"), [("not_found", "not_found"), ("a class of its own", "internal")]
+        ("given", "named"),
+        [("not_found", "not_found"), ("rate_limit", "rate_limit"), ("a class of its own", "internal")],
     )
     async def test_what_no_retry_cures_fails_at_once(
         self, house: House, tmp_path: Path, given: str, named: str

@@ -172,6 +172,14 @@ def test_libraries_are_heard_from_warnings_up_and_without_what_they_quote(lines:
     assert composed.startswith("test_logs.py:")
 
 
+@pytest.mark.parametrize("name", ["httpx", "httpx2", "httpcore.connection", "httpcore2.connection"])
+def test_requests_to_models_are_not_written(lines: Lines, name: str) -> None:
+    logging.getLogger(name).info(
+        'HTTP Request: %s %s "%s"', "POST", "http://model/v1?key=x", "HTTP/1.1 200 OK"
+    )
+    assert lines() == []
+
+
 def test_graphs_of_the_user_say_what_they_like(lines: Lines) -> None:
     users.info("asked about %s", "the weather")
     (line,) = lines()

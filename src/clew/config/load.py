@@ -61,12 +61,7 @@ def load_settings(
     made["database"] = choose_database(made["database"], made["checkpoints"], sources)
 
     nothing = Place(cwd, "", None)
-    models = made["models"]
-    profiles = read_profiles(
-        top.get("profiles", nothing),
-        openai=models.openai_api_key is not None or models.openai_base_url is not None,
-        anthropic=models.anthropic_api_key is not None,
-    )
+    profiles, unused = read_profiles(top.get("profiles", nothing), made["models"], sources)
     return Settings(
         **made,
         profiles=MappingProxyType(profiles),
@@ -79,7 +74,7 @@ def load_settings(
         graph_environment=MappingProxyType(project.environment),
         config_file=file or project_file,
         sources=MappingProxyType(sources),
-        warnings=doubts(made["database"], made["cleanup"], sources, environ),
+        warnings=(*doubts(made["database"], made["cleanup"], sources, environ), *unused),
     )
 
 

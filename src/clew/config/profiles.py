@@ -1,8 +1,11 @@
 """The `profiles` of clew.yaml."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
+from clew.config.settings import Models
 from clew.config.tree import Place
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.profile import Profile
@@ -10,15 +13,45 @@ from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
 
+# Whom the default profile may ask: the settings that choose the driver, and the package it takes.
+_CHOICES = (
+    ("api:openai", ("openai_api_key", "openai_base_url"), "langchain_openai"),
+    ("api:anthropic", ("anthropic_api_key",), "langchain_anthropic"),
+)
+
 _TEXTS = ("driver", "tracker", "model", "base_url")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
-def read_profiles(place: Place, *, openai: bool = False, anthropic: bool = False) -> dict[str, Profile]:
-    """By name; there is always one called `default`. Unless the file says what it is, it asks whom there is a key for."""
-    driver = "api:openai" if openai else "api:anthropic" if anthropic else DEFAULT.driver
+def read_profiles(
+    place: Place, models: Models, sources: Mapping[str, str]
+) -> tuple[dict[str, Profile], tuple[str, ...]]:
+    """By name, and what is worth a warning. There is always one called `default`."""
     given = {name: _profile(name, entry) for name, entry in place.named().items()}
-    return {DEFAULT.name: replace(DEFAULT, driver=driver)} | given
+    if DEFAULT.name in given:
+        return given, ()
+    driver, unused = _choose_driver(models, sources)
+    return {DEFAULT.name: replace(DEFAULT, driver=driver)} | given, unused
+
+
+def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """The first there is a key and a package for, and a line on each key that has none.
+
+    A shell may happen to have a key that nobody meant for us: that is no reason for every chat to fail.
+    """
+    unused: list[str] = []
+    chosen = DEFAULT.driver
+    for driver, names, package in _CHOICES:
+        name = next((name for name in names if getattr(models, name) is not None), None)
+        if name is None:
+            continue
+        if find_spec(package) is not None:
+            chosen = driver
+            break
+        extra = driver.partition(":")[2]
+        # No colon after a key's name: what follows one is masked in the log.
+        unused.append(f"{sources[f'models.{name}']} is not used: {driver} needs pip install 'clew[{extra}]'")
+    return chosen, tuple(f"{line}. The driver of the default profile is {chosen}" for line in unused)
 
 
 def _profile(name: str, place: Place) -> Profile:

@@ -18,6 +18,7 @@ What Clew can refuse, and why.
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
   x Permanent            PERMANENT        the outside world failed; trying again will not help
+    - GivenUp            GIVEN_UP         it was tried as often as may be; the message says how often and why
 
 `code` is what a program reads and never changes; the message is for a person. Messages reach clients and
 logs: they hold no message text of a conversation, no secret and no connection string.
@@ -154,3 +155,12 @@ class Permanent(ClewError):
     def __init__(self, message: str | None = None, error_class: str | None = None) -> None:
         super().__init__(message)
         self.error_class = error_class
+
+
+class GivenUp(Permanent):
+    """It was tried as often as may be.
+
+    Whoever is above does not count anew: the message says how many attempts there were, and why there is no other.
+    """
+
+    code = "GIVEN_UP"

@@ -87,10 +87,14 @@ def decide(
     *,
     jitter: float = 0.0,
     retry_after: float | None = None,
+    is_passing: bool = True,
 ) -> Retry | GiveUp:
-    """What to do after `attempts` failed attempts, the last of them with `error_class`."""
+    """What to do after `attempts` failed attempts, the last of them with `error_class`.
+
+    What is not `is_passing` is not tried again whatever its class: whoever raised it knows better.
+    """
     made = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-    if error_class not in policy.retryable_errors:
+    if not is_passing or error_class not in policy.retryable_errors:
         return GiveUp(f"{error_class} after {made}: not retried")
     if attempts > policy.max_retries:
         return GiveUp(f"{error_class} after {made}: no retry left")

@@ -43,6 +43,8 @@ _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
 )
 Close = Callable[[], Awaitable[None]]
 
+# Under the clients of the providers: what these raise is the connection's trouble.
+_NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "anyio")
 _PASSING = (ErrorClass.RATE_LIMIT, ErrorClass.NETWORK_TIMEOUT, ErrorClass.LLM_OVERLOAD)
 
 
@@ -197,7 +199,7 @@ def failure(exc: Exception) -> Transient | Permanent:
     error_class = next((name for kind, name in _CLASSES if isinstance(exc, kind)), None)
     if error_class is None:
         # Errors of the connection itself, where the provider's client lets them through.
-        is_network = type(exc).__module__.partition(".")[0] in ("httpx", "httpcore", "anyio")
+        is_network = type(exc).__module__.partition(".")[0] in _NETWORK
         error_class = ErrorClass.NETWORK_TIMEOUT if is_network else ErrorClass.INTERNAL
     said = f"the model could not be asked: {type(exc).__name__}"
     if error_class in _PASSING:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from clew.domain.errors import Permanent, Transient
+from clew.domain.errors import GivenUp, Transient
 from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.retry import ErrorClass, GiveUp, RetryPolicy, decide
 from clew.failpoints import failpoint
@@ -52,8 +52,7 @@ class Session:
                     self._policy, error_class, failed, jitter=jitter, retry_after=exc.retry_after
                 )
                 if isinstance(decision, GiveUp):
-                    # Permanent from here on: whoever is above must not begin to count anew.
-                    raise Permanent(f"{decision.reason}: {exc}", error_class) from exc
+                    raise GivenUp(f"{decision.reason}: {exc}", error_class) from exc
                 self._tell(
                     f"Attempt {failed} failed ({error_class}), trying again in {decision.seconds:.1f} s"
                 )

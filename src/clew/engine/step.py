@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from clew.domain import lifecycle
 from clew.domain.errors import (
     Drained,
+    GivenUp,
     LostLease,
     NotAllowed,
     NotFound,
@@ -165,7 +166,9 @@ class Step:
                     exc_info=exc,
                 )
                 if not isinstance(decision, Retry):
-                    return [_finished(Status.FAILED, f"{decision.reason}: {failure}")]
+                    # What was retried and given up below has said so already.
+                    reason = str(failure) if isinstance(failure, GivenUp) else f"{decision.reason}: {failure}"
+                    return [_finished(Status.FAILED, reason)]
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
                 await asyncio.sleep(decision.seconds)
@@ -228,6 +231,7 @@ class Step:
             failed,
             jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads a crowd, guards nothing
             retry_after=failure.retry_after if isinstance(failure, Transient) else None,
+            is_passing=isinstance(failure, Transient),
         )
 
     async def _round(self, thread: Thread) -> Sequence[Event]:

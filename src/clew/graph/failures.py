@@ -40,10 +40,12 @@ _TRANSIENT = (
 
 
 def classify(exc: Exception) -> Transient | Permanent:
-    """The failure in our words."""
+    """The failure in our words. What we said ourselves stands, whatever a library said beneath it."""
     for cause in _chain(exc):
         if isinstance(cause, Transient | Permanent):
             return cause
+        if isinstance(cause, ClewError):
+            return _failure(_class_of(cause) or ErrorClass.INTERNAL, cause)
         if (error_class := _class_of(cause)) is not None:
             return _failure(error_class, cause)
     return Permanent(_said(exc), ErrorClass.INTERNAL)

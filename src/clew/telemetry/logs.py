@@ -35,7 +35,9 @@ _LIBRARIES = frozenset(
         "asyncpg",
         "fastapi",
         "httpcore",
+        "httpcore2",  # what newer clients of models stand on
         "httpx",
+        "httpx2",
         "langchain",
         "langgraph",
         "langsmith",
