@@ -35,6 +35,7 @@ from tests.made_files import image, packed, pdf
         ("", "file"),
         ("dir/", "file"),
         ("name. . ", "name"),
+        ("name\u00a0. .\u3000", "name"),
         ("\ud800.txt", ".txt"),
         ("<script>alert(1)</script>.svg", "script>.svg"),
     ],

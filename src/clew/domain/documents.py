@@ -69,8 +69,16 @@ class Extraction:
 def clean_name(raw: str) -> str:
     """A name to show and to download under. It never becomes a path: files are kept under ids of ours."""
     name = re.split(r"[/\\]", raw)[-1]
-    name = "".join(character for character in name if _is_visible(character)).strip().rstrip(". ")
-    return _shorten(name).rstrip(". ") or "file"
+    name = "".join(character for character in name if _is_visible(character)).lstrip()
+    return _without_end(_shorten(_without_end(name))) or "file"
+
+
+def _without_end(name: str) -> str:
+    """Without dots and spaces of any kind, in any order, that it ends with."""
+    end = len(name)
+    while end and (name[end - 1] == "." or name[end - 1].isspace()):
+        end -= 1
+    return name[:end]
 
 
 def clean_path(raw: str) -> str:
