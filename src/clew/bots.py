@@ -125,12 +125,18 @@ class _Plan:
         return TelegramDoor(
             source=self.source,
             # Without it anybody who guesses the address could speak for Telegram.
-            secret=self._secret("secret_token"),
+            secret=self._secret_token(),
             update_types=self._names("update_types", DEFAULT_UPDATES, telegram.UPDATE_TYPES),
             chat_types=self._names("chat_types", DEFAULT_CHATS, telegram.CHAT_TYPES),
             pace=pace,
             admission=admission,
         )
+
+    def _secret_token(self) -> str:
+        secret = self._secret("secret_token")
+        if not telegram.SECRET_TOKEN.fullmatch(secret):
+            raise self._expected("secret_token", "1 to 256 of the characters A-Z, a-z, 0-9, _ and -")
+        return secret
 
     def _wecom(self, admission: Admission, pace: Callable[[str], None]) -> Door:
         try:

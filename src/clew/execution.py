@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
@@ -30,7 +29,7 @@ from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
 from clew.graph.failures import classify
-from clew.graph.registry import Registry, compiled, open_registry
+from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
 from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
@@ -82,7 +81,7 @@ async def open_execution(
     """Start running threads; once `stopping` is set, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
         saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(parts.db))))
-        sys.path[:0] = [str(path) for path in settings.import_paths if str(path) not in sys.path]
+        import_from(settings.import_paths)
         registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
         for name, reason in registry.broken.items():
             logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})

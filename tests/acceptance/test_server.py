@@ -4,13 +4,16 @@ import asyncio
 import json
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from clew.config import load_settings
@@ -386,6 +389,86 @@ class TestOtherCommands:
         assert result.returncode == 1
         assert SECRET not in result.stdout + result.stderr
         assert not json.loads(result.stdout)["ok"]
+
+    def test_the_doctor_names_the_graphs_that_cannot_be_loaded(self, tmp_path: Path) -> None:
+        write_graphs(tmp_path)
+        result = clew(tmp_path, "doctor", "--json")
+        assert result.returncode == 1, result.stderr
+        found = json.loads(result.stdout)
+        assert not found["ok"]
+        graphs = {one["name"]: (one["ok"], one["detail"]) for one in found["checks"][2:]}
+        assert graphs == {
+            "graph good": (True, "./flows/good.py:graph"),
+            "graph noattr": (False, "./flows/good.py:grpah: it has no 'grpah'"),
+            "graph nothing": (
+                False,
+                "flows.nothing:graph: ModuleNotFoundError: No module named 'flows.nothing'",
+            ),
+            "graph raising": (False, "./flows/raising.py:graph: ValueError: no access, token=*** in raising"),
+        }
+        shown = clew(tmp_path, "doctor")
+        assert shown.returncode == 1
+        assert all(f"graph {name}" in shown.stdout for name in ("good", "noattr", "nothing", "raising"))
+
+    def test_the_doctor_is_content_with_graphs_that_can_be_loaded(self, tmp_path: Path) -> None:
+        write_graphs(tmp_path)
+        (tmp_path / "clew.yaml").unlink()
+        project = {"dependencies": ["."], "env": {"FLOWS": "here"}, "graphs": {"good": "flows.good:graph"}}
+        (tmp_path / "langgraph.json").write_text(json.dumps(project))
+        result = clew(tmp_path, "doctor", "--json")
+        assert (result.returncode, json.loads(result.stdout)["ok"]) == (0, True), result.stdout
+
+    def test_why_a_graph_cannot_be_loaded_is_in_the_log_and_not_in_the_answer(self, tmp_path: Path) -> None:
+        write_graphs(tmp_path)
+        with serving(tmp_path) as server:
+            for name in ("noattr", "nothing", "raising"):
+                answer = httpx.post(
+                    f"{server.address}/api/workflows/start",
+                    json={"graph": name, "prompt": "hello"},
+                    timeout=30,
+                )
+                assert (answer.status_code, answer.json()["error"]) == (
+                    400,
+                    {
+                        "code": "INVALID",
+                        "field": "graph",
+                        "message": f"the graph '{name}' could not be loaded; the server's log says why",
+                    },
+                )
+            log = server.log
+        assert "./flows/good.py:grpah: it has no 'grpah'" in log
+        assert "./flows/raising.py:graph: ValueError: no access, token=*** in raising" in log
+        assert "clew_graph_" not in log
+
+    def test_a_database_of_another_program_is_one_line(self, tmp_path: Path) -> None:
+        with closing(sqlite3.connect(tmp_path / "mail.db")) as file:
+            file.execute("CREATE TABLE Threads (subject TEXT)")
+        for arguments in (("serve", "--port", "0"), ("migrate",), ("threads", "list")):
+            result = clew(tmp_path, *arguments, CLEW_DATABASE_URL="sqlite:///mail.db")
+            assert (result.returncode, one_line(result)) == (
+                2,
+                "clew: the database holds tables of something else, such as 'threads': choose another file",
+            )
+
+
+def write_graphs(folder: Path) -> None:
+    """One graph that can be loaded, and others that cannot, each for a reason of its own."""
+    flows = folder / "flows"
+    flows.mkdir()
+    (flows / "__init__.py").touch()
+    (flows / "good.py").write_text(
+        "from langgraph.graph import StateGraph\n"
+        "print('a graph that chatters')\n"
+        "graph = StateGraph(dict).add_node('one', lambda state: state).set_entry_point('one')\n"
+    )
+    (flows / "raising.py").write_text("raise ValueError(f'no access, token=abc in {__name__}')\n")
+    (folder / "clew.yaml").write_text(
+        "graphs:\n"
+        "  good: ./flows/good.py:graph\n"
+        "  noattr: ./flows/good.py:grpah\n"
+        "  nothing: flows.nothing:graph\n"
+        "  raising: ./flows/raising.py:graph\n"
+    )
 
 
 HEAVY = {"fastapi", "langgraph", "langchain_core", "uvicorn", "starlette", "prometheus_client", "sqlite3"}

@@ -167,13 +167,16 @@ class TestStart:
         assert "gated" in error["message"]
         assert "two_steps" in error["message"]
 
-    async def test_a_graph_that_cannot_be_loaded_says_why(self, tmp_path: Path) -> None:
+    async def test_a_graph_that_cannot_be_loaded_is_named_and_why_is_in_the_log(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         (tmp_path / "clew.yaml").write_text("graphs:\n  lost: tests.graphs:no_such_graph\n")
         async with opened_app(tmp_path) as app, client_of(app.http) as http:
             body = {"prompt": "a", "graph": "lost"}
             error = await Client(http).refused("POST", "/api/workflows/start", 400, json=body)
         assert error["field"] == "graph"
-        assert "no_such_graph" in error["message"]
+        assert error["message"] == "the graph 'lost' could not be loaded; the server's log says why"
+        assert "tests.graphs:no_such_graph: it has no 'no_such_graph'" in caplog.text
 
     async def test_an_unknown_profile_is_refused(self, ann: Client) -> None:
         body = {"prompt": "a", "graph": "two_steps", "profile": "nobody"}
@@ -359,6 +362,7 @@ class TestHeld:
         assert answer["started"] == [held[1]]
         codes = {name: error["code"] for name, error in answer["errors"].items()}
         assert codes == {held[0]: "INVALID_STATE", foreign: "NOT_FOUND", "none": "NOT_FOUND"}
+        assert {frozenset(error) for error in answer["errors"].values()} == {frozenset({"code", "message"})}
         assert (await ann.ask("POST", "/api/workflows/start-batch", json={}))["started"] == [held[2]]
         assert (await bob.ask("GET", f"/api/workflows/{foreign}/status"))["status"] == "pending"
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import re
+import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from clew.domain.errors import ClewError, ConfigError
@@ -117,6 +119,73 @@ async def test_a_database_of_a_newer_clew_is_refused_and_left_alone(
     know(monkeypatch, [*migrations(dialect), newer])
     async with open_database(where) as db:
         assert await schema_of(db) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        ("threads", "(subject TEXT)"),
+        ("store_items", "(id TEXT)"),
+        ("events_by_id", "(id TEXT)"),
+        ("migrations", "(id INTEGER, migration TEXT, batch INTEGER)"),
+    ],
+)
+async def test_a_database_of_something_else_is_refused_and_left_alone(
+    new: Callable[[], str], dialect: str, table: str, columns: str
+) -> None:
+    where = new()
+    async with bare(where) as run:
+        await run(f"CREATE TABLE {table} {columns}")
+    another = "another database" if dialect == "postgres" else "another file"
+    with pytest.raises(ConfigError, match=f"something else, such as '{table}': choose {another}"):
+        async with open_database(where):
+            pytest.fail("it was opened")
+    async with bare(where) as run:
+        await run(f"DROP TABLE {table}")
+    async with open_database(where) as db:  # nothing of ours was left behind that would be in our way
+        await open_store(db).commit(opened())
+
+
+async def test_tables_that_are_called_otherwise_are_in_nobodys_way(new: Callable[[], str]) -> None:
+    where = new()
+    async with bare(where) as run:
+        await run("CREATE TABLE recipes (id TEXT)")
+    async with open_database(where) as db:
+        await open_store(db).commit(opened())
+
+
+async def test_what_something_else_made_is_in_the_way_of_a_later_version(
+    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = new()
+    know(monkeypatch, migrations(dialect)[:1])
+    async with open_database(where):
+        pass
+    monkeypatch.undo()
+    async with bare(where) as run:
+        await run("CREATE TABLE checkpoints (id TEXT)")
+    with pytest.raises(ConfigError, match="something else, such as 'checkpoints'"):
+        async with open_database(where):
+            pytest.fail("it was opened")
+
+
+@asynccontextmanager
+async def bare(where: str) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
+    """The database as another program opens it."""
+    if where.startswith("postgres"):
+        connection = await asyncpg.connect(where)
+        try:
+            yield connection.execute
+        finally:
+            await connection.close()
+        return
+    with closing(sqlite3.connect(where)) as file:
+
+        async def run(sql: str) -> object:
+            return file.execute(sql)
+
+        yield run
+        file.commit()
 
 
 async def test_a_migration_that_fails_leaves_the_version_before(

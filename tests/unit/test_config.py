@@ -28,6 +28,7 @@ from clew.config.files import MAX_BYTES
 from clew.config.settings import SECTIONS, SETTINGS
 from clew.domain.errors import ConfigError
 from clew.domain.retry import RetryPolicy
+from clew.telemetry.scrub import Scrubber
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -127,13 +128,19 @@ class TestWhereValuesComeFrom:
 
     def test_an_unknown_variable_of_ours_is_pointed_out(self, tmp_path: Path) -> None:
         assert load(tmp_path, {"CLEW_DATBASE_URL": "memory://", "OTHER": "1"}).warnings == (
-            "CLEW_DATBASE_URL: no such setting; did you mean CLEW_DATABASE_URL?",
+            "CLEW_DATBASE_URL is no setting; did you mean CLEW_DATABASE_URL?",
         )
 
     def test_a_secret_that_can_be_guessed_is_pointed_out(self, tmp_path: Path) -> None:
         (warning,) = load(tmp_path, {"CLEANUP_API_KEY": "hunter2"}).warnings
-        assert warning.startswith("CLEANUP_API_KEY: shorter than")
+        assert warning.startswith("CLEANUP_API_KEY is shorter than")
         assert "hunter2" not in warning
+
+    def test_what_is_pointed_out_is_not_taken_for_a_secret_by_the_log(self, tmp_path: Path) -> None:
+        environ = {"CLEW_OTHER_API_KEY": "1", "CLEW_BOT_TOKEN": "1", "CRON_SECRET": "1"}
+        found = load(tmp_path, environ, "cleanup: {api_key: hunter2}").warnings
+        assert len(found) == 4
+        assert [Scrubber()(warning) for warning in found] == list(found)
 
     def test_the_process_reads_its_own_environment_and_directory(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

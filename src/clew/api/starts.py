@@ -81,7 +81,8 @@ class Offer:
 
     def _require_graph(self, name: str) -> None:
         if name in self.graphs.broken:
-            raise Invalid(f"the graph {name!r} cannot be loaded: {self.graphs.broken[name]}", field="graph")
+            # Why, is for whoever runs the server: it quotes paths and whatever the graph's own code says.
+            raise Invalid(f"the graph {name!r} could not be loaded; the server's log says why", field="graph")
         if name not in self.graphs.graphs:
             raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
 

@@ -114,7 +114,7 @@ def workflows_router(
         state = None if thread.status is Status.RUNNING else await state_of(thread)
         return StartedOut.of(thread, state=state)
 
-    @router.post("/start-batch", responses=errors(Invalid))
+    @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
     @needs("write")
     async def begin_workflows(caller: Caller, body: BatchIn) -> BatchOut:
         """Begin several that were made with `hold`. What goes wrong with one does not concern the others."""

@@ -1,6 +1,7 @@
 """Telegram: its updates read, its secret checked, its way back."""
 
 import hmac
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from clew.domain.thread import Json
 SECRET = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
 BASE_URL = "https://api.telegram.org"
 MAX_UNITS = 4096
+# What setWebhook takes; another one would never come back to us.
+SECRET_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 # Those that have a chat and may have a text come first; all are what Telegram may send.
 MESSAGES = (

@@ -2,7 +2,9 @@
 
 import platform
 import sqlite3
+import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,9 +14,10 @@ import typer
 from clew import __version__
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json, say_table
-from clew.config import Settings, describe, export_environment
+from clew.config import Settings, describe, export_environment, secrets_of
 from clew.domain.errors import ClewError
 from clew.opening import open_stores, utc_now
+from clew.telemetry.scrub import Scrubber
 
 PACKAGES = (
     "langgraph",
@@ -41,6 +44,7 @@ def examine(*, config: Path | None, as_json: bool) -> None:
     checks = [
         check("database", lambda: run(_database(settings))),
         check("serializer", lambda: _serializer(settings)),
+        *_graphs(settings),
     ]
     if as_json:
         say_json(
@@ -91,6 +95,32 @@ def _serializer(settings: Settings) -> str:
 
     require_strict(StrictSerializer())
     return "strict: stored bytes become plain data and types on a list, nothing else"
+
+
+def _graphs(settings: Settings) -> list[Check]:
+    """One check a graph that somebody registered, loaded as `clew serve` would."""
+    if not settings.graphs:
+        return []
+    # What a graph's own code says when it fails may quote anything.
+    scrub = Scrubber(secrets_of(settings))
+    with redirect_stdout(sys.stderr):  # where a program reads our JSON, nobody else speaks
+        broken = run(_broken_graphs(settings))
+    return [
+        Check(f"graph {name}", name not in broken, scrub(broken.get(name, source.written)))
+        for name, source in settings.graphs.items()
+    ]
+
+
+async def _broken_graphs(settings: Settings) -> dict[str, str]:
+    export_environment(settings)
+    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415 - reads what was just exported
+
+    from clew.graph.registry import import_from, open_registry  # noqa: PLC0415 - the same
+
+    import_from(settings.import_paths)
+    async with AsyncExitStack() as stack:
+        registry = await open_registry(settings.graphs.values(), stack, saver=InMemorySaver(), store=None)
+    return registry.broken
 
 
 def _show(settings: Settings, checks: list[Check]) -> None:

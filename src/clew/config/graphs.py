@@ -25,6 +25,8 @@ class GraphSource:
     path: Path | None = None
     stages: tuple[str, ...] | None = None
     """The nodes whose beginning and end are told; all of them unless set."""
+    written: str = ""
+    """As it is in the settings, for those who wrote it."""
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"
@@ -68,16 +70,17 @@ def _graph(name: str, place: Place) -> GraphSource:
         entries = place.entries()
         stages = _stages(entries["stages"]) if "stages" in entries else None
         place = entries.get("path", place)
-    module, _, attribute = place.text(_EXPECTED).rpartition(":")
+    written = place.text(_EXPECTED)
+    module, _, attribute = written.rpartition(":")
     if not _ATTRIBUTE.fullmatch(attribute):
         raise place.expected(_EXPECTED)
     if _MODULE.fullmatch(module) and not module.endswith(".py"):
-        return GraphSource(name, attribute, module=module, stages=stages)
+        return GraphSource(name, attribute, module=module, stages=stages, written=written)
     path = place.folder / module
     if path.suffix != ".py":
         raise place.expected(_EXPECTED)
     # Whether it is there shows when it is loaded: one graph that is not must not keep the others from starting.
-    return GraphSource(name, attribute, path=path, stages=stages)
+    return GraphSource(name, attribute, path=path, stages=stages, written=written)
 
 
 def _stages(place: Place) -> tuple[str, ...]:

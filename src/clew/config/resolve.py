@@ -54,10 +54,11 @@ def doubts(
     """What is no reason not to start, but worth a line in the log."""
     names = {variable for setting in SETTINGS for variable in setting.variables}
     unknown = sorted(name for name in environ if name.startswith("CLEW_") and name not in names)
-    found = [f"{name}: no such setting{suggestion(name, names)}" for name in unknown]
+    # No colon after a name: what follows `api_key:` is masked in the log.
+    found = [f"{name} is no setting{suggestion(name, names)}" for name in unknown]
     secrets = {"cleanup.api_key": cleanup.api_key, "cleanup.cron_secret": cleanup.cron_secret}
     found += [
-        f"{sources[key]}: shorter than {_SHORT_SECRET} characters, which can be guessed"
+        f"{sources[key]} is shorter than {_SHORT_SECRET} characters, which can be guessed"
         for key, secret in secrets.items()
         if secret is not None and len(secret) < _SHORT_SECRET
     ]

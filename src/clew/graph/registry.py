@@ -34,6 +34,8 @@ class Source(Protocol):
     def path(self) -> Path | None: ...
     @property
     def stages(self) -> Collection[str] | None: ...
+    @property
+    def written(self) -> str: ...
 
 
 class NotAGraph(Exception):
@@ -42,12 +44,17 @@ class NotAGraph(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The graphs that can run here, and why the others cannot."""
+    """The graphs that can run here, and why the others cannot: for the log, since it may quote anything."""
 
     graphs: dict[str, Graph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     # The nodes whose beginning and end are told, where somebody chose.
     stages: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def import_from(folders: Iterable[Path]) -> None:
+    """Graphs and what they import are looked for in these folders first."""
+    sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
 async def open_registry(
@@ -61,13 +68,12 @@ async def open_registry(
     registry = Registry()
     for source in sources:
         try:
-            found = getattr(_module(source), source.attribute)
-            graph = compiled(await _made(found, stack), saver=saver, store=store)
+            graph = compiled(await _made(_found(source), stack), saver=saver, store=store)
             if source.stages is not None:
                 registry.stages[source.name] = _stages(graph, source.stages)
             registry.graphs[source.name] = graph
         except Exception as exc:  # noqa: BLE001 - somebody else's code may raise anything while it is imported
-            registry.broken[source.name] = f"{type(exc).__name__}: {exc}"
+            registry.broken[source.name] = _reason(source, exc)
     return registry
 
 
@@ -128,17 +134,39 @@ def _wants_config(factory: Any) -> bool:
     )
 
 
+def _found(source: Source) -> Any:
+    module = _module(source)
+    try:
+        return getattr(module, source.attribute)
+    except AttributeError as exc:
+        if exc.obj is not module:  # raised by the module's own `__getattr__`
+            raise
+        raise NotAGraph(f"it has no {source.attribute!r}") from exc
+
+
+def _reason(source: Source, exc: Exception) -> str:
+    """In the words of whoever wrote the settings; the name under which we import a file is ours alone."""
+    what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
+    if source.path is not None:
+        what = what.replace(_own_name(source.name, source.path.resolve()), source.path.stem)
+    return f"{source.written}: {what}"
+
+
+def _own_name(name: str, path: Path) -> str:
+    """Two files called agent.py must not become one module."""
+    return f"clew_graph_{name}_{abs(hash(path))}"
+
+
 def _module(source: Source) -> ModuleType:
     if source.path is None:
         return importlib.import_module(source.module or "")
     path = source.path.resolve()
-    # Registered under a name of its own, so that two files called agent.py do not become one module.
-    name = f"clew_graph_{source.name}_{abs(hash(path))}"
+    name = _own_name(source.name, path)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise NotAGraph(f"{path} is not a Python file")
+        raise NotAGraph("it is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
