@@ -179,8 +179,13 @@ class Calls(Protocol):
         """Raises NotFound."""
         ...
 
-    async def start(self, thread_id: str, call_id: str, *, fence: int, now: datetime) -> bool:
-        """Mark that the effect may happen from now on. False if the call was not pending; raises LostLease."""
+    async def start(
+        self, thread_id: str, call_id: str, *, idempotent: bool = True, fence: int, now: datetime
+    ) -> bool:
+        """Mark that the effect may happen from now on, and whether it may twice.
+
+        False if the call was not pending; raises LostLease.
+        """
         ...
 
     async def pause(self, thread_id: str, call_id: str, *, fence: int) -> None:

@@ -114,14 +114,14 @@ def test_what_must_not_be_repeated_waits_for_a_person(tmp_path: Path) -> None:
         api = Api(server)
         thread = api.run("agent", f"[{marks}] tools: effect_approved file={marks},n=7")
         (call_id,) = thread["pending"]
-        httpx.post(
-            f"{server.address}/api/workflows/{thread['id']}/tool-calls/{call_id}/resolve",
-            json={"approved": True},
-        )
+        path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}"
+        assert not api.ask("GET", path)["idempotent"], "whoever approves it is told"
+        httpx.post(f"{server.address}{path}/resolve", json={"approved": True})
         server.wait()
     with api_serving(tmp_path) as server:
         api = Api(server)
         thread = api.rest(thread["id"], "blocked", after=thread["lastSeq"] + 1)
+        assert not api.ask("GET", path)["idempotent"]
         assert [call["kind"] for call in thread["pending"].values()] == ["in_doubt"]
         assert api.events(thread["id"], "tool_result") == []
         thread = api.answer(thread, answer="it was sent, I looked")

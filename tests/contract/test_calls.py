@@ -161,6 +161,17 @@ async def test_only_one_may_begin_a_call(store: Store, calls: Calls, thread: Thr
         await calls.start("nobody", "c1", fence=lease.fence, now=NOW)
 
 
+async def test_whether_an_effect_may_happen_twice_is_known_when_it_begins(
+    store: Store, calls: Calls, thread: Thread
+) -> None:
+    """What a model asked for is logged before anybody knows the tool."""
+    await record(store, thread, asks())
+    assert (await calls.get("t1", "c1")).idempotent
+    (lease,) = await store.claim("r1", lease=HOUR, limit=1)
+    assert await calls.start("t1", "c1", idempotent=False, fence=lease.fence, now=NOW)
+    assert not (await calls.get("t1", "c1")).idempotent
+
+
 async def test_a_call_that_has_its_result_is_not_begun(store: Store, calls: Calls, thread: Thread) -> None:
     await record(store, thread, asks(), ToolResult(call_id="c1", ok=True))
     (lease,) = await store.claim("r1", lease=HOUR, limit=1)

@@ -131,6 +131,7 @@ def _suspended(call: Call | None, event: Event, body: Suspension) -> Call:
         kind=body.kind,
         prompt=body.prompt,
         deadline=body.deadline,
+        idempotent=call.idempotent and body.idempotent,
         status=status,
         # A graph that asks twice in one step asks under the same id: the answer of the first time is not this one's.
         result=None,

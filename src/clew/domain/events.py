@@ -101,6 +101,7 @@ class Suspension:
     kind: Kind
     prompt: Json
     args_hash: str = ""
+    idempotent: bool = True  # of a tool; what the model asked for does not tell
     deadline: datetime | None = None
     index: int = 0  # how many questions of the same node were answered before this one
 

@@ -134,6 +134,7 @@ def _suspension(call: ToolCall, kind: Kind, terms: Terms, now: datetime) -> Susp
         kind=kind,
         prompt={"tool": call.name, "args": call.args, "args_hash": hashed},
         args_hash=hashed,
+        idempotent=call.idempotent,
         deadline=None if terms.patience is None else now + terms.patience,
     )
 

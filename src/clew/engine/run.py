@@ -7,7 +7,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import Corrupt, NotFound
@@ -114,7 +113,7 @@ class LocalRun:
         if isinstance(verdict, Ask):
             self.asked[call.call_id] = verdict.suspension
         elif isinstance(verdict, Go):
-            await self._start(call.call_id, known, self.stamp().now)
+            await self._start(call, known)
         return verdict
 
     async def finish(self, call_id: str, *, ok: bool, result: Json = None, error: str = "") -> None:
@@ -214,10 +213,12 @@ class LocalRun:
         except NotFound:
             return None
 
-    async def _start(self, call_id: str, known: Call | None, now: datetime) -> None:
-        marked = await self._calls.start(self.thread.id, call_id, fence=self._fence, now=now)
+    async def _start(self, call: ToolCall, known: Call | None) -> None:
+        marked = await self._calls.start(
+            self.thread.id, call.call_id, idempotent=call.idempotent, fence=self._fence, now=self.stamp().now
+        )
         if not marked and (known is None or known.status is not CallStatus.STARTED):
-            raise Corrupt(f"call {call_id!r} of thread {self.thread.id!r} cannot be marked as started")
-        self._running.add(call_id)
+            raise Corrupt(f"call {call.call_id!r} of thread {self.thread.id!r} cannot be marked as started")
+        self._running.add(call.call_id)
         self._idle.clear()
         failpoint("tool_before_effect")

@@ -61,14 +61,16 @@ class CallRows(Tables):
         return to_call(rows[0])
 
     @writes
-    def start(self, thread_id: str, call_id: str, *, fence: int, now: datetime) -> Work[bool]:
+    def start(
+        self, thread_id: str, call_id: str, *, idempotent: bool = True, fence: int, now: datetime
+    ) -> Work[bool]:
         rows = yield Statement("SELECT 1 FROM threads WHERE id = $1 AND fence = $2", (thread_id, fence))
         if not rows:
             raise LostLease(f"thread {thread_id!r} is run by someone else now")
         rows = yield Statement(
-            "UPDATE tool_calls SET status = 'started', started_at = $3"
+            "UPDATE tool_calls SET status = 'started', started_at = $3, idempotent = idempotent * $4"
             " WHERE thread_id = $1 AND tool_call_id = $2 AND status = 'pending' RETURNING 1",
-            (thread_id, call_id, micros(now)),
+            (thread_id, call_id, micros(now), int(idempotent)),
         )
         return bool(rows)
 
