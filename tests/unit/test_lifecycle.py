@@ -220,6 +220,14 @@ def test_only_the_word_of_a_person_runs_a_call_in_doubt_again(answer: Json, runs
     assert types == (["resolution"] if runs_again else ["resolution", "tool_result"])
 
 
+@pytest.mark.parametrize(("kind", "no"), [(Kind.APPROVAL, {"approved": False}), (Kind.ELICITATION, {})])
+def test_silence_is_no_approval(kind: Kind, no: Json) -> None:
+    waiting = recorded(opened().thread, asks(), waits(kind=kind)).thread
+    body = expire(waiting, call(), stamp=stamp()).events[0].body
+    assert isinstance(body, Resolution)
+    assert body.answer == {"ok": False, "error": EXPIRED} | no
+
+
 def test_expiry_is_a_tool_error_and_the_thread_goes_on() -> None:
     change = expire(thread_in(B), call(), stamp=stamp())
     resolution, result = (event.body for event in change.events)

@@ -175,9 +175,10 @@ def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
 
 def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
     """Nobody answered in time: the call ends as an error and the thread goes on by itself."""
-    _pending(thread, call.id)
+    # Whoever asked for a yes reads the answer as one: silence is none.
+    no = {"approved": False} if _pending(thread, call.id).kind is Kind.APPROVAL else {}
     bodies: list[Body] = [
-        Resolution(call_id=call.id, outcome="expired", answer={"ok": False, "error": EXPIRED}),
+        Resolution(call_id=call.id, outcome="expired", answer={**no, "ok": False, "error": EXPIRED}),
     ]
     if call.name:
         bodies.append(ToolResult(call_id=call.id, ok=False, error=EXPIRED))
