@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import sqlite3
@@ -161,6 +162,23 @@ class TestBadSettings:
             result = clew(tmp_path, *arguments)
             assert result.returncode == 2
             assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, is_replaced: bool) -> None:
+    with serving(tmp_path) as server:
+        assert server.get("/ready").status_code == 200
+        shutil.rmtree(tmp_path / ".clew")
+        if is_replaced:
+            (tmp_path / ".clew").mkdir()
+            (tmp_path / ".clew" / "clew.db").touch()
+        assert server.get("/ready").status_code == 503
+        started = httpx.post(f"{server.address}/api/workflows/start", json={"prompt": "hello"}, timeout=20)
+        assert started.status_code == 503
+        assert "removed or replaced" in started.json()["error"]["message"]
+        assert "Traceback" not in server.log
+    with serving(tmp_path) as server:
+        assert server.get("/api/threads").json()["threads"] == []
 
 
 class TestEnd:

@@ -61,6 +61,8 @@ class SQLiteDatabase:
         self._writer = connect(self._uri, busy_seconds)
         if path is not None:
             _use_wal(self._writer, busy_seconds)
+        self._path = path
+        self._file = _identity(path)
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_forever, name="clew-writer", daemon=True)
         # A database in memory lives in one connection, so there the writer reads as well.
@@ -139,6 +141,7 @@ class SQLiteDatabase:
         connection: sqlite3.Connection | None = getattr(self._local, "reading", None)
         if connection is None:
             connection = self._local.reading = self._reader(self._busy_seconds)
+        self._require_file()
         connection.execute("BEGIN")
         try:
             return drive(connection, work())
@@ -184,6 +187,7 @@ class SQLiteDatabase:
             failpoint("commit_begun")
             outcomes = self._run_together(batch)
             failpoint("commit_written")
+            self._require_file()
             self._writer.execute("COMMIT")
             failpoint("commit_done")
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
@@ -192,6 +196,11 @@ class SQLiteDatabase:
                 self._writer.execute("ROLLBACK")
             return [Outcome(job, error=refusal(exc)) for job in batch]
         return outcomes
+
+    def _require_file(self) -> None:
+        """Whatever is written to a file without a name is gone with this process, acknowledged or not."""
+        if self._path is not None and _identity(self._path) != self._file:
+            raise Unavailable("the database file was removed or replaced; stop Clew, and start it again")
 
     def _begin(self) -> None:
         deadline = time.monotonic() + self._busy_seconds
@@ -370,6 +379,15 @@ def _deliver(outcomes: list[Outcome]) -> None:
             future.set_exception(outcome.error)
         else:
             future.set_result(outcome.result)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Which file that is, whatever its name was before. None if there is none."""
+    try:
+        found = path.stat() if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
 
 
 def _uri(path: Path | None) -> str:
