@@ -726,7 +726,7 @@ class TestDelete:
     @pytest.mark.accept("004-39")
     def test_a_message_that_is_taken_back_is_nowhere(self, place: Place) -> None:
         """In no list and no poll, no stream, no export, no state; and no later round is told it."""
-        secret = "the code of the vault is 4711"
+        secret = "the code of the vault is 4711-canary"
         place.model.plans(plan_of(step("ann", "work", "a.txt"), says="It is noted."))
         chat = place.chats.run(secret)
         first, planned, _, last = chat.messages
@@ -742,13 +742,13 @@ class TestDelete:
         chat.ask("DELETE", "/messages/msg_unknown", 404)
         chat.ask("DELETE", f"/messages/{chat.logs[0]['id']}", 404)
         chat.ask("DELETE", f"/messages/{last['id']}")
-        assert_nobody_is_told("4711", chat, but="It is noted.")
+        assert_nobody_is_told("4711-canary", chat, but="It is noted.")
 
         place.model.plans(plan_of(says="I do not know."))
         place.chats.run("What was the code?", id=chat.id)
-        assert "4711" not in prompt_of(place.model.requests[-1])
+        assert "4711-canary" not in prompt_of(place.model.requests[-1])
         assert "It is noted." in prompt_of(place.model.requests[-1])
-        assert_nobody_is_told("4711", chat, but="What was the code?")
+        assert_nobody_is_told("4711-canary", chat, but="What was the code?")
 
     @pytest.mark.accept("004-39")
     def test_a_file_is_taken_from_its_message_alone(self, place: Place) -> None:

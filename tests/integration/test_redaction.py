@@ -77,10 +77,10 @@ async def test_what_models_were_told_of_it_is_shown_to_nobody(where: str, tmp_pa
     ):
         commands = house.app.execution.commands
         thread = await house.run("agent", "good morning")
-        for text in ("my pin is 4711", "thank you"):
+        for text in ("my pin is 4711-canary", "thank you"):
             thread = await house.rest(await commands.next_round(thread.id, None, Request(message=text)))
         before = (await client.get(f"/api/threads/{thread.id}/model-calls")).json()["modelCalls"]
-        assert ["4711" in str(call["renderedContext"]) for call in before] == [True, True, False]
+        assert ["4711-canary" in str(call["renderedContext"]) for call in before] == [True, True, False]
         assert not any(call["redacted"] for call in before)
 
         texts = [
@@ -88,7 +88,7 @@ async def test_what_models_were_told_of_it_is_shown_to_nobody(where: str, tmp_pa
             for event in await house.log(thread)
             if isinstance(event.body, UserMessage | AssistantMessage)
         ]
-        for event_id in [event_id for event_id, text in texts if "4711" in text]:
+        for event_id in [event_id for event_id, text in texts if "4711-canary" in text]:
             gone = await client.delete(f"/api/workflows/{thread.id}/messages/{event_id}")
             assert gone.status_code == 200, gone.text
         shown = await client.get(f"/api/threads/{thread.id}/model-calls")
@@ -100,13 +100,13 @@ async def test_what_models_were_told_of_it_is_shown_to_nobody(where: str, tmp_pa
         archive = ZipFile(BytesIO((await client.get(f"/api/threads/{thread.id}/export")).content))
         exported = b"".join(archive.read(name) for name in archive.namelist())
         assert b"good morning" in exported
-        assert b"4711" not in exported
+        assert b"4711-canary" not in exported
 
 
 async def test_a_call_that_was_cut_off_tells_nothing_of_it_either(where: str, tmp_path: Path) -> None:
     async with open_house(where, tmp_path, CLEW_MODEL_CALLS_RECORD="true") as house:
         commands, audit = house.app.execution.commands, house.app.stores.audit
-        thread = await house.start("agent", "slowly: " + "my pin is 4711 " * 100)
+        thread = await house.start("agent", "slowly: " + "my pin is 4711-canary " * 100)
         message = await said(house, thread, UserMessage)
         async with asyncio.timeout(20):
             while thread.id not in commands.drafts:
@@ -124,7 +124,7 @@ async def test_a_failed_round_is_not_taken_up_without_the_message_it_began_with(
     marks = tmp_path / "marks"
     async with open_house(where, tmp_path) as house, client_of(house.app.http) as client:
         commands = house.app.execution.commands
-        given = Request(message="look at issue 4711", graph_input={"log": [], "marks": str(marks)})
+        given = Request(message="look at issue 4711-canary", graph_input={"log": [], "marks": str(marks)})
         thread = await house.rest(await commands.start(Opening(owner=Owner(), graph="broken"), given))
         thread = await house.rest(await commands.next_round(thread.id, None, given))
         first, second = (event.id for event in await house.log(thread) if isinstance(event.body, UserMessage))
