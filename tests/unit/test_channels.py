@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew.channels import answers, telegram, wecom
 from clew.channels.answers import Approvers, answerable, decision, owed, pressed
-from clew.channels.message import Said, cut, fingerprint, said_from, split, utf8_bytes, utf16_units
+from clew.channels.message import Said, Wire, cut, fingerprint, said_from, split, utf8_bytes, utf16_units
 from clew.channels.wecom_api import AppWire, BotWire, CustomerWire
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.domain import lifecycle
@@ -424,6 +424,11 @@ ANSWERABLE: dict[str, tuple[str, Pending, Mapping[Approvers, str | None]]] = {
         pending(Kind.APPROVAL, {"tool": "x", "args": {}}, Executor.SERVER),
         {"chat": "approval", "dashboard": None},
     ),
+    "a tool with more than a chat can show": (
+        "c1",
+        pending(Kind.APPROVAL, {"tool": "send", "args": {"text": "x" * answers.MAX_SHOWN}}),
+        {"chat": None, "dashboard": None},
+    ),
     "a gate": ("gate_1", pending(Kind.APPROVAL, {"before": ["x"]}), {"chat": "approval", "dashboard": None}),
     "an approval by name": (
         "c1",
@@ -442,6 +447,21 @@ def test_how_a_chat_may_answer(name: str) -> None:
     call_id, asked, expected = ANSWERABLE[name]
     for approvers, how in expected.items():
         assert answerable(call_id, asked, approvers) == how
+
+
+@pytest.mark.parametrize("letter", ["x", "x ", "字\n"])
+def test_what_can_be_approved_in_a_chat_is_shown_whole_in_every_channel(letter: str) -> None:
+    longest = (letter * answers.MAX_SHOWN).encode()[: answers.MAX_SHOWN].decode(errors="ignore")
+    question = f"{longest}\n\n{answers.YES_OR_NO}"
+    nobody: Any = None
+    wires: list[Wire] = [
+        CustomerWire(api=nobody),
+        AppWire(api=nobody, agent_id=1),
+        BotWire(outside=nobody, base_url=""),
+        telegram.TelegramWire(outside=nobody, base_url="", token=""),
+    ]
+    for wire in wires:
+        assert "".join("".join(wire.parts(question)).split()) == "".join(question.split())
 
 
 def test_a_button_answers_its_own_question_alone() -> None:

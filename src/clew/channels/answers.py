@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
-from clew.channels.message import Button
+from clew.channels.message import Button, utf8_bytes
 from clew.domain.events import (
     AssistantMessage,
     Content,
@@ -28,6 +28,9 @@ STOPPED = "This was stopped."
 ELSEWHERE = "Somebody has to look at this before I can go on. I will answer here."
 YES_OR_NO = "Please answer yes or no."
 APPROVE, REJECT = "Approve", "Reject"
+# What is longer some channel may have to cut, and nobody says yes to what was not shown whole. In bytes: five parts of
+# 2,048 at most, each of them at least half full.
+MAX_SHOWN = 5000
 
 Approvers: TypeAlias = Literal["chat", "dashboard"]
 
@@ -135,7 +138,8 @@ def answerable(call_id: str, pending: Pending, approvers: Approvers) -> Literal[
         return None  # a program's to answer, or for somebody who can find out what happened
     prompt = pending.prompt if isinstance(pending.prompt, dict) else {}
     if call_id.startswith(GATE) or "tool" in prompt or prompt.get("kind") == Kind.APPROVAL:
-        return "approval" if approvers == "chat" else None
+        is_shown = utf8_bytes(_asked(pending.prompt)) <= MAX_SHOWN
+        return "approval" if approvers == "chat" and is_shown else None
     return "text"  # a graph's own question, which may have any answer
 
 
