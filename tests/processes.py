@@ -45,6 +45,11 @@ def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
         time.sleep(0.02)
 
 
+def filled(path: Path) -> Callable[[], bool]:
+    """Whether something is in the file, which is there a moment before: whoever wrote it may be killed now."""
+    return lambda: path.exists() and path.stat().st_size > 0
+
+
 @dataclass(slots=True)
 class Server:
     """A running `clew serve`."""

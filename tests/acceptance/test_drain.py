@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.conftest import Api, api_serving
 from tests.databases import SHARED, locate
-from tests.processes import Server, begin_upload, until
+from tests.processes import Server, begin_upload, filled, until
 
 # A lease does not run out within the time of a test, and nobody looks for work by himself.
 PATIENT = {
@@ -53,7 +53,7 @@ def test_runs_are_handed_over_at_their_next_step(tmp_path: Path, url: str) -> No
     with two(tmp_path, url) as (one, other):
         marks = [tmp_path / f"marks-{n}" for n in range(RUNS)]
         walks = [Api(one).start("walking", log=[], marks=str(each)) for each in marks]
-        until(lambda: all(each.exists() for each in marks))
+        until(lambda: all(filled(each)() for each in marks))
         one.signal(signal.SIGTERM)
         assert one.wait()[0] == 0
         for walk, each in zip(walks, marks, strict=True):
@@ -82,7 +82,7 @@ def test_the_handing_over_waits_for_no_client(tmp_path: Path, url: str) -> None:
     with two(tmp_path, url, CLEW_SHUTDOWN_SECONDS="60") as (one, other):
         marks = tmp_path / "marks"
         walk = Api(one).start("walking", log=[], marks=str(marks))
-        until(marks.exists)
+        until(filled(marks))
         hanging = begin_upload(one)
         one.signal(signal.SIGTERM)
         until(lambda: "run drained" in one.log)

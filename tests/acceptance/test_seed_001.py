@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.acceptance.chatting import model_serving
 from tests.acceptance.conftest import Api, api_serving
-from tests.processes import until
+from tests.processes import filled, until
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ def test_types_of_the_graphs_own_come_back_after_a_restart(tmp_path: Path) -> No
 def test_a_slow_node_keeps_nobody_waiting(api: Api, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     slow = api.start("slow", marks=str(marks))
-    until(marks.exists)
+    until(filled(marks))
     assert api.run("two_steps", log=[])["status"] == "completed"
     api.ask("POST", f"/api/workflows/{slow}/stop")
     assert api.rest(slow)["status"] == "stopped"

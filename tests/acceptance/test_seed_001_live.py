@@ -25,7 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.acceptance.chatting import UNUSED
 from tests.acceptance.conftest import Api, all_graphs_yaml
 from tests.graphs import Notes, architect, human_approval_node, mark
-from tests.processes import ROOT, SECONDS, clew, one_line, serving, until
+from tests.processes import ROOT, SECONDS, clew, filled, one_line, serving, until
 
 PROFILES = """
 profiles:
@@ -303,7 +303,7 @@ class TestGate:
             "pending": live.ask("POST", "/api/workflows/start", json=held)["id"],
             "running": live.start("slow", marks=str(marks)),
         }
-        until(marks.exists)
+        until(filled(marks))
         for verb, body in (("approve", None), ("reject", {"feedback": "no"})):
             for status, workflow in unasked.items():
                 assert live.refused(f"/workflows/{workflow}/{verb}", 409, json=body) == "INVALID_STATE"
@@ -465,7 +465,7 @@ class TestEnds:
             "POST", "/api/workflows/start", json={"graph": "slow", "prompt": "go", "hold": True}
         )
         running = live.start("slow", marks=str(marks))
-        until(marks.exists)
+        until(filled(marks))
         blocked = live.gated()
         with live.socket() as socket:
             socket.settle()
@@ -505,7 +505,7 @@ class TestEnds:
 def test_a_call_that_blocks_keeps_nobody_waiting(live: Live, marks: Path) -> None:
     """The node sleeps a minute and gives nobody a turn."""
     workflow = live.start("blocking", marks=str(marks))
-    until(marks.exists)
+    until(filled(marks))
     with live.socket() as socket:
         socket.settle()
         other = live.run("gated", log=[])

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.acceptance.conftest import Api, api_serving
-from tests.processes import until
+from tests.processes import filled, until
 
 
 @pytest.mark.accept("002-11")
@@ -81,7 +81,7 @@ def test_killed_while_the_model_speaks_it_is_asked_once_more(tmp_path: Path) -> 
     marks = tmp_path / "marks"
     with api_serving(tmp_path) as server:
         thread_id = Api(server).start("agent", f"[{marks}] slowly: " + "word " * 15)
-        until(marks.exists)
+        until(filled(marks))
         server.signal(signal.SIGKILL)
     with api_serving(tmp_path) as server:
         api = Api(server)
@@ -254,7 +254,7 @@ def test_model_calls_that_failed_or_were_cancelled_say_so(api: Api, tmp_path: Pa
     assert failed["status"] == "failed"
     marks = tmp_path / "marks"
     cancelled = api.start("wilful_agent", f"[{marks}] slowly: " + "word " * 100)
-    until(marks.exists)
+    until(filled(marks))
     api.ask("POST", f"/api/workflows/{cancelled}/stop")
 
     def recorded(thread_id: str) -> list[str]:
@@ -343,7 +343,7 @@ def test_a_stop_cancels_what_was_open_and_ignores_what_comes_late(
     marks, go = tmp_path / "marks", tmp_path / "go"
     if tool == "wait_for":
         thread_id = api.start("wilful_agent", f"tools: wait_for go={go},marks={marks}")
-        until(marks.exists)
+        until(filled(marks))
     else:
         thread_id = api.run("wilful_agent", "tools: send_mail to=ada")["id"]
     api.ask("POST", f"/api/workflows/{thread_id}/stop")

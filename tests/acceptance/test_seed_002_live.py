@@ -18,7 +18,7 @@ import pytest
 
 from tests.acceptance.conftest import Api, api_serving
 from tests.databases import DATABASES, locate
-from tests.processes import clew, until
+from tests.processes import clew, filled, until
 
 KEY = "a-key-for-cleaning-up"
 SECRET = "a-secret-of-the-cron-service"
@@ -332,7 +332,7 @@ def test_only_states_one_can_come_back_to_are_kept(api: Api, tmp_path: Path) -> 
     speaking = api.start("agent", f"[{marks}] slowly: " + "word " * 200)
     working = api.start("wilful_agent", f"tools: wait_for go={tmp_path / 'go'},marks={begun}")
     waiting, idle = api.run("agent", "tools: send_mail to=ada"), api.run("agent", "hello")
-    until(lambda: marks.exists() and begun.exists())
+    until(lambda: filled(marks)() and begun.exists())
 
     def kept(thread_id: str) -> Any:
         ((text, last),) = rows(api, "SELECT fsm_state, last_seq FROM threads WHERE id = ?", thread_id)
@@ -495,7 +495,7 @@ def test_a_deadline_that_was_lifted_moved_or_met_does_not_fire(api: Api) -> None
 def test_a_message_to_a_busy_conversation_is_refused_and_leaves_no_trace(api: Api, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     running = api.start("agent", f"[{marks}] slowly: " + "word " * 200)
-    until(marks.exists)
+    until(filled(marks))
     blocked = api.run("agent", "tools: send_mail to=ada")["id"]
     for thread_id in (running, blocked):
         path = f"/api/workflows/start?id={thread_id}"
