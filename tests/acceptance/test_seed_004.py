@@ -31,7 +31,7 @@ from tests.acceptance.chatting import Chat, Chats, Model, model_serving
 from tests.acceptance.conftest import api_serving
 from tests.chats import CSV, agents_folder, plan_of, tasks_of
 from tests.openai_server import Hang, Move, Refuse, Say, prompt_of
-from tests.processes import clew, one_line, serving, until
+from tests.processes import clew, filled, one_line, serving, until
 
 PAGES = (
     "Revenue grew by 12 percent in the last year. The northern region grew most of all regions.",
@@ -89,7 +89,7 @@ class Place:
         (self.agents / "begun").unlink(missing_ok=True)
         self.model.plans(plan_of(step("slow")))
         chat = Chat(self.chats, self.chats.start(prompt)["id"])
-        until((self.agents / "begun").exists)
+        until(filled(self.agents / "begun"))
         return chat
 
     def let_go(self) -> None:
@@ -193,7 +193,7 @@ def story(place: Place) -> Story:
     (place.agents / "begun").unlink(missing_ok=True)
     model.plans(plan_of(step("slow"), says="Third answer."))
     chats.start("Third question", id=chat.id)
-    until((place.agents / "begun").exists)
+    until(filled(place.agents / "begun"))
     chat.ask("POST", "/stop")
     seen.append(chat.whole)
     model.plans(plan_of(step("ann"), says="Fourth answer."))
@@ -615,7 +615,7 @@ class TestFailure:
         )
         with api_serving(tmp_path, **settings) as server:
             chat = Chat(Chats(server), Chats(server).start("Three tasks")["id"])
-            until((agents / "begun").exists)
+            until(filled(agents / "begun"))
             server.signal(signal.SIGKILL)
             server.wait()
         (agents / "go").touch()
