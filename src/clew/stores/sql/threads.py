@@ -284,9 +284,10 @@ def _of_graphs(graphs: Collection[str], first: int) -> str:
 
 
 def _unpurged(limit: int, only: str | None) -> Work[list[str]]:
-    one, args = ("", ()) if only is None else (" AND thread_id = $2", (only,))
+    # Whoever purges what there is leaves to others what they are at; whoever asks for one thread waits until it is gone.
+    one, lock, args = ("", SKIP_LOCKED, ()) if only is None else (" AND thread_id = $2", FOR_UPDATE, (only,))
     rows = yield Statement(
-        f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one} ORDER BY deleted_at LIMIT $1 {SKIP_LOCKED}",
+        f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one} ORDER BY deleted_at LIMIT $1 {lock}",
         (limit, *args),
     )
     return [thread_id for (thread_id,) in rows]
