@@ -206,6 +206,20 @@ async def age(database: Database, thread_id: str, days: int) -> None:
     )
 
 
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_who_asks_for_one_thread_waits_for_whoever_is_purging_it(where: str, store: Store) -> None:
+    """And a sweep does not: it takes what is free."""
+    await store.commit(opened("t1"))
+    await store.bury("t1", now=NOW)
+    with psycopg.connect(where) as sweep:
+        sweep.execute("SELECT 1 FROM tombstones WHERE thread_id = 't1' FOR UPDATE")
+        assert await store.purge() == []
+        asked = asyncio.create_task(store.purge(only="t1"))
+        await _waits_for_a_lock(where)
+        sweep.rollback()
+    assert await asked == ["t1"]
+
+
 async def test_what_was_deleted_long_ago_is_forgotten(store: Store, database: Database) -> None:
     for thread_id in ("old", "young", "unpurged"):
         await store.commit(opened(thread_id))
