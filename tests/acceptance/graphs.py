@@ -2,12 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langchain_core.outputs import ChatGenerationChunk
 from langgraph.graph import END, START, StateGraph
 from pydantic import TypeAdapter
 
@@ -32,7 +40,7 @@ from tests.graphs import (
 )
 
 GATE = "human_approval_node"
-NAMES = ("failing", "replanning", "haunted", "wilful_agent", "frugal_agent")
+NAMES = ("failing", "replanning", "haunted", "strolling", "wilful_agent", "frugal_agent")
 
 
 class Failing(Notes, total=False):
@@ -119,12 +127,45 @@ def haunted() -> Any:
     return graph
 
 
+async def stroll(state: Haunted) -> Notes:
+    step = f"step {len(state['log'])}"
+    mark(state, step)
+    await asyncio.sleep(0.1)
+    return {"log": [step]}
+
+
+def strolling() -> Any:
+    """One short step after another, until somebody lets it end."""
+    graph = StateGraph(Haunted)
+    graph.add_node("stroll", stroll)
+    graph.add_edge(START, "stroll")
+    graph.add_conditional_edges("stroll", lambda state: END if is_there(state["go"]) else "stroll")
+    return graph
+
+
 class ProviderDown(Exception):
     status_code = 403
 
 
 class Wilful(Obedient):
-    """Told to `fail`, its provider refuses. When nobody answered in time, it asks in whose name it is here."""
+    """Told to `fail`, its provider refuses. Told to speak `until: path`, it does not end before that file is there.
+
+    When nobody answered in time, it asks in whose name it is here.
+    """
+
+    async def _astream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        _, is_told, path = messages[-1].text.partition("until: ")
+        if not is_told:
+            async for chunk in super()._astream(messages, *args, **kwargs):
+                yield chunk
+            return
+        self._answer(messages)
+        yield ChatGenerationChunk(message=AIMessageChunk(content="word"))
+        while not is_there(path):
+            await asyncio.sleep(0.02)
+            yield ChatGenerationChunk(message=AIMessageChunk(content=" and word"))
 
     def _answer(self, messages: Sequence[BaseMessage]) -> AIMessage:
         last = messages[-1]

@@ -50,16 +50,19 @@ def rows(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_runs_are_handed_over_at_their_next_step(tmp_path: Path, url: str) -> None:
-    with two(tmp_path, url) as (one, other):
-        marks = [tmp_path / f"marks-{n}" for n in range(RUNS)]
-        walks = [Api(one).start("walking", log=[], marks=str(each)) for each in marks]
+    with two(tmp_path, url, CLEW_SHUTDOWN_SECONDS="60") as (one, other):
+        marks, go = [tmp_path / f"marks-{n}" for n in range(RUNS)], tmp_path / "go"
+        walks = [Api(one).start("strolling", log=[], marks=str(each), go=str(go)) for each in marks]
         until(lambda: all(filled(each)() for each in marks))
         one.signal(signal.SIGTERM)
         assert one.wait()[0] == 0
+        assert one.log.count("run drained") == RUNS
+        go.touch()
         for walk, each in zip(walks, marks, strict=True):
             assert Api(other).rest(walk)["status"] == "completed"
             # The step in which it was handed over is not taken twice: it ended at a checkpoint.
-            assert each.read_text().splitlines() == [f"step {n}" for n in range(40)]
+            steps = each.read_text().splitlines()
+            assert steps == [f"step {n}" for n in range(len(steps))]
 
 
 def test_what_does_not_end_in_time_is_left_to_others_and_no_crash_is_counted(
@@ -80,12 +83,13 @@ def test_what_does_not_end_in_time_is_left_to_others_and_no_crash_is_counted(
 
 def test_the_handing_over_waits_for_no_client(tmp_path: Path, url: str) -> None:
     with two(tmp_path, url, CLEW_SHUTDOWN_SECONDS="60") as (one, other):
-        marks = tmp_path / "marks"
-        walk = Api(one).start("walking", log=[], marks=str(marks))
+        marks, go = tmp_path / "marks", tmp_path / "go"
+        walk = Api(one).start("strolling", log=[], marks=str(marks), go=str(go))
         until(filled(marks))
         hanging = begin_upload(one)
         one.signal(signal.SIGTERM)
         until(lambda: "run drained" in one.log)
+        go.touch()
         assert Api(other).rest(walk)["status"] == "completed"
         assert one.process.poll() is None
         hanging.close()
