@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 from clew.domain.errors import ClewError
 from clew.stores.codec import MICROSECOND
@@ -43,33 +45,38 @@ class SQLiteBell:
 
     @asynccontextmanager
     async def listening(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[None]:
+        looked_at = time.monotonic()
         self._version = await self._db.glance(_version)
         self._foreign = await self._db.write(_version)
         self._ends = dict(await self._db.read(_active))
-        looking = asyncio.create_task(self._look_forever(heard, called))
+        looking = asyncio.create_task(self._look_forever(heard, called, looked_at))
         try:
             yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look_forever(self, heard: Heard, called: Callable[[], None]) -> None:
+    async def _look_forever(self, heard: Heard, called: Callable[[], None], looked_at: float) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
             try:
                 version = await self._db.glance(_version)
                 if version == self._version:
+                    looked_at = now
                     continue
                 # To the connection that writes here, only what another one wrote makes a new version.
                 foreign = await self._db.write(_version)
                 if foreign == self._foreign:
-                    self._version = version
+                    self._version, looked_at = version, now
                     if len(self._ends) > 2 * MOST:
                         self._ends = dict(await self._db.read(_active))
                     continue
-                for thread_id, before in self._grown(await self._db.read(_active)):
+                # However long ago that was: a process can be kept from looking for longer than a commit is late.
+                unseen = timedelta(seconds=now - looked_at)
+                for thread_id, before in self._grown(await self._db.read(partial(_active, unseen))):
                     heard(thread_id, before)
-                self._version, self._foreign = version, foreign
+                self._version, self._foreign, looked_at = version, foreign, now
             except ClewError as exc:
                 logger.warning("cannot look for other processes' work", extra={"code": exc.code})
             except Exception:
@@ -96,11 +103,12 @@ def _version() -> Work[int]:
     return int(rows[0][0])
 
 
-def _active() -> Work[list[tuple[str, int]]]:
+def _active(unseen: timedelta = timedelta()) -> Work[list[tuple[str, int]]]:
+    late = LATE + unseen
     # Where a log grew, the thread was active, and accessed not long before: by that there is an index.
     rows = yield Statement(
         "SELECT id, last_seq FROM threads WHERE last_accessed_at >= clew_now() - $1"
         " AND last_active_at >= clew_now() - $2 AND deleted_at IS NULL ORDER BY last_accessed_at DESC LIMIT $3",
-        ((ACCESS_GRAIN + LATE) // MICROSECOND, LATE // MICROSECOND, MOST),
+        ((ACCESS_GRAIN + late) // MICROSECOND, late // MICROSECOND, MOST),
     )
     return [(row[0], row[1]) for row in rows]
