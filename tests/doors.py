@@ -49,7 +49,8 @@ async def new_key(
 @asynccontextmanager
 async def opened_app(folder: Path, **environ: str) -> AsyncGenerator[App]:
     """The whole product, in memory unless the environment names a database."""
-    # The runner looks for work when it starts and then not again: threads stay as a test puts them there.
+    # The runner looks for work when it starts, and when a bell rings or is there at last, but not by the clock. Threads
+    # that are held, or of a graph that is not here, stay as a test puts them there.
     environ = {"CLEW_DATABASE_URL": "memory://", "CLEW_RUNNER_POLL_SECONDS": "60", **environ}
     settings = load_settings(environ, cwd=folder)
     async with open_app(settings) as app:

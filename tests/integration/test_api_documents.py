@@ -32,8 +32,8 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
     async with opened_app(tmp_path) as app:
         stores = app.stores
         digest = hashlib.sha256(CONTENT).hexdigest()
-        await stores.threads.commit(opened("t1"))
-        await stores.threads.commit(opened("t2"))
+        await stores.threads.commit(opened("t1", held=True))
+        await stores.threads.commit(opened("t2", held=True))
         await stores.files.add_part(digest, 0, CONTENT, now=utc_now())
         document = Document(
             id="d1",

@@ -38,11 +38,13 @@ ASKED = Inquiry(
     facts={"pages": 3},
 )
 QUICK = RetryPolicy(max_retries=2, base_delay=0.1)
+# Far more than anything here takes.
+SECONDS = 30.0
 
 
 @asynccontextmanager
 async def asked_by(
-    answer: Callable[[dict[str, Any]], Move], *, seconds: float = 10
+    answer: Callable[[dict[str, Any]], Move], *, seconds: float = SECONDS
 ) -> AsyncGenerator[tuple[ApiDriver, OpenAIServer]]:
     async with openai_server(answer) as server:
         access = Access(
@@ -52,7 +54,7 @@ async def asked_by(
             yield driver, server
 
 
-async def failure_of(move: Move, *, seconds: float = 10) -> Transient | Permanent:
+async def failure_of(move: Move, *, seconds: float = SECONDS) -> Transient | Permanent:
     async with asked_by(in_turn(move), seconds=seconds) as (driver, _):
         with pytest.raises((Transient, Permanent)) as caught:
             await driver.ask(ASKED)
@@ -110,7 +112,7 @@ async def test_what_goes_wrong_has_a_class(move: Move, error_class: str, is_tran
 
 
 async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_told() -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         failed = await failure_of(Hang(), seconds=0.5)
     assert isinstance(failed, Transient)
     assert failed.error_class == ErrorClass.NETWORK_TIMEOUT
@@ -134,7 +136,7 @@ async def test_an_endless_answer_is_cut_before_it_fills_the_memory() -> None:
     async with asked_by(in_turn(Endless())) as (driver, server):
         with pytest.raises(Permanent):
             await driver.ask(ASKED)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while server.open:
                 await asyncio.sleep(0.01)
     assert MAX_REPLY < 10**7
@@ -153,13 +155,13 @@ async def test_json_is_asked_for_and_given_up_where_the_server_does_not_know_how
 async def test_cancelling_ends_the_call_on_the_wire() -> None:
     async with asked_by(in_turn(Say("word " * 1000, seconds=0.05))) as (driver, server):
         asking = asyncio.create_task(driver.ask(ASKED))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while not server.open:
                 await asyncio.sleep(0.01)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while server.open:
                 await asyncio.sleep(0.01)
 

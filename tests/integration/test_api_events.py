@@ -3,8 +3,9 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from tests.serving import Sse, served, sse
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 20
+SECONDS = 60
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -97,10 +98,12 @@ async def small_place(tmp_path: Path) -> AsyncGenerator[Place]:
 
 @pytest.fixture
 async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
-    """Only the events, by a server without patience."""
+    """Only the events, by a server without patience, that looks at keys again in a tenth of the time."""
     async with open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
         app = house.app
-        authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
+        authenticator = Authenticator(
+            app.stores.keys, clock=utc_now, open_locally=True, monotonic=lambda: 10 * time.monotonic()
+        )
         router = events_router(
             app.stores.threads,
             app.execution.bus,
@@ -129,6 +132,17 @@ async def until(events: AsyncIterator[Sse], *types: str) -> list[Sse]:
         if event.type in types:
             return seen
     raise AssertionError(f"the stream ended after {[event.type for event in seen]}")
+
+
+async def told_of(place: Place, *, graph: str = "agent", types: Sequence[str] = (), **body: Any) -> list[Sse]:
+    """Everything of a workflow that speaks, which begins when somebody follows it: a word is told only once."""
+    asked = {"prompt": "slowly: one two three", "graph": graph, "hold": True, **body}
+    async with place.client() as client:
+        path = f"/api/workflows/{(await client.post('/api/workflows/start', json=asked)).json()['id']}"
+        async with place.stream(path.rpartition("/")[2], types=types) as events:
+            first = await anext(events)
+            assert (await client.post(f"{path}/begin")).status_code == 200
+            return [first, *await until(events, "workflow_completed")]
 
 
 def numbers(events: Sequence[Sse]) -> list[int]:
@@ -180,12 +194,9 @@ async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice(pl
 
     async def work() -> None:
         for _ in range(5):
-            await place.house.app.execution.commands.approve(thread.id, None, approved=True)
-            now = await place.house.rest(await place.house.app.stores.threads.get(thread.id))
-            await place.house.app.execution.commands.next_round(
-                now.id, None, Request(graph_input={"log": []})
-            )
-            await place.house.rest(now)
+            commands = place.house.app.execution.commands
+            now = await place.house.rest(await commands.approve(thread.id, None, approved=True))
+            await place.house.rest(await commands.next_round(now.id, None, Request(graph_input={"log": []})))
 
     working = asyncio.create_task(work())
     while not working.done() or len(seen) < (await place.house.app.stores.threads.get(thread.id)).last_seq:
@@ -241,13 +252,10 @@ async def test_every_type_one_may_ask_for_is_explained() -> None:
     assert [name for name in EVENT_TYPES if f"`{name}`" not in page] == []
 
 
-async def test_words_alone_can_be_asked_for(small_place: Place) -> None:
-    async with small_place.client() as client:
-        body = {"prompt": "slowly: one two three four five", "graph": "agent", "verbose": True}
-        started = (await client.post("/api/workflows/start", json=body)).json()
-    async with small_place.stream(started["id"], types=["llm_token", "workflow_completed"]) as events:
-        seen = await until(events, "workflow_completed")
-    assert {event.type for event in seen} == {"llm_token", "workflow_completed"}
+async def test_words_can_be_asked_for_by_their_name(small_place: Place) -> None:
+    types = ["user_msg", "llm_token", "workflow_completed"]
+    seen = await told_of(small_place, types=types, verbose=True)
+    assert {event.type for event in seen} == set(types)
 
 
 async def test_a_place_beyond_the_log_is_a_gap(small_place: Place) -> None:
@@ -320,7 +328,7 @@ async def test_streams_end_politely_with_the_process(small_place: Place) -> None
             parts = answer.aiter_text()
             assert "retry: 2000" in await anext(parts)
             small_place.house.app.stopping.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SECONDS):
                 rest = "".join([part async for part in parts])  # raises if the answer is cut short
         assert rest.endswith(": come back with the last id\n\n")
         refused = await client.get(f"/api/workflows/{thread.id}/events")
@@ -329,7 +337,7 @@ async def test_streams_end_politely_with_the_process(small_place: Place) -> None
 
 async def test_what_is_redacted_is_not_told(place: Place) -> None:
     store = place.house.app.stores.threads
-    change = opened("w1", "a secret", owner=Owner())
+    change = opened("w1", "a secret", owner=Owner(), held=True)
     await store.commit(change)
     stopped = await place.house.app.execution.commands.stop("w1", None)
     await store.commit(redact(stopped, change.events[1].id, stamp=stamp()))
@@ -341,19 +349,15 @@ async def test_what_is_redacted_is_not_told(place: Place) -> None:
 
 @pytest.mark.accept("001-13")
 async def test_words_are_told_while_they_are_said_and_are_in_no_log(place: Place) -> None:
-    async with place.client() as client:
-        body = {"prompt": "slowly: one two three four five", "graph": "agent", "verbose": True}
-        started = (await client.post("/api/workflows/start", json=body)).json()
-    async with place.stream(started["id"]) as events:
-        seen = await until(events, "workflow_completed")
+    seen = await told_of(place, verbose=True)
     tokens = [event for event in seen if event.type == "llm_token"]
     assert len(tokens) >= 2
     assert all(event.id is None for event in tokens)
     said = "".join(event.data["data"]["token"] for event in tokens)
     offsets = [event.data["data"]["offset"] for event in tokens]
     assert offsets == sorted(offsets)
-    assert said.startswith("you said: slowly: one two")
-    log = await place.house.app.stores.threads.read(started["id"])
+    assert said.startswith("you said: slowly:")
+    log = await place.house.app.stores.threads.read(seen[0].data["workflowId"])
     assert "llm_token" not in {event.type for event in log}
     (message,) = [event.body for event in log if isinstance(event.body, AssistantMessage)]
     assert str(message.content).startswith(said)
@@ -361,11 +365,7 @@ async def test_words_are_told_while_they_are_said_and_are_in_no_log(place: Place
 
 @pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
 async def test_the_words_of_a_message_come_under_its_id(small_place: Place, graph: str) -> None:
-    async with small_place.client() as client:
-        body = {"prompt": "slowly: one two three four five", "graph": graph, "verbose": True}
-        started = (await client.post("/api/workflows/start", json=body)).json()
-    async with small_place.stream(started["id"]) as events:
-        seen = await until(events, "workflow_completed")
+    seen = await told_of(small_place, graph=graph, verbose=True)
     tokens = [event.data["data"]["message_id"] for event in seen if event.type == "llm_token"]
     (message,) = [event.data["data"] for event in seen if event.type == "assistant_msg"]
     assert set(tokens) == {message["ref"]}
@@ -373,9 +373,7 @@ async def test_the_words_of_a_message_come_under_its_id(small_place: Place, grap
 
 @pytest.mark.accept("001-13")
 async def test_without_verbose_nothing_is_told_before_it_is_said(small_place: Place) -> None:
-    thread = await small_place.house.start("agent", "slowly: one two three")
-    async with small_place.stream(thread.id) as events:
-        seen = await until(events, "workflow_completed")
+    seen = await told_of(small_place)
     assert "llm_token" not in [event.type for event in seen]
 
 
@@ -384,41 +382,55 @@ async def test_a_setting_makes_every_workflow_verbose(tmp_path: Path) -> None:
         open_house("memory", tmp_path, CLEW_VERBOSE="yes") as house,
         served(house.app.http, house.app.stopping) as address,
     ):
-        thread = await house.start("agent", "slowly: one two three")
-        async with Place(house, address).stream(thread.id) as events:
-            seen = await until(events, "workflow_completed")
+        seen = await told_of(Place(house, address))
     assert "llm_token" in [event.type for event in seen]
 
 
-async def test_a_client_that_does_not_read_is_let_go_and_the_others_are_not_delayed(
-    hasty_place: Place,
-) -> None:
-    """Eight megabytes are more than the buffers between us; what is beyond them waits in the log, not in memory."""
+@contextmanager
+def deaf_to(place: Place, thread_id: str) -> Iterator[None]:
+    """Somebody who asks for the events of a thread and reads none."""
+    host, port = place.address.split(":")
+    with socket.create_connection((host, int(port))) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(f"GET /api/workflows/{thread_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        yield
+
+
+async def open_streams(place: Place, count: int) -> None:
+    gauge = place.house.app.metrics.streams.labels("sse")
+    async with asyncio.timeout(SECONDS):
+        while gauge._value.get() != count:
+            await asyncio.sleep(0.02)
+
+
+# Eight megabytes are more than the buffers between us; what is beyond them waits in the log, not in memory.
+LONG_LINES = [f"{n} " + "x" * 200_000 for n in range(40)]
+
+
+async def test_a_client_that_does_not_read_delays_nobody(small_place: Place) -> None:
+    """By a server that waits for it longer than this takes."""
+    store = small_place.house.app.stores.threads
+    change = opened("w1", owner=Owner(), held=True)
+    await store.commit(change)
+    with deaf_to(small_place, "w1"):
+        await open_streams(small_place, 1)
+        async with small_place.stream("w1", since=change.thread.last_seq) as events:
+            for line in LONG_LINES:
+                await store.commit(recorded(await store.get("w1"), Log(message=line)))
+                small_place.house.app.execution.bus.publish("w1")
+                assert (await anext(events)).data["data"]["message"] == line
+    await open_streams(small_place, 0)
+
+
+async def test_a_client_that_does_not_read_is_let_go(hasty_place: Place) -> None:
     store = hasty_place.house.app.stores.threads
     change = opened("w1", owner=Owner(), held=True)
     await store.commit(change)
-    host, port = hasty_place.address.split(":")
-    with socket.create_connection((host, int(port))) as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.sendall(b"GET /api/workflows/w1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        gauge = hasty_place.house.app.metrics.streams.labels("sse")
-
-        async def open_streams(count: int) -> None:
-            async with asyncio.timeout(SECONDS):
-                while gauge._value.get() != count:
-                    await asyncio.sleep(0.02)
-
-        await open_streams(1)
-        async with hasty_place.stream("w1", since=change.thread.last_seq) as events:
-            await open_streams(2)
-            for n in range(40):
-                text = f"{n} " + "x" * 200_000
-                await store.commit(recorded(await store.get("w1"), Log(message=text)))
-                hasty_place.house.app.execution.bus.publish("w1")
-                async with asyncio.timeout(2):
-                    assert (await anext(events)).data["data"]["message"].startswith(f"{n} ")
-            await open_streams(1)
-    await open_streams(0)
+    with deaf_to(hasty_place, "w1"):
+        await open_streams(hasty_place, 1)
+        await store.commit(recorded(change.thread, *(Log(message=line) for line in LONG_LINES)))
+        hasty_place.house.app.execution.bus.publish("w1")
+        await open_streams(hasty_place, 0)
 
 
 class HastyHttp(BoundedHttp):
@@ -435,7 +447,7 @@ async def test_a_connection_nobody_reads_from_is_cut(tmp_path: Path, path: str) 
     async with open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
         change = opened("w1", owner=Owner(), held=True)
         await house.app.stores.threads.commit(change)
-        lines = [Log(message="x" * 200_000) for _ in range(40)]
+        lines = (Log(message=line) for line in LONG_LINES)
         await house.app.stores.threads.commit(recorded(change.thread, *lines))
         async with served(house.app.http, house.app.stopping, http=HastyHttp, ws=HastyWebSocket) as address:
             host, port = address.split(":")

@@ -14,10 +14,18 @@ from tests.doors import client_of, opened_app
 pytestmark = pytest.mark.anyio
 
 
+async def is_ready(client: httpx.AsyncClient) -> bool:
+    """As those who probe find it: a machine that was busy for a moment is asked again."""
+    async with asyncio.timeout(30):
+        while (await client.get("/ready")).json() != {"status": "ready"}:
+            await asyncio.sleep(0.02)
+    return True
+
+
 async def test_a_process_is_alive_and_ready(tmp_path: Path) -> None:
     async with opened_app(tmp_path) as app, client_of(app.http) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
-        assert (await client.get("/ready")).json() == {"status": "ready"}
+        assert await is_ready(client)
 
 
 async def test_a_process_that_stops_is_alive_and_not_ready(tmp_path: Path) -> None:
@@ -35,7 +43,7 @@ async def test_probes_need_no_key_even_where_all_else_does(tmp_path: Path) -> No
         client_of(app.http, Host="lb.example") as client,
     ):
         assert (await client.get("/health")).status_code == 200
-        assert (await client.get("/ready")).status_code == 200
+        assert await is_ready(client)
 
 
 async def test_a_database_that_hangs_is_asked_once_and_not_waited_for() -> None:
@@ -68,7 +76,7 @@ async def test_a_database_that_is_away_is_said_to_be() -> None:
 
 async def test_postgres_is_part_of_being_ready(tmp_path: Path, postgres_url: str) -> None:
     async with opened_app(tmp_path, CLEW_DATABASE_URL=postgres_url) as app, client_of(app.http) as client:
-        assert (await client.get("/ready")).status_code == 200
+        assert await is_ready(client)
 
 
 async def test_requests_are_counted(tmp_path: Path) -> None:

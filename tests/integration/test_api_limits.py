@@ -21,7 +21,7 @@ from tests.serving import served
 pytestmark = pytest.mark.anyio
 
 WRONG = "clew_aaaaaaaa_" + "a" * 32
-SECONDS = 10.0
+SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -173,11 +173,13 @@ class Connected:
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Connected]:
-    """A connection that asks for something; let go of at the end."""
+    """A connection that is taken up; its request is never complete, so that it stays open. Let go of at the end."""
     host, _, port = address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(b"GET /echo HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        writer.write(
+            b"GET /echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+        )
         async with asyncio.timeout(SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
         yield Connected(refused=head.startswith(b"HTTP/1.1 429"))

@@ -12,11 +12,12 @@ from clew.api.threads import read_cursor, write_cursor
 from clew.app import App
 from clew.domain.errors import Invalid
 from clew.domain.events import AssistantMessage, Log
-from clew.domain.lifecycle import finish, redact
+from clew.domain.lifecycle import Change, finish, redact
 from clew.domain.thread import Owner, Status
+from tests import samples
 from tests.databases import DATABASES, locate
 from tests.doors import client_of, new_key, opened_app
-from tests.samples import ANN, NOW, opened, recorded, said, stamp, waits
+from tests.samples import ANN, NOW, recorded, said, stamp, waits
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +38,11 @@ async def app(database_url: str, tmp_path: Path) -> AsyncGenerator[App]:
 async def ann(app: App) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys, owner=ANN)) as client:
         yield client
+
+
+def opened(thread_id: str = "t1", message: str | None = "hello", **more: Any) -> Change:
+    """Of a graph that is not here, so that nobody runs it while we look."""
+    return samples.opened(thread_id, message, **{"graph": "elsewhere", **more})
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> Any:
