@@ -4,7 +4,7 @@ import json
 import signal
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -78,11 +78,12 @@ def test_killed_while_idle_it_remembers_everything(tmp_path: Path) -> None:
 
 @pytest.mark.accept("002-12")
 def test_killed_while_the_model_speaks_it_is_asked_once_more(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
+    marks, go = tmp_path / "marks", tmp_path / "go"
     with api_serving(tmp_path) as server:
-        thread_id = Api(server).start("agent", f"[{marks}] slowly: " + "word " * 15)
+        thread_id = Api(server).start("wilful_agent", f"[{marks}] until: {go}")
         until(filled(marks))
         server.signal(signal.SIGKILL)
+    go.touch()
     with api_serving(tmp_path) as server:
         api = Api(server)
         api.rest(thread_id, "completed")
@@ -116,7 +117,8 @@ def test_what_must_not_be_repeated_waits_for_a_person(tmp_path: Path) -> None:
         (call_id,) = thread["pending"]
         path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}"
         assert not api.ask("GET", path)["idempotent"], "whoever approves it is told"
-        httpx.post(f"{server.address}{path}/resolve", json={"approved": True})
+        with suppress(httpx.TransportError):  # it may die before it answers
+            httpx.post(f"{server.address}{path}/resolve", json={"approved": True}, timeout=40)
         server.wait()
     with api_serving(tmp_path) as server:
         api = Api(server)
@@ -253,7 +255,7 @@ def test_model_calls_that_failed_or_were_cancelled_say_so(api: Api, tmp_path: Pa
     failed = api.run("wilful_agent", "fail")
     assert failed["status"] == "failed"
     marks = tmp_path / "marks"
-    cancelled = api.start("wilful_agent", f"[{marks}] slowly: " + "word " * 100)
+    cancelled = api.start("wilful_agent", f"[{marks}] until: {tmp_path / 'never'}")
     until(filled(marks))
     api.ask("POST", f"/api/workflows/{cancelled}/stop")
 
@@ -327,11 +329,11 @@ def test_a_stop_keeps_what_was_said_until_then(api: Api) -> None:
     thread_id = api.ask("POST", "/api/workflows/start", json=body)["id"]
     url = f"{api.server.address}/api/workflows/{thread_id}/events?types=llm_token"
     with httpx.stream("GET", url, timeout=20, verify=False) as answer:
-        next(line for line in answer.iter_lines() if "word2" in line)
+        next(line for line in answer.iter_lines() if "word" in line)
     api.ask("POST", f"/api/workflows/{thread_id}/stop")
     (said,) = api.content(thread_id, "assistant_msg")
     assert said["cancelled"] is True
-    assert said["content"].startswith("you said: slowly: word0 word1 word2")
+    assert said["content"].startswith("you said: slowly: word0")
     assert "word99" not in said["content"]
 
 
