@@ -244,6 +244,13 @@ class TestWriter:
             assert not page.css("script")
             assert not page.css("img")
             assert [a.attributes["href"] for a in page.css("a")] == ["https://ok.example"]
+        elif label == "x.docx":
+            opened = docx.Document(BytesIO(data))
+            assert "<script>alert(1)</script>" in [p.text for p in opened.paragraphs]
+            led_to = {link.target_ref for link in opened.part.rels.values() if link.is_external}
+            assert led_to <= {"https://ok.example"}
+        else:
+            assert "<script>alert(1)</script>" in pdf_text(data)
 
     @pytest.mark.parametrize("language", ["zh", "de", "pt"])
     async def test_letters_of_our_languages_are_in_the_pdf(self, language: str) -> None:
@@ -330,17 +337,24 @@ class TestCoder:
         assert "    region: str\n    month: str\n    sales: float" in source
         assert "is a skeleton" in result["feedback"]
 
-    @pytest.mark.parametrize("label", ["a.py", "a.sql", "a.json", "a.sh", "a.html", "a.js", "a.yaml"])
-    @pytest.mark.parametrize("prompt", ['"""\nimport os; os.system("x")\n-->*/', "x"])
-    async def test_skeletons_hold_the_request_as_a_comment_only(self, label: str, prompt: str) -> None:
-        source = made(await Coder(offline).process_task(task(prompt, table("s.csv"), outputs=(label,))))[
-            label
-        ].decode()
+    @pytest.mark.parametrize(
+        ("label", "sign"),
+        [("a.py", "#"), ("a.sql", "--"), ("a.sh", "#"), ("a.html", "<!--"), ("a.js", "//"), ("a.yaml", "#")],
+    )
+    async def test_skeletons_hold_the_request_as_a_comment_only(self, label: str, sign: str) -> None:
+        asked = task('"""\nimport os; os.system("x")\n-->*/', table("s.csv"), outputs=(label,))
+        source = made(await Coder(offline).process_task(asked))[label].decode()
+        (said,) = [line for line in source.splitlines() if "os.system" in line]
+        assert said.startswith(sign)
         if label == "a.py":
             names = set(compile(source, label, "exec").co_names)
             assert "os" not in names
         if label == "a.html":
             assert source.count("-->") == 1
+
+    async def test_a_skeleton_in_json_says_nothing(self) -> None:
+        asked = task("x", table("s.csv"), outputs=("a.json",))
+        assert json.loads(made(await Coder(offline).process_task(asked))["a.json"]) == {}
 
     async def test_no_code_in_a_binary_format(self) -> None:
         with pytest.raises(Permanent, match="not a text file"):

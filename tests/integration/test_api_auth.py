@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -235,7 +236,8 @@ async def test_the_database_holds_no_usable_key(tmp_path: Path) -> None:
     secret = key.rsplit("_", 1)[1]
     assert fingerprint(key).encode() in written
     assert secret.encode() not in written
-    dump = "\n".join(connect(f"file:{tmp_path}/clew.db").iterdump())
+    with closing(connect(f"file:{tmp_path}/clew.db")) as opened:
+        dump = "\n".join(opened.iterdump())
     assert secret not in dump
 
 
