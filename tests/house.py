@@ -52,13 +52,13 @@ class House:
         )
 
     async def rest(
-        self, thread: Thread, statuses: Collection[Status] = RESTING, seconds: float = 20
+        self, thread: Thread, statuses: Collection[Status] = RESTING, seconds: float = 30
     ) -> Thread:
-        """The thread when it has come to rest after what we saw of it."""
+        """The thread when it has come to rest after what we saw of it, and its run here has ended."""
         async with asyncio.timeout(seconds):
             while True:
                 now = await self.app.stores.threads.get(thread.id)
-                if now.status in statuses and now.last_seq > thread.last_seq:
+                if now.status in statuses and now.last_seq > thread.last_seq and not _is_run(thread):
                     return now
                 await asyncio.sleep(0.01)
 
@@ -77,6 +77,11 @@ class House:
     async def state(self, thread: Thread) -> dict[str, Any]:
         graph = self.app.execution.registry.graphs[thread.graph]
         return dict((await graph.aget_state({"configurable": {"thread_id": thread.id}})).values)
+
+
+def _is_run(thread: Thread) -> bool:
+    """Whether a run of it is under way: what it stored can be read before it has rung the bell for it."""
+    return any(task.get_name() == f"run {thread.id}" for task in asyncio.all_tasks())
 
 
 def graphs_yaml() -> str:

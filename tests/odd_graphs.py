@@ -30,6 +30,7 @@ from clew.graph.run import current_run
 from clew.graph.tools import tool
 from clew.workflows.agent import Agent
 from tests.house import House
+from tests.processes import filled
 
 GRAPHS = (
     *(
@@ -290,9 +291,12 @@ def flaky_gate() -> Any:
     return _line(plan, flaky_danger, state=Decided).compile(interrupt_before=["flaky_danger"])
 
 
-def fails_once(state: Notes) -> Notes:
-    # Late, so that what runs beside it has ended.
-    time.sleep(0.1)
+async def fails_once(state: Notes) -> Notes:
+    # Late: what runs beside it has begun, and has ended by then if it does so at once.
+    is_marked = filled(Path(state["marks"]))
+    while not is_marked():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
     if mark(state, "failed") == 0:
         raise Transient("overloaded", "llm_overload", retry_after=0)
     return {"log": ["worked"]}
@@ -311,7 +315,7 @@ def ask_and_fail() -> Any:
     return _side_by_side(asks, fails_once)
 
 
-def says(state: Notes) -> Notes:
+async def says(state: Notes) -> Notes:
     mark(state, "says")
     return {"messages": [AIMessage("said beside it")]}
 
