@@ -104,7 +104,7 @@ def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Ite
 
 def begin_upload(server: Server) -> socket.socket:
     """A request whose body never comes, once the server has taken it up."""
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
     connection.sendall(
         b"GET /api/threads HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
     )

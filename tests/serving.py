@@ -49,12 +49,12 @@ async def served(
         server = QuietServer(config, stopping=stopping, grace=5, announce=ready.set)
         serving = asyncio.create_task(server.serve([listener]))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await ready.wait()
             yield f"127.0.0.1:{port}"
         finally:
             server.should_exit = True
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await serving
 
 

@@ -84,7 +84,7 @@ def test_a_killed_test_run_leaves_no_server_behind() -> None:
         folder = Path(url.partition("?host=")[2])
         assert folder.exists()
         os.kill(owner.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 30
     while is_running(int(pid)) or folder.exists():
         assert time.monotonic() < deadline, "the server or its folder outlived the tests"
         time.sleep(0.05)
