@@ -95,12 +95,14 @@ class GuardedExtractor:
     async def _why(self, nursery: NurseryProcess, job: Job) -> str:
         """What to say about a child that hung up in the middle. Raises Transient if that was not the file's doing."""
         status = await nursery.ended(job, seconds=_DYING_SECONDS)
-        if status is None:  # it closed its mouth and lives on, unless the nursery itself is gone
+        if status is None:  # it closed its mouth and lives on, or its end is told late
             nursery.stop(job)
-            if await nursery.ended(job) is None:
+            status = await nursery.ended(job)
+            if status is None:
                 await nursery.close()
                 raise Transient("the process that reads documents is gone")
-            status = 0
+            if status == -signal.SIGKILL:
+                status = 0  # that was us
         logger.warning("a file stopped its reader", extra={"signal": -status})
         match -status:
             case signal.SIGXCPU:
