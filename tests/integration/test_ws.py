@@ -3,9 +3,10 @@
 import asyncio
 import json
 import socket as network
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tests.serving import served
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 20
+SECONDS = 30
 QUIET = 0.3
 
 
@@ -67,10 +68,10 @@ class Socket:
             return True
         return False
 
-    async def closed(self, seconds: float = SECONDS) -> int:
+    async def closed(self) -> int:
         """The code it was closed with, whatever came before."""
         with suppress(ConnectionClosed):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SECONDS):
                 while True:
                     await self.connection.recv()
         assert self.connection.close_code is not None
@@ -120,9 +121,9 @@ async def small_place(tmp_path: Path) -> AsyncGenerator[Place]:
         yield Place(house, address)
 
 
-@pytest.fixture
-async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
-    """Only the socket, by a server without patience."""
+@asynccontextmanager
+async def hasty(tmp_path: Path, **patience: float) -> AsyncGenerator[Place]:
+    """Only the socket, by a server that looks often, and whose patience with its clients is given."""
     async with open_house("memory", tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
         app = house.app
         authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
@@ -133,15 +134,20 @@ async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
             authenticator=authenticator,
             looks=Looks(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
-            send_seconds=0.5,
             ping_seconds=0.1,
-            auth_seconds=0.3,
+            **patience,
         )
         http = create_http(
             [router], authenticator=authenticator, metrics=app.metrics, new_id=new_id, max_body_bytes=1024
         )
         async with served(http, app.stopping) as address:
             yield Place(house, address)
+
+
+@pytest.fixture
+async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
+    async with hasty(tmp_path, auth_seconds=SECONDS) as place:
+        yield place
 
 
 def sequences(payloads: list[Any]) -> list[int]:
@@ -294,8 +300,9 @@ class TestWatching:
         keys = small_place.house.app.stores.keys
         ann, bob = await new_key(keys), await new_key(keys, owner=Owner(tenant=ANN.tenant, user_id="bob"))
         async with small_place.socket(key=ann) as mine, small_place.socket(key=bob) as his:
-            await mine.send("ping")
-            await mine.next()
+            for socket in (mine, his):
+                await socket.send("ping")
+                assert await socket.next() == {"type": "pong"}
             thread = await small_place.house.app.execution.commands.start(
                 Opening(owner=ANN, graph="agent", settings={"verbose": True}),
                 Request(message="slowly: one two three"),
@@ -338,7 +345,7 @@ class TestComingBack:
             while (message := await socket.next())["type"] == "event":
                 seen.append(message["payload"])
         assert message == {"type": "backfill_complete", "count": len(seen)}
-        times = [payload["timestamp"] for payload in seen]
+        times = [datetime.fromisoformat(payload["timestamp"]) for payload in seen]
         assert times == sorted(times)
         for thread in threads:
             told = [payload["sequence"] for payload in seen if payload["workflow_id"] == thread.id]
@@ -455,10 +462,11 @@ class TestDoor:
             await socket.send("ping")
             assert await socket.closed() == 1008
 
-    async def test_whoever_says_nothing_is_not_waited_for(self, hasty_place: Place) -> None:
-        await new_key(hasty_place.house.app.stores.keys)
-        async with hasty_place.socket() as socket:
-            assert await socket.closed(5) == 1008
+    async def test_whoever_says_nothing_is_not_waited_for(self, tmp_path: Path) -> None:
+        async with hasty(tmp_path, auth_seconds=0.3) as place:
+            await new_key(place.house.app.stores.keys)
+            async with place.socket() as socket:
+                assert await socket.closed() == 1008
 
     async def test_ones_own_page_may_come_in(self, small_place: Place) -> None:
         key = await new_key(small_place.house.app.stores.keys)
@@ -476,7 +484,7 @@ class TestDoor:
                     await socket.send("auth", key=key)
                 assert await socket.next() == {"type": "ping"}
                 await keys.revoke(f"key_{key.split('_')[1]}", now=utc_now())
-                assert await socket.closed(10) == 1001
+                assert await socket.closed() == 1001
 
     async def test_there_are_not_more_sockets_than_allowed(self, hasty_place: Place) -> None:
         async with (
@@ -510,7 +518,7 @@ class TestManners:
     async def test_it_is_asked_whether_it_lives(self, hasty_place: Place) -> None:
         async with hasty_place.socket() as socket:
             for _ in range(3):
-                assert await socket.next(2) == {"type": "ping"}
+                assert await socket.next() == {"type": "ping"}
                 await socket.send("pong")
 
     async def test_what_makes_no_sense_is_said_to_make_none(self, small_place: Place) -> None:
@@ -541,36 +549,59 @@ class TestManners:
             await socket.send("ping")
             await socket.next()
             small_place.house.app.stopping.set()
-            assert await socket.closed(5) == 1001
+            assert await socket.closed() == 1001
 
     @pytest.mark.accept("001-17")
-    async def test_a_socket_that_does_not_read_delays_nobody(self, hasty_place: Place) -> None:
-        store, bus = hasty_place.house.app.stores.threads, hasty_place.house.app.execution.bus
-        await store.commit(opened("w1", owner=Owner(), held=True))
-        gauge = hasty_place.house.app.metrics.streams.labels("ws")
-
-        async def open_sockets(count: int) -> None:
-            async with asyncio.timeout(SECONDS):
-                while gauge._value.get() != count:
-                    await asyncio.sleep(0.02)
-
-        host, port = hasty_place.address.split(":")
-        with network.create_connection((host, int(port))) as deaf:
-            deaf.setsockopt(network.SOL_SOCKET, network.SO_RCVBUF, 4096)
-            deaf.sendall(
-                b"GET /ws/events HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-            )
-            await open_sockets(1)
-            async with hasty_place.socket() as hearing:
-                await open_sockets(2)
-                for n in range(40):
-                    thread = await store.get("w1")
-                    await store.commit(recorded(thread, AssistantMessage(content=f"{n} " + "x" * 200_000)))
-                    bus.publish("w1", thread.last_seq)
-                    async with asyncio.timeout(2):
+    async def test_a_socket_that_does_not_read_delays_nobody(self, tmp_path: Path) -> None:
+        async with hasty(tmp_path, send_seconds=2 * SECONDS) as place:
+            with deaf(place):
+                await open_sockets(place, 1)
+                async with place.socket() as hearing:
+                    await open_sockets(place, 2)
+                    async for n in much_said(place):
                         while (message := await hearing.next())["type"] != "event":
                             pass
-                    assert message["payload"]["data"]["content"].startswith(f"{n} ")
-                await open_sockets(1)
-        await open_sockets(0)
+                        assert message["payload"]["data"]["content"].startswith(f"{n} ")
+                    await open_sockets(place, 2)  # nobody had to wait for the end of the deaf one
+            await open_sockets(place, 0)
+
+    @pytest.mark.accept("001-17")
+    async def test_a_socket_that_does_not_read_is_dropped(self, tmp_path: Path) -> None:
+        async with hasty(tmp_path, send_seconds=0.3) as place:
+            with deaf(place):
+                await open_sockets(place, 1)
+                async for _ in much_said(place):
+                    pass
+                await open_sockets(place, 0)
+
+
+@contextmanager
+def deaf(place: Place) -> Iterator[None]:
+    """A client that takes nothing of what it is told."""
+    host, port = place.address.split(":")
+    with network.create_connection((host, int(port))) as connection:
+        connection.setsockopt(network.SOL_SOCKET, network.SO_RCVBUF, 4096)
+        connection.sendall(
+            b"GET /ws/events HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        yield
+
+
+async def much_said(place: Place) -> AsyncGenerator[int]:
+    """More than fits between a server and its client; the number of each message when it was said."""
+    store, bus = place.house.app.stores.threads, place.house.app.execution.bus
+    await store.commit(opened("w1", owner=Owner(), held=True))
+    for n in range(40):
+        thread = await store.get("w1")
+        await store.commit(recorded(thread, AssistantMessage(content=f"{n} " + "x" * 200_000)))
+        bus.publish("w1", thread.last_seq)
+        yield n
+
+
+async def open_sockets(place: Place, count: int) -> None:
+    """Wait until there are so many."""
+    gauge = place.house.app.metrics.streams.labels("ws")
+    async with asyncio.timeout(SECONDS):
+        while gauge._value.get() != count:
+            await asyncio.sleep(0.02)
