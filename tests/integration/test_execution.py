@@ -239,7 +239,8 @@ class TestFailure:
         self, where: str, tmp_path: Path
     ) -> None:
         marks = tmp_path / "marks"
-        async with open_house(where, tmp_path) as house:
+        quick = "profiles: {default: {driver: offline, retry: {base_delay: 0.1}}}\n"
+        async with open_house(where, tmp_path, more=quick) as house:
             thread = await house.run("flaky", log=[], marks=str(marks))
             assert thread.status is Status.COMPLETED
             assert (await house.state(thread))["log"] == ["plan", "worked at try 3"]
@@ -276,7 +277,7 @@ class TestStop:
     async def test_a_stop_ends_at_once_and_for_good(self, house: House, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
         thread = await house.start("slow", marks=str(marks))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not marks.exists():
                 await asyncio.sleep(0.01)
         thread = await house.app.execution.commands.stop(thread.id, None)
@@ -288,16 +289,17 @@ class TestStop:
         assert len(await house.log(thread)) == length
 
     async def test_what_was_said_until_the_stop_is_kept(self, house: House) -> None:
-        thread = await house.start("agent", "slowly: one two three four five six seven eight nine ten")
+        # More than can be said before the stop, however long that takes.
+        thread = await house.start("agent", "slowly: one two " + "and so on " * 100 + "to the end")
         drafts = house.app.execution.commands.drafts
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "one two" not in drafts.get(thread.id, ""):
                 await asyncio.sleep(0.01)
         thread = await house.app.execution.commands.stop(thread.id, None)
         (message,) = await house.bodies(thread, AssistantMessage)
         assert message.cancelled
         assert "one two" in message.content
-        assert "ten" not in message.content
+        assert "to the end" not in message.content
 
     async def test_open_calls_are_cancelled_with_the_round(self, house: House) -> None:
         thread = await house.run("agent", "tools: send_mail to=ada")
@@ -353,7 +355,7 @@ async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_pa
     environ = {"CLEW_RUNNER_CONCURRENCY": "1", "CLEW_SHUTDOWN_SECONDS": "0"}
     async with open_house(where, tmp_path, **environ) as one:
         slow = await one.start("slow", marks=str(tmp_path / "marks"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not (tmp_path / "marks").exists():
                 await asyncio.sleep(0.01)
         ada = Scope(user_id="ada", is_system=False)
@@ -398,7 +400,7 @@ async def test_a_thread_whose_graph_is_away_waits_for_it(
         other = await app.execution.commands.start(
             Opening(owner=Owner(), graph="chat"), Request(message="hello")
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (await app.stores.threads.get(other.id)).status is Status.RUNNING:
                 await asyncio.sleep(0.01)
         assert (await app.stores.threads.get(thread.id)).status is Status.RUNNING
@@ -408,15 +410,15 @@ async def test_a_thread_whose_graph_is_away_waits_for_it(
         assert (await house.rest(thread)).status is Status.COMPLETED
 
 
-@pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
+@pytest.mark.parametrize(("graph", "count"), [("agent", 1000), ("langchain_agent", 300)])
 async def test_a_model_that_asks_for_what_is_not_there_or_for_far_too_much(
-    tmp_path: Path, graph: str
+    tmp_path: Path, graph: str, count: int
 ) -> None:
     async with open_house(str(tmp_path / "clew.sqlite"), tmp_path) as house:
         thread = await house.run(graph, "tools: no_such_tool x=1")
         (result,) = await house.bodies(thread, ToolResult)
         assert (thread.status, result.ok, "no_such_tool" in result.error) == (Status.COMPLETED, False, True)
-        many = "; ".join(f"no_such_tool word=w{n}" for n in range(1000))
+        many = "; ".join(f"no_such_tool word=w{n}" for n in range(count))
         thread = await house.rest(await house.start(graph, f"tools: {many}"), seconds=60)
         assert thread.status is Status.COMPLETED
-        assert len(await house.bodies(thread, ToolResult)) == 1000
+        assert len(await house.bodies(thread, ToolResult)) == count

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from clew.api import events
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
 from clew.api.http import create_http
@@ -183,7 +184,8 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def place(where: str, tmp_path: Path) -> AsyncGenerator[Place]:
+async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Place]:
+    monkeypatch.setattr(events, "LOOK_SECONDS", 0.05)
     async with open_house(where, tmp_path, CLEW_SHUTDOWN_SECONDS="0.2") as house:
         app, execution = house.app, house.app.execution
         clock = Hands(NOW + timedelta(hours=1))

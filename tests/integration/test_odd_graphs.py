@@ -48,7 +48,7 @@ def left(marks: Path) -> list[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def steal(house: House, thread: Thread) -> Lease:
     """Take the thread away from whoever runs it, as another process does when a lease runs out."""
     stores = house.app.stores
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             await query(stores.db, "UPDATE threads SET lease_until = 0 WHERE id = $1", thread.id)
             for lease in await stores.threads.claim("thief", lease=timedelta(minutes=5), limit=1):

@@ -56,7 +56,7 @@ async def test_what_begins_while_it_looks_around_is_told_from_its_beginning_and_
             late.is_late = False
             telling = asyncio.create_task(watch.tell_on(late))
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(30):
                     while sum(event.workflow_id == thread.id for event in told) < thread.last_seq:
                         await asyncio.sleep(0.01)
             finally:
