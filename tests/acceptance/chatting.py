@@ -62,7 +62,7 @@ class Chat:
 
     def ended(self) -> "Chat":
         """The same one, once its round is over."""
-        until(lambda: self.ask("GET", "/status?wait=20")["status"] in ENDED)
+        until(lambda: self.ask("GET", "/status?wait=20")["status"] in ENDED, 60)
         return self
 
     @property

@@ -38,7 +38,6 @@ PAGES = (
     "Costs stayed flat because logistics were renegotiated. The board opened an office in Lisbon.",
     "Customer satisfaction rose to 87 percent. The supply of chips remains the main risk.",
 )
-SECONDS_OF_SILENCE = 5.0
 
 # An agent that says that it began, and works until it is let go.
 SLOW = """
@@ -144,7 +143,6 @@ def strict(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[S
     settings = {
         "CLEW_MODELS_OPENAI_BASE_URL": model.url,
         "CLEW_AGENTS_FOLDER": str(agents),
-        "CLEW_LIMITS_ROUND_SECONDS": "5",
         "CLEW_LIMITS_UPLOAD_BYTES": "1024",
         "CLEW_DEBUG": "true",
     }
@@ -398,9 +396,9 @@ class TestObjects:
         place.chats.ask("GET", "/api/workflows/nobody/status", 404)
         chat = place.begin_slowly()
         # Every line and message of a round that works comes at a time of its own, and the status follows.
-        status = chat.ask("GET", "/status")
+        logs, status = chat.logs, chat.ask("GET", "/status")
         assert set(status) == {"status", "lastActivity"}
-        assert status["lastActivity"] >= chat.logs[-1]["timestamp"]
+        assert status["lastActivity"] >= logs[-1]["timestamp"]
         place.let_go()
         ended = chat.ended().ask("GET", "/status")
         assert ended["lastActivity"] > status["lastActivity"]
@@ -513,10 +511,11 @@ class TestStop:
             *("Workflow stopped by user", 100, "stopped"),
         )
         assert [one["content"] for one in seen[0][:2]] == ["Sum it up", "On it."]
-        until(lambda: not place.model.is_speaking, 5)
-        deadline = datetime.fromisoformat(after["lastActivity"]).timestamp() + SECONDS_OF_SILENCE
-        while datetime.now().astimezone().timestamp() < deadline:
-            assert (chat.messages, chat.logs, chat.documents, chat.whole) == seen
+        until(lambda: not place.model.is_speaking)
+        # What the call that was cut off leads to has had its turn before another round has come to its end.
+        place.model.plans(plan_of(step("ann"), says="Noted."))
+        assert place.chats.run("And now this").status == "completed"
+        assert (chat.messages, chat.logs, chat.documents, chat.whole) == seen
         assert place.tasks(chat) == []
         chat.ask("POST", "/stop", 409)
         assert chat.whole == seen[3]
@@ -566,14 +565,21 @@ class TestFailure:
         assert errors == [f"Task {n + 1}/4 failed: ann: RuntimeError: told to fail" for n in range(failing)]
 
     @pytest.mark.accept("004-22")
-    def test_what_takes_too_long_or_makes_too_much_has_failed(self, strict: Strict) -> None:
+    def test_what_makes_too_much_has_failed(self, strict: Strict) -> None:
         strict.model.plans(plan_of(*(step("ann", "work", f"{n}.bin") for n in range(20))))
         chat = strict.ann.run("Make it big")
         assert (chat.status, "resource limit" in chat.whole["failureReason"]) == ("failed", True)
-        strict.model.plans(Hang())
-        chat = strict.ann.run("Take for ever")
-        assert chat.ask("GET", "/status")["error"] == "timeout: the round ran longer than 5 s"
-        assert chat.messages[-1]["status"] == "last"
+
+    @pytest.mark.accept("004-22")
+    def test_what_takes_too_long_has_failed(self, model: Model, tmp_path: Path) -> None:
+        """On a server of its own: nobody else is to be as quick as this asks for."""
+        model.plans(Hang())
+        with api_serving(
+            tmp_path, CLEW_MODELS_OPENAI_BASE_URL=model.url, CLEW_LIMITS_ROUND_SECONDS="1"
+        ) as server:
+            chat = Chats(server).run("Take for ever")
+            assert chat.ask("GET", "/status")["error"] == "timeout: the round ran longer than 1 s"
+            assert chat.messages[-1]["status"] == "last"
 
     @pytest.mark.accept("004-42")
     def test_what_is_private_is_logged_only_where_that_was_asked_for(
@@ -680,11 +686,14 @@ class TestPolling:
     def test_what_a_client_has_is_not_sent_again_until_something_happens(self, place: Place) -> None:
         chat = place.begin_slowly()
         tags = {}
-        for path in ("/status", "/logs", "/messages"):
-            first = chat.send("GET", path)
-            tags[path] = {"If-None-Match": first.headers["etag"]}
+
+        def is_known(path: str) -> bool:
+            tags[path] = {"If-None-Match": chat.send("GET", path).headers["etag"]}
             again = chat.send("GET", path, headers=tags[path])
-            assert (again.status_code, again.content) == (304, b"")
+            return (again.status_code, again.content) == (304, b"")
+
+        for path in ("/status", "/logs", "/messages"):
+            until(lambda: is_known(path))  # noqa: B023 - called here only; what it begins with may yet be written
         place.let_go()
         chat.ended()
         for path, known in tags.items():
@@ -699,13 +708,14 @@ class TestDelete:
     def test_a_chat_goes_with_all_that_belongs_to_it(self, place: Place) -> None:
         place.model.plans(plan_of(step("ann", out="a.bin"), step("summarizer", inputs=["b.txt"])), Hang())
         file = place.chats.upload("b.txt", b"Some text that is to be summed up here.")
+        asked = len(place.model.requests)
         chat = Chat(place.chats, place.chats.start("Make something", file)["id"])
-        until(lambda: place.model.is_speaking)
+        until(lambda: len(place.model.requests) >= asked + 2 and place.model.is_speaking)
         assert chat.ask("DELETE") == {"id": chat.id, "status": "deleted"}
         for path in ("", "/status", "/logs", "/messages", "/documents", "/state"):
             chat.ask("GET", path, 404)
         chat.ask("DELETE", "", 404)
-        until(lambda: not place.model.is_speaking, 5)
+        until(lambda: not place.model.is_speaking)
         log = place.chats.server.log
         assert any("thread deleted" in line and chat.id in line for line in log.splitlines())
         database = place.chats.server.stdout.parent / ".clew" / "clew.db"
