@@ -53,7 +53,13 @@ class PostgresDatabase:
         task = asyncio.create_task(self._run(work, readonly=False))
         self._writing.add(task)
         task.add_done_callback(self._written)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_cancelled():
+                # To the caller it would mean that somebody cancelled it.
+                raise Unavailable("the writing to the database was interrupted") from None
+            raise
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
         return await self._run(work, readonly=True)
@@ -267,6 +273,11 @@ _LIST = re.compile(r"IN \(SELECT value FROM json_each\((\$\d+)\)\)")
 def spoken(sql: str) -> str:
     """What was said to Postgres alone is no longer a comment, and a list is an array."""
     return _LIST.sub(r"= ANY(\1::text[])", sql.replace("/*+", "").replace("*/", ""))
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _keep(connection: object) -> None:
