@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -115,7 +116,7 @@ def fork_server(*modules: str) -> Generator[ForkServer]:
     try:
         yield ForkServer(process)
     finally:
-        process.communicate(timeout=10)  # closes both pipes: at the end of its input the server ends
+        process.communicate(timeout=30)  # closes both pipes: at the end of its input the server ends
 
 
 def serve(lines: IO[str], answers: IO[str]) -> None:
@@ -167,26 +168,33 @@ def _trial(
         _child(job, kwargs, writing)
     os.close(writing)
     deadline = time.monotonic() + timeout
-    kill_at = None if kill_after is None else time.monotonic() + kill_after
+    kill_at = inf if kill_after is None else time.monotonic() + kill_after
     timed_out = False
+    told = b""
+    ended, status = 0, 0
     while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        if not ended:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        # Read as it is told: a pipe holds little, and whoever has more to say would wait for us.
+        if piece := _told(reading, 0 if ended else min(kill_at, deadline) - time.monotonic()):
+            told += piece
+            if kill_after_report is not None:
+                kill_at, kill_after_report = time.monotonic() + kill_after_report, None
+        elif ended:
             break
-        if kill_after_report is not None and select.select([reading], [], [], 0)[0]:
-            kill_at = time.monotonic() + kill_after_report
-            kill_after_report = None
-        if kill_at is not None and time.monotonic() >= kill_at:
+        if not ended and time.monotonic() >= min(kill_at, deadline):
+            timed_out = timed_out or time.monotonic() >= deadline
             os.kill(pid, signal.SIGKILL)
-            kill_at = None
-        if time.monotonic() >= deadline:
-            timed_out = True
-            os.kill(pid, signal.SIGKILL)
-            deadline += timeout
-        time.sleep(0.001)
-    with os.fdopen(reading) as pipe:
-        reports = [json.loads(line) for line in pipe if line.endswith("\n")]
+            kill_at, deadline = inf, time.monotonic() + timeout
+    os.close(reading)
+    reports = [json.loads(line) for line in told.decode().splitlines(keepends=True) if line.endswith("\n")]
     return {"code": os.waitstatus_to_exitcode(status), "reports": reports, "timed_out": timed_out}
+
+
+def _told(pipe: int, seconds: float) -> bytes:
+    """What was said next; nothing at its end, and when it is time to see how the child is."""
+    ready, _, _ = select.select([pipe], [], [], max(0.0, min(seconds, 0.02)))
+    return os.read(pipe, 65536) if ready else b""
 
 
 def _child(job: str, kwargs: dict[str, Any], writing: int) -> None:

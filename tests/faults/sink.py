@@ -47,7 +47,7 @@ def sink() -> Generator[Sink]:
         yield Sink(f"http://127.0.0.1:{process.stdout.readline().strip()}")
     finally:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=30)
 
 
 def serve() -> None:

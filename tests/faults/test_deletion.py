@@ -162,11 +162,11 @@ async def test_a_deletion_ends_the_run_in_whichever_process_it_is(
     lease = {"CLEW_RUNNER_LEASE_SECONDS": "0.5"}
     async with open_house(where, tmp_path, **lease) as here, open_house(where, tmp_path, **lease) as there:
         thread = await here.start("slow", log=[])
-        (run,) = [task for task in asyncio.all_tasks() if task.get_name() == f"run {thread.id}"]
+        runs = [task for task in asyncio.all_tasks() if task.get_name() == f"run {thread.id}"]
         commands = there.app.execution.commands
         await (commands.put_away if soft else commands.delete)(thread.id, Owner())
         async with asyncio.timeout(20):
-            await asyncio.wait([run])
+            await asyncio.wait(runs)  # raises if there is none
         with pytest.raises(NotFound):
             await here.app.stores.threads.get(thread.id)
         if not soft:

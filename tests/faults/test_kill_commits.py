@@ -10,6 +10,7 @@ import pytest
 
 from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.remains import until_gone
 from tests.postgres import PostgresServer
 
 POINTS = ("commit_begun", "commit_written", "commit_done")
@@ -53,6 +54,7 @@ class Client:
 
     def check(self) -> int:
         """Raises if anything is missing or damaged; returns how many events there are."""
+        until_gone(self._where)
         found = self._forks.run("tests.faults.commits:check", where=self._where, told=str(self._told))
         assert found.code == 0, found.reports
         assert found.reports[-1]["missing"] == 0
@@ -60,8 +62,15 @@ class Client:
         return events
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kind", "kills", "within"), [("sqlite", 200, 0.12), ("postgres", 40, 0.3)])
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("kind", "kills", "within"),
+    [
+        ("sqlite", 80, 0.12),
+        ("postgres", 40, 0.3),
+        pytest.param("sqlite", 1000, 0.12, marks=pytest.mark.long),
+    ],
+)
 def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
     forks: ForkServer,
     tmp_path: Path,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.forkserver import Ended, ForkServer, fork_server
+from tests.faults.remains import until_gone
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +19,14 @@ def forks() -> Iterator[ForkServer]:
 @pytest.fixture(params=SHARED)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
+
+
+def heard(ended: Ended, where: str) -> list[str]:
+    """The turns that a process acknowledged before it was killed, once nothing is left of it."""
+    assert ended.was_killed, ended.reports[-1:]
+    until_gone(where)
+    _begun, *turns = ended.reports
+    return turns
 
 
 def check(forks: ForkServer, where: str, acknowledged: list[str]) -> None:
@@ -40,10 +49,9 @@ def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
             "tests.faults.turns:talk",
             where=where,
             name=f"{seed}-{trial}",
-            kill_after=0.05 + chance.uniform(0.001, 0.3),
+            kill_after_report=chance.uniform(0.001, 0.3),
         )
-        assert ended.was_killed, ended.reports[-1:]
-        acknowledged += ended.reports
+        acknowledged += heard(ended, where)
         if trial % 5 == 4:
             check(forks, where, acknowledged)
     check(forks, where, acknowledged)
@@ -71,6 +79,5 @@ def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: s
             name=str(passage),
             failpoint=f"{point}:kill@{passage}",
         )
-        assert ended.was_killed, ended.reports[-1:]
-        acknowledged += ended.reports
+        acknowledged += heard(ended, where)
         check(forks, where, acknowledged)

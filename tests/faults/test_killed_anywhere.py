@@ -91,7 +91,9 @@ def kill_everywhere(
     for point in points:
         for n in commits:
             thread_id = f"{point}-{n}"
-            if not walk(thread_id, f"{point}:kill@{n}").was_killed:
+            ended = walk(thread_id, f"{point}:kill@{n}")
+            if not ended.was_killed:
+                assert ended.code == 0, (thread_id, ended.reports)
                 break
             ended = walk(thread_id, "")
             assert ended.code == 0, (thread_id, ended.reports)

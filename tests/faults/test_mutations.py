@@ -17,8 +17,9 @@ from tests.house import House, open_house
 pytestmark = pytest.mark.anyio
 
 TABLES = ("threads", "events", "tool_calls", "checkpoints", "checkpoint_blobs", "checkpoint_writes")
-# What says whose a row is. Changed, it would be another thread's row, and not a damaged one.
-OWN = ("id", "thread_id", "tenant", "user_id", "tool_call_id", "deleted_at", "seq")
+# What says whose a row is, and until when. Changed, it would be another thread's row, or a call that expires now, and
+# not a damaged one.
+OWN = ("id", "thread_id", "tenant", "user_id", "tool_call_id", "deleted_at", "deadline", "seq")
 PATHS = (
     "/api/workflows/{}",
     "/api/workflows/{}/status",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer, fork_server
+from tests.processes import until
 
 
 @pytest.fixture(scope="module")
@@ -27,25 +28,31 @@ def together(
     forks: ForkServer, where: str, folder: Path, names: list[str], clients: list[list[str]], pace: float
 ) -> dict[str, list[tuple[str, str]]]:
     """What each client of each process was told, by thread."""
-    begin_at = time.monotonic() + 4  # on this system all processes read the same clock
+    begin = folder / f"begin-{clients[0][0]}"
     children = [
         forks.spawn(
             "tests.faults.crowds:decide",
-            reports=folder / f"reports-{n}-{begin_at}",
+            reports=begin.with_suffix(f".reports-{n}"),
             where=where,
             folder=str(folder),
             names=names,
             clients=some,
-            begin_at=begin_at,
+            begin=str(begin),
             pace=pace,
         )
         for n, some in enumerate(clients)
     ]
+    until(lambda: all(child.reports for child in children))
+    # Whole at once, for they look. On this system all processes read the same clock.
+    written = begin.with_suffix(".new")
+    written.write_text(str(time.monotonic() + 0.2))
+    written.rename(begin)
     told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for child in children:
         ended = child.wait(90)
         assert ended.code == 0, ended.reports[-3:]
-        for name, verb, _, outcome in ended.reports:
+        _open, *outcomes = ended.reports
+        for name, verb, _, outcome in outcomes:
             told[name].append((verb, outcome))
     return told
 

@@ -35,7 +35,7 @@ def chat(saver: Checkpointer) -> Any:
 
 
 def talk(report: Report, *, where: str, name: str, failpoint: str = "") -> None:
-    """Turn after turn; each is reported when it is acknowledged."""
+    """Turn after turn; each is reported when it is acknowledged, and first of all that they begin."""
 
     async def run() -> None:
         async with open_database(where) as db:
@@ -45,6 +45,7 @@ def talk(report: Report, *, where: str, name: str, failpoint: str = "") -> None:
             if (await graph.aget_state(THREAD)).tasks:
                 await graph.ainvoke(None, THREAD, durability="sync")
             install(failpoint)
+            report("begun")
             number = 0
             while True:
                 said = f"{name} {number}"

@@ -1,0 +1,62 @@
+"""Graphs that stand still in the middle, with their process or with its event loop, until somebody lets them go on."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from langgraph.graph import END, START, StateGraph
+
+from tests.odd_graphs import Notes, mark
+
+GRAPHS = "".join(f"  {name}: tests.faults.standstills:{name}\n" for name in ("freezing", "standing_still"))
+
+
+def let_go_on(marks: Path) -> None:
+    _signal(marks).touch()
+
+
+def _signal(marks: Path) -> Path:
+    return marks.with_suffix(".go")
+
+
+async def freezes(state: Notes) -> Notes:
+    if mark(state, "freezes") == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {"log": ["thawed"]}
+
+
+async def lingers(state: Notes) -> Notes:
+    mark(state, "lingers")
+    while not _signal(Path(state["marks"])).exists():
+        await asyncio.sleep(0.02)
+    return {"log": ["lingered"]}
+
+
+def freezing() -> Any:
+    """Freezes the first process that runs it, and then waits in the next node."""
+    graph = StateGraph(Notes)
+    graph.add_node("freezes", freezes)
+    graph.add_node("lingers", lingers)
+    graph.add_edge(START, "freezes")
+    graph.add_edge("freezes", "lingers")
+    graph.add_edge("lingers", END)
+    return graph
+
+
+async def blocks(state: Notes) -> Notes:
+    mark(state, "blocks")
+    while not _signal(Path(state["marks"])).exists():
+        time.sleep(0.02)  # noqa: ASYNC251 - the fault being staged
+    return {"log": ["blocked the loop"]}
+
+
+def standing_still() -> Any:
+    """Blocks the event loop."""
+    graph = StateGraph(Notes)
+    graph.add_node("blocks", blocks)
+    graph.add_edge(START, "blocks")
+    graph.add_edge("blocks", END)
+    return graph
