@@ -108,7 +108,7 @@ async def test_a_call_that_was_cut_off_tells_nothing_of_it_either(where: str, tm
         commands, audit = house.app.execution.commands, house.app.stores.audit
         thread = await house.start("agent", "slowly: " + "my pin is 4711-canary " * 100)
         message = await said(house, thread, UserMessage)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while thread.id not in commands.drafts:
                 await asyncio.sleep(0.01)
             await commands.stop(thread.id, None)
