@@ -92,9 +92,21 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield Api(client, found[0], answer.json())
 
 
+@pytest.fixture(scope="module")
+def lasting(api: Api) -> dict[str, list[str]]:
+    """For those who only look."""
+    return things(api)
+
+
 @pytest.fixture
-def known(api: Api) -> dict[str, list[str]]:
-    """What is there to be asked for, by the names of parameters: something of each kind, for one test."""
+def known(request: pytest.FixtureRequest, api: Api, method: str) -> dict[str, list[str]]:
+    """What is there to be asked for: all of it for this one test, if that may change something."""
+    found: dict[str, list[str]] = request.getfixturevalue("lasting") if method == "GET" else things(api)
+    return found
+
+
+def things(api: Api) -> dict[str, list[str]]:
+    """Something of each kind, by the names of parameters."""
     file_id = api.ask("POST", "/api/files", files={"file": ("a.txt", b"hello")})["id"]
     asking = {"prompt": "go", "listFileId": [file_id]}
     workflows = [

@@ -391,4 +391,4 @@ async def test_a_process_with_a_warm_state_sees_what_another_wrote(tmp_path: Pat
         finally:
             with suppress(ProcessLookupError):
                 other.kill()
-            await other.wait()
+            await other.communicate()  # which also closes its pipes
