@@ -105,10 +105,11 @@ class TestLive:
         listening = asyncio.create_task(listen())
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        while loop.time() - begun < 1:
-            for speaker in speakers:
-                speaker.say("word ")
-            await asyncio.sleep(0.002)
+        async with asyncio.timeout(30):
+            while len(frames) < 2 * len(speakers):
+                for speaker in speakers:
+                    speaker.say("word ")
+                await asyncio.sleep(0.002)
         seconds = loop.time() - begun
         listening.cancel()
         assert len(frames) <= FRAMES_PER_SECOND * seconds + 1

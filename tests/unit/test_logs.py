@@ -39,11 +39,13 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, debug, access = map(logging.getLogger, ("", "clew.debug", "uvicorn.access"))
+    handlers, levels, propagates = root.handlers[:], (root.level, debug.level), access.propagate
     yield
     root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, level in zip((root, debug), levels, strict=True):
+        logger.setLevel(level)
+    access.propagate = propagates
     logging.captureWarnings(False)
 
 
