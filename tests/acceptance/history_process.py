@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ async def talk_until_killed(where: str, acks: int, pulse: int, trial: int) -> No
             state = await graph.aget_state(config)
             if state.next or state.tasks:
                 await graph.ainvoke(None, config, durability="sync")
-            for number in range(1000):
+            for number in count():
                 said = f"{trial}-{number}"
                 message = HumanMessage(said, id=f"{name}-{said}")
                 await graph.ainvoke({"messages": [message]}, config, durability="sync")

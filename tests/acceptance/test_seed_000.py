@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
@@ -606,6 +606,9 @@ class Counting:
         self._connection.set_progress_handler(self._step, 1)
         self.steps = 0
 
+    def close(self) -> None:
+        self._connection.close()
+
     def _step(self) -> int:
         self.steps += 1
         return 0
@@ -630,8 +633,8 @@ async def test_a_tail_costs_the_same_however_long_the_history(tmp_path: Path) ->
             for _ in range(10):
                 many = [NewMessage(role="user", content="x" * 200)] * (50 if not steps else 5000)
                 await histories.append(place, many, shape=Shape())
-            counting = Counting(str(tmp_path / "db"))
-            assert len(await HistoryRows(counting).tail(place, limit=30)) == 30
+            with closing(Counting(str(tmp_path / "db"))) as counting:
+                assert len(await HistoryRows(counting).tail(place, limit=30)) == 30
             steps.append(counting.steps)
     assert steps[0] == steps[1], "500 and 50,500 messages"
 
@@ -774,13 +777,14 @@ async def test_ten_thousand_appends_from_two_processes(kind: str, where: str) ->
 
 
 @pytest.mark.accept("000-28")
-async def test_two_hundred_kills_lose_no_turn_and_tear_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [50, pytest.param(200, marks=pytest.mark.long)])
+async def test_kills_lose_no_turn_and_tear_nothing(tmp_path: Path, kills: int) -> None:
     seed = random.randrange(2**32)
     path, acks = tmp_path / "db", tmp_path / "acks"
-    await process("kills", str(path), str(acks), "200", str(seed))
+    await process("kills", str(path), str(acks), str(kills), str(seed))
     acknowledged = [line.split() for line in acks.read_text().splitlines()]
-    assert len(acknowledged) > 200, f"seed {seed}: too few turns to prove anything"
-    with sqlite3.connect(path) as connection:
+    assert len(acknowledged) > kills, f"seed {seed}: too few turns to prove anything"
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     async with open_store("clew sqlite", str(path)) as store:
         history = ChatHistory(store)
@@ -902,7 +906,8 @@ async def test_a_conflict_is_retried_three_times_and_then_told(
     assert counted(metrics, "agent_history_store_write_failures_total") == failures
     outcomes = counted(metrics, "agent_history_store_write_latency_ms_count")
     assert outcomes == {("memory", "wecom_dm", "ok" if written else "conflict"): 1.0}
-    assert [record.levelname for record in caplog.records] == ([] if written else ["WARNING"])
+    said = [record.levelname for record in caplog.records if record.name.startswith("clew.")]
+    assert said == ([] if written else ["WARNING"])
 
 
 @pytest.mark.accept("000-29")
