@@ -457,7 +457,13 @@ class TestCleanup:
         young = [await spec.start() for _ in range(3)]
         for thread_id in old[:2]:
             await spec.finish(thread_id)
-        await query(spec.db, "UPDATE threads SET status = 'running' WHERE id = $1", young[0])
+        # By somebody else, or it would be taken up here and come to its rest.
+        await query(
+            spec.db,
+            "UPDATE threads SET status = 'running', lease_owner = 'x', lease_until = clew_now() + 3600000000"
+            " WHERE id = $1",
+            young[0],
+        )
         for thread_id in old:
             await spec.age(thread_id, 31)
         await spec.age(young[0], 31)
@@ -474,7 +480,11 @@ class TestCleanup:
         for thread_id in old:
             assert await spec.rows_of(thread_id) == {}
             assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
-        await query(spec.db, "UPDATE threads SET status = 'blocked' WHERE id = $1", young[0])
+        await query(
+            spec.db,
+            "UPDATE threads SET status = 'blocked', lease_owner = NULL, lease_until = NULL WHERE id = $1",
+            young[0],
+        )
         for thread_id in young:
             await spec.status(thread_id)
 
