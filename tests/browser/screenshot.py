@@ -35,7 +35,7 @@ def main(target: Path) -> None:
             visit.drop(folder / "report.pdf", folder / "sales.csv")
             visit.write(PROMPT)
             visit.page.get_by_role("button", name="Send").click()
-            visit.wait_for("completed", 60)
+            visit.wait_for("completed")
             visit.page.locator(".said.last .file").wait_for()
             save(visit.page, target)
         browser.close()

@@ -1,6 +1,7 @@
 """A visit to the page in a real browser, with everything it asked for and complained about on record."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.house import graphs_yaml
 from tests.processes import ROOT, Server, serving
 
 # What a page shows soon may be late on a busy machine. Whoever waits for it waits no longer than it takes.
-PATIENCE = 15_000
+PATIENCE = 30_000
 expect.set_options(timeout=PATIENCE)
 
 # The browser itself reports every request that fails; with the server killed, or a key missing, some must.
@@ -56,10 +57,17 @@ class Visit:
     def id(self) -> str:
         return self.page.url.rpartition("/")[2]
 
-    def wait_for(self, status: str, seconds: float = 20) -> None:
+    def wait_for(self, status: str) -> None:
         """With all that led to it on the page: the status of a thread is shown before its log has been read."""
-        self.page.locator(f".head .status.{status}").wait_for(timeout=seconds * 1000)
-        self.page.locator('.reading[aria-busy="false"]').wait_for(timeout=seconds * 1000)
+        self.page.locator(f".head .status.{status}").wait_for(timeout=2 * PATIENCE)
+        self.page.locator('.reading[aria-busy="false"]').wait_for()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """While we wait, what the page asks of us is answered."""
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            self.page.wait_for_timeout(20)
 
     def drop(self, *files: Path) -> None:
         """As if dragged from a folder onto the page."""

@@ -253,7 +253,8 @@ export class Model {
       draft.once ||= [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
       const body = { prompt: draft.text, listFileId: draft.uploads.ids };
       const path = id ? `api/workflows/start?id=${encodeURIComponent(id)}` : "api/workflows/start";
-      const more = id ? {} : { graph: this.state.graph, verbose: true };
+      // Until the graphs are known, the server's choice.
+      const more = id ? {} : { graph: this.state.graph || undefined, verbose: true };
       const begun = await post(path, { ...body, ...more }, { "Idempotency-Key": draft.once });
       this.drafts.delete(id);
       if (!id && !this.id) location.hash = `#/threads/${encodeURIComponent(begun.id)}`;
