@@ -474,7 +474,7 @@ class TestSteps:
         other = generate_checkpoint()
         other["updated_channels"] = ["__start__"]
         await saver.aput(on("t"), other, generate_metadata(source="input", step=-1), {})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(await rows.find("t", limit=9)) < 2:
                 await asyncio.sleep(0.01)
 

@@ -319,7 +319,9 @@ async def test_what_is_being_admitted_while_its_thread_is_deleted_goes_with_it(w
         async with connection.transaction():
             await drive(connection, InboxRows.admit.__wrapped__(inbox, message(2), now=NOW))  # type: ignore[attr-defined]
             deleting = asyncio.create_task(delete())
-            await asyncio.wait({deleting}, timeout=0.5)
+            async with asyncio.timeout(30):
+                while not (deleting.done() or await _somebody_waits(db)):
+                    await asyncio.sleep(0.01)
         await connection.close()
         await deleting
         assert await query(db, "SELECT 1 FROM conversations") == []
@@ -339,8 +341,8 @@ async def test_a_message_that_comes_while_its_thread_is_purged_does_not_wait_for
         async with connection.transaction():
             await connection.execute("SELECT 1 FROM conversations FOR UPDATE")
             purging = asyncio.create_task(store.purge())
-            async with asyncio.timeout(10):
-                while not await query(db, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+            async with asyncio.timeout(30):
+                while not await _somebody_waits(db):
                     await asyncio.sleep(0.01)
             await connection.execute("SET LOCAL lock_timeout = '100ms'")
             await drive(connection, InboxRows.admit.__wrapped__(inbox, message(2), now=NOW))  # type: ignore[attr-defined]
@@ -348,3 +350,7 @@ async def test_a_message_that_comes_while_its_thread_is_purged_does_not_wait_for
         await purging
         (held,) = await claimed(ConversationRows(db))
         assert held.thread_id == "thread-2"
+
+
+async def _somebody_waits(db: Database) -> bool:
+    return bool(await query(db, "SELECT 1 FROM pg_locks WHERE NOT granted"))

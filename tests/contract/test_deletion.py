@@ -330,7 +330,7 @@ async def test_opening_a_thread_anew_while_it_is_being_deleted(where: str, store
 
 
 async def _waits_for_a_lock(where: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with psycopg.connect(where, autocommit=True) as watcher:
             waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
             while watcher.execute(waiting).fetchone() is None:
