@@ -18,6 +18,10 @@ from typing import IO, Any
 
 import psutil
 
+# What the product imports when it is opened, and every child would by itself.
+AGENTS = ("analyst", "coder", "researcher", "summarizer", "translator", "writer")
+PRODUCT = ("clew.execution", "clew.library", *(f"clew.agents.{name}" for name in AGENTS))
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:

@@ -24,7 +24,7 @@ from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query
-from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
 from tests.house import House, graphs_yaml, open_house
 from tests.processes import ROOT, serving
 from tests.samples import opened, recorded
@@ -36,7 +36,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.deletions", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.deletions", "tests.graphs", *PRODUCT) as server:
         yield server
 
 

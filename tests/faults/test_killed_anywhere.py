@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
 
 # With what they are told, if they are told anything; {} stands for a file of their own.
 GRAPHS = {
@@ -30,7 +30,7 @@ GRAPHS = {
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.walks", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.walks", "tests.graphs", *PRODUCT) as server:
         yield server
 
 
@@ -40,6 +40,7 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.accept("001-10", "001-18", "002-14", "002-15")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("graph", ["gated", "nested_decision", "langchain_agent"])
 def test_killed_before_a_commit(forks: ForkServer, where: str, graph: str, tmp_path: Path, seed: int) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
 from tests.processes import until
 
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.crowds", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.crowds", "tests.graphs", *PRODUCT) as server:
         yield server
 
 

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
 from tests.faults.sink import Sink, sink
 from tests.faults.stage import Client, Gone, Server, Stage
 from tests.processes import until
@@ -24,7 +24,7 @@ TOOLS = ("effect", "effect_once", "effect_approved")
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.stage", "clew.execution") as server:
+    with fork_server("tests.faults.stage", *PRODUCT) as server:
         yield server
 
 
@@ -39,6 +39,7 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
     return Stage(forks, locate(request.param, request), tmp_path / "stage")
 
 
+@pytest.mark.timeout(300)
 def test_some_kills(stage: Stage, world: Sink, seed: int) -> None:
     kill_and_check(stage, world, seed, kills=25)
 

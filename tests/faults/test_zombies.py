@@ -11,7 +11,7 @@ import pytest
 
 from clew.stores.sql.work import Rows
 from tests.databases import SHARED, locate, open_database, query
-from tests.faults.forkserver import Child, ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, Child, ForkServer, fork_server
 from tests.faults.standstills import let_go_on
 from tests.processes import until
 
@@ -22,7 +22,7 @@ LEASE = 60
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.crowds", "tests.graphs", "clew.execution") as server:
+    with fork_server("tests.faults.crowds", "tests.graphs", *PRODUCT) as server:
         yield server
 
 
