@@ -714,14 +714,14 @@ class TestCorruption:
     ) -> None:
         saver = Checkpointer(rows)
         for thread_id in ("damaged", "whole"):
-            for number in range(20):
+            for number in range(5):
                 await say(chat(saver), f"question {number}", on(thread_id))
         args = ("damaged", b"\xc1\xff") if "$2" in damage else ("damaged",)
         await query(database, damage, *args)
         cold = Checkpointer(rows)
         with pytest.raises(Corrupt):
             await cold.aget_tuple(on("damaged"))
-        assert len(await texts(chat(cold), on("whole"))) == 40
+        assert len(await texts(chat(cold), on("whole"))) == 10
         await cold.adelete_thread("damaged")
         assert await cold.aget_tuple(on("damaged")) is None
 
