@@ -7,7 +7,7 @@ import logging
 import signal
 import zipfile
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ from clew.stores.sql.threads import PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import client_of, new_key
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, postgres_server
 from tests.processes import SECONDS, serving, until
 
 pytestmark = pytest.mark.anyio
@@ -630,6 +630,13 @@ class TestCleanup:
         assert (seen["status"], seen["deleted"]) == ("already_running", 0)
 
 
+@pytest.fixture(scope="class")
+def own_postgres() -> Iterator[PostgresServer]:
+    """One for all that stop it: they start it again."""
+    with postgres_server() as server:
+        yield server
+
+
 class TestDatabaseDown:
     @pytest.mark.accept("003-11", "003-25")
     async def test_a_delete_is_a_500_and_a_cleanup_a_503_and_both_are_logged(
@@ -663,7 +670,7 @@ class TestDatabaseDown:
         self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Whose key it is cannot be told, but whoever asks is told the same."""
-        async with opened(own_postgres.create_database("spec"), tmp_path) as spec:
+        async with opened(own_postgres.create_database("another"), tmp_path) as spec:
             thread_id = await spec.start()
             key = await new_key(spec.app.stores.keys, owner=Owner())
             own_postgres.stop("immediate")
