@@ -1,5 +1,9 @@
-"""Clew as its users have it: real processes of the command line, in a folder of their own."""
+"""Clew as its users have it: real processes of the command line, in a folder of their own.
 
+A server is forked from a process that has imported everything already: that takes longer than all the rest.
+"""
+
+import atexit
 import os
 import re
 import signal
@@ -7,12 +11,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psutil
+
+from tests.faults.forkserver import Child, ForkServer, fork_server
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 30.0
@@ -51,10 +60,67 @@ def filled(path: Path) -> Callable[[], bool]:
 
 
 @dataclass(slots=True)
+class Process:
+    """A process of ours that somebody else forked: what is used of a `Popen`."""
+
+    child: Child
+    _code: int | None = field(default=None, init=False)
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def is_stopped(self) -> bool:
+        threads = psutil.Process(self.pid).threads()
+        return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in threads)
+
+    def poll(self) -> int | None:
+        return self._code if self._code is not None or self.child.is_alive else self.wait()
+
+    def wait(self, seconds: float = SECONDS) -> int:
+        if self._code is None:
+            self._code = self.child.wait(seconds).code
+        return self._code
+
+
+@cache
+def nursery() -> ForkServer:
+    """One for all tests of this process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    modules = ("clew.cli.serving", "clew.app", "clew.execution")
+    # As a server sets it before it imports LangGraph, which looks at it then.
+    return stack.enter_context(fork_server(*modules, LANGGRAPH_STRICT_MSGPACK="true"))
+
+
+def be_clew(
+    _: Any, *, arguments: Sequence[str], folder: str, environ: dict[str, str], stdout: str, stderr: str
+) -> None:
+    """The command line, in this process, as if it had been started from that folder."""
+    from clew.cli import main  # noqa: PLC0415 - the tests themselves have no use for it
+
+    os.chdir(folder)
+    os.environ.clear()  # noqa: TID251 - a process of its own
+    os.environ.update(environ)  # noqa: TID251 - the same
+    sys.path[:0] = environ["PYTHONPATH"].split(os.pathsep)
+    sys.argv = ["clew", *arguments]
+    for number, path in ((1, stdout), (2, stderr)):
+        with Path(path).open("wb", buffering=0) as file:
+            os.dup2(file.fileno(), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+    try:
+        main()
+    except SystemExit as exc:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exc.code if isinstance(exc.code, int) else 0)
+
+
+@dataclass(slots=True)
 class Server:
     """A running `clew serve`."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     stdout: Path
     stderr: Path
     address: str
@@ -84,14 +150,18 @@ class Server:
 def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Iterator[Server]:
     """Started and answering; killed at the end if it still runs."""
     stdout, stderr = folder / "stdout", folder / "stderr"
-    with stdout.open("wb") as out, stderr.open("wb") as err:
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "--port", str(port), *arguments],
-            cwd=folder,
-            env=environment(folder, **environ),
-            stdout=out,
-            stderr=err,
-        )
+    stdout.write_bytes(b"")
+    stderr.write_bytes(b"")
+    child = nursery().spawn(
+        "tests.processes:be_clew",
+        reports=Path(os.devnull),
+        arguments=["serve", "--port", str(port), *arguments],
+        folder=str(folder),
+        environ=environment(folder, **environ),
+        stdout=str(stdout),
+        stderr=str(stderr),
+    )
+    process = Process(child)
     try:
         until(lambda: "API keys" in stdout.read_text("utf-8") or process.poll() is not None)
         found = re.search(r"address +(\S+)", stdout.read_text("utf-8"))
@@ -99,7 +169,7 @@ def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Ite
         yield Server(process, stdout, stderr, found[1])
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
         process.wait()
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket as network
@@ -237,7 +236,7 @@ def types(payloads: list[Any]) -> list[str]:
 def frozen(server: Live, other: Live) -> bool:
     """Stop a process, but not while it has the database to itself: the other could not go on."""
     server.server.signal(signal.SIGSTOP)
-    os.waitpid(server.server.process.pid, os.WUNTRACED)  # every thread of it stands still
+    until(server.server.process.is_stopped)  # every thread of it stands still
     database = sqlite3.connect(other.folder / ".clew" / "clew.db", timeout=0, isolation_level=None)
     try:
         database.execute("BEGIN IMMEDIATE")

@@ -108,14 +108,15 @@ class Child:
 
 
 @contextmanager
-def fork_server(*modules: str) -> Generator[ForkServer]:
-    """A server that has imported these modules; children find them ready."""
+def fork_server(*modules: str, **environ: str) -> Generator[ForkServer]:
+    """A server that has imported these modules, in this environment; children find them ready."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.forkserver", *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
+        env={**os.environ, **environ},  # noqa: TID251 - a child's
     )
     try:
         yield ForkServer(process)
