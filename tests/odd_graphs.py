@@ -46,7 +46,7 @@ GRAPHS = (
     *("two_gates_inside", "two_gates_inside_alike", "two_gates_after_inside", "two_gates_collected_inside"),
     *("gate_then_fail", "gate_then_fail_collected", "gate_then_fail_checked"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
-    *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "blocking", "talkative", "once_then_fail"),
+    *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "talkative", "once_then_fail"),
     *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off", "whispering"),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
@@ -440,16 +440,6 @@ def says_half_a_character(state: Notes) -> Notes:
 def unspeakable() -> Any:
     """Says what no database can keep."""
     return _line(says_half_a_character)
-
-
-async def blocks_the_loop(state: Notes) -> Notes:
-    mark(state, "blocks")
-    time.sleep(2)  # noqa: ASYNC251 - the fault being staged
-    return {"log": ["blocked the loop"]}
-
-
-def blocking() -> Any:
-    return _line(blocks_the_loop)
 
 
 async def talks(state: Notes) -> Notes:
