@@ -22,7 +22,6 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from clew import AgentNode
-from clew.api.optimize import CleanupOut
 from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.events import Opening
@@ -585,18 +584,12 @@ class TestCleanup:
     async def test_a_thousand_within_the_budget_and_the_rest_by_itself(
         self, where: str, tmp_path: Path
     ) -> None:
-        # Short leases make those who look for something to take up look often.
-        async with opened(where, tmp_path, CLEW_RUNNER_LEASE_SECONDS="0.5") as spec:
+        async with opened(where, tmp_path, CLEW_CLEANUP_BUDGET_SECONDS="0") as spec:
             await _make(spec.db, 1000)
-            cleanup = replace(
-                spec.app.execution.cleanup, budget_seconds=0, lease=timedelta(minutes=1)
-            )  # so that nobody goes on before it has answered
-            outcome = await cleanup.run(selection(now=datetime.now(UTC), days_old=30))
-            first = CleanupOut.of(outcome, "")
-            assert (first.status, first.more) == ("more", True)
+            first = await spec.cleanup("?days_old=30")
+            assert (first["status"], first["more"]) == ("more", True)
             # One portion, however small the budget. Whoever goes on by itself may have begun by now.
-            assert 0 < first.deleted < 1000
-            assert first.due <= 1000 - first.deleted
+            assert 0 < first["deleted"] < 1000
             async with asyncio.timeout(SECONDS):
                 while (await spec.cleanup("?days_old=30&dry_run=true"))["due"]:
                     await asyncio.sleep(0.05)
@@ -604,7 +597,7 @@ class TestCleanup:
                     "finishedAt"
                 ] is None:
                     await asyncio.sleep(0.05)
-            assert (last["id"], last["deleted"], last["errors"]) == (first.continuation, 1000, 0)
+            assert (last["id"], last["deleted"], last["errors"]) == (first["continuation"], 1000, 0)
             left = await query(spec.db, "SELECT count(*) FROM events WHERE thread_id LIKE 'old-%'")
             assert left[0][0] == 0
 

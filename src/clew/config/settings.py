@@ -264,7 +264,7 @@ class Cleanup:
         float, Setting(0, seconds(0, 604800), "How often to clean up unasked without a schedule; 0 is never.")
     ]
     budget_seconds: Annotated[
-        float, Setting(8, seconds(0.1, 300), "Longest cleanup; the rest is done later.")
+        float, Setting(8, seconds(0, 300), "Longest cleanup; the rest is done later.")
     ]
 
 
