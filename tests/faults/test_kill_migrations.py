@@ -82,7 +82,7 @@ def test_killed_at_any_moment_of_a_first_start(
     fresh = opened(forks, str(tmp_path / "fresh.sqlite"))
     setup = inf
     killed = 0
-    for trial in range(30):
+    for trial in range(50):
         where = str(tmp_path / f"{trial}.sqlite")
         if older:
             assert forks.run(JOB, where=where, versions=older).code == 0

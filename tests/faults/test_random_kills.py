@@ -40,8 +40,8 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_some_kills(stage: Stage, world: Sink, seed: int) -> None:
-    kill_and_check(stage, world, seed, kills=25)
+def test_fifty_kills(stage: Stage, world: Sink, seed: int) -> None:
+    kill_and_check(stage, world, seed, kills=50)
 
 
 @pytest.mark.long
