@@ -35,7 +35,7 @@ test: $(PAGE) $(VENV)/.dev
 
 # One after another: these measure time and kill processes, and should not disturb each other.
 faults: $(VENV)/.dev
-	$(BIN)/python -m pytest -m long --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -m "long or hypothesis" --hypothesis-profile chance --timeout 3600 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

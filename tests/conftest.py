@@ -12,8 +12,10 @@ import pytest
 from clew.stores.postgres import migrate
 from tests.postgres import PostgresServer, postgres_server
 
-# A slow machine is not a failing property.
-hypothesis.settings.register_profile("clew", deadline=None, print_blob=True)
+# A slow machine is not a failing property. A change is measured by the same examples every time; others are tried with
+# `--hypothesis-profile chance`, as `make faults` does.
+hypothesis.settings.register_profile("clew", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("chance", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("clew")
 
 TEMPLATE = "clew_template"
