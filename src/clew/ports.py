@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from clew.domain.calls import Call, CallStatus
 from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
+from clew.domain.coding import Changes, Issue
 from clew.domain.documents import Extraction
 from clew.domain.events import Body, Event, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
@@ -33,6 +34,7 @@ from clew.domain.records import (
     Delivery,
     Document,
     File,
+    Hold,
     Incoming,
     Lease,
     ModelCall,
@@ -63,6 +65,7 @@ class Store(Protocol):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
+        hold: Hold | None = None,
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
@@ -70,7 +73,8 @@ class Store(Protocol):
 
         With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
 
-        A thread that is opened may be claimed with it, which gives its FIRST_FENCE.
+        A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
+        a worktree with it: raises WorktreeTaken if another active thread has it, Crowded if too many are taken.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, LostLease if `fence` is no longer
@@ -317,6 +321,70 @@ class Driver(Protocol):
         """The answer, as it came: whoever asked checks it.
 
         Raises Transient or Permanent with an error class, Permanent also for what needs a model where there is none.
+        """
+        ...
+
+
+class Tracker(Protocol):
+    """Where issues come from."""
+
+    async def fetch(self, issue_id: str, text: str | None) -> Issue:
+        """The issue as it stands there. `text` is what the caller said: the issue itself where there is no tracker.
+
+        Raises NotFound for an issue that is not there, Invalid for what is no id of one, Transient when the tracker
+        is away, Permanent when it does not let us in.
+        """
+        ...
+
+
+class Worktrees(Protocol):
+    """The folders of code that may be worked in."""
+
+    @property
+    def has_roots(self) -> bool:
+        """Whether somebody said where worktrees may be."""
+        ...
+
+    async def find(self, path: str) -> "Worktree":
+        """Raises Invalid for what is not absolute, not there, not allowed, or not the top of a work tree."""
+        ...
+
+
+class Worktree(Protocol):
+    """One of them. Raises Transient or Permanent where git cannot be asked."""
+
+    @property
+    def path(self) -> str:
+        """Its one name: whatever links and spellings lead there."""
+        ...
+
+    @property
+    def name(self) -> str: ...
+
+    async def base(self) -> str:
+        """The commit it stands at now."""
+        ...
+
+    async def files(self) -> Sequence[str]:
+        """Its files, without those git ignores; not all of very many."""
+        ...
+
+    async def changes(self, base: str) -> Changes:
+        """What differs from that commit, files that git does not know yet included."""
+        ...
+
+    async def read(self, path: str) -> str | None:
+        """The text of a file; None where there is none."""
+        ...
+
+    async def write(self, path: str, text: str) -> None:
+        """A whole file. Raises Invalid for one outside of the worktree, also by a link."""
+        ...
+
+    def alone(self) -> AbstractAsyncContextManager[int]:
+        """Let nobody else change it meanwhile; a program left by an earlier attempt is ended first.
+
+        Gives an open file which a program that works there must keep open. Raises Transient if one cannot be ended.
         """
         ...
 

@@ -13,6 +13,7 @@ from clew.domain.errors import (
     ConfigError,
     Conflict,
     Corrupt,
+    Crowded,
     Drained,
     Duplicate,
     Forbidden,
@@ -85,6 +86,7 @@ STATUS: Mapping[type[ClewError], int] = {
     TooLarge: 413,
     OutOfRange: 422,
     TooMany: 429,
+    Crowded: 429,
     Internal: 500,
     Corrupt: 500,
     ConfigError: 500,
@@ -94,6 +96,9 @@ STATUS: Mapping[type[ClewError], int] = {
     Unavailable: 503,
     StorageFull: 507,
 }
+
+# Nobody knows when one of the others ends.
+CROWDED_SECONDS = 10
 
 # Under this key a request's scope says which refusal it met, for the log and the counters.
 CODE = "clew.code"
@@ -174,6 +179,8 @@ def _headers(exc: ClewError) -> dict[str, str]:
             return {"Connection": "close"}
         case TooMany():
             return {"Retry-After": str(ceil(exc.retry_after))}
+        case Crowded():
+            return {"Retry-After": str(CROWDED_SECONDS)}
         case Transient(retry_after=float(seconds)):
             return {"Retry-After": str(max(1, round(seconds)))}
         case StorageFull():

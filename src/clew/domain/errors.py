@@ -4,6 +4,8 @@ What Clew can refuse, and why.
 * ClewError
   x NotFound             NOT_FOUND        it does not exist, or it is not yours: the two look the same
   x NotAllowed           INVALID_STATE    the thread's state forbids this command
+    - WorktreeTaken      WORKFLOW_CONFLICT    another workflow is active in the worktree
+  x Crowded              CONCURRENCY_LIMIT    as many are active as may be; try again later
   x Conflict             CONFLICT         someone else was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
@@ -46,6 +48,18 @@ class NotAllowed(ClewError):
     """The thread's state forbids this command."""
 
     code = "INVALID_STATE"
+
+
+class WorktreeTaken(NotAllowed):
+    """Another workflow is active in this worktree."""
+
+    code = "WORKFLOW_CONFLICT"
+
+
+class Crowded(ClewError):
+    """As many workflows are active as may be at once; try again later."""
+
+    code = "CONCURRENCY_LIMIT"
 
 
 class Conflict(ClewError):

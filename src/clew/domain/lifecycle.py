@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from clew.domain.calls import Call
+from clew.domain.coding import WORKTREE
 from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
 from clew.domain.events import (
     CALLS,
@@ -62,6 +63,13 @@ class Change:
     def takes_back(self) -> tuple[str, ...]:
         """The messages that are hidden, or of which a document is."""
         return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))
+
+    @property
+    def worktree(self) -> str | None:
+        """The worktree of a thread that becomes active with this: nobody else may be at work there."""
+        path = self.thread.settings.get(WORKTREE)
+        begins = path is not None and any(isinstance(event.body, RoundStarted) for event in self.events)
+        return str(path) if begins else None
 
     @property
     def stirs(self) -> bool:

@@ -41,6 +41,14 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A worktree that a thread takes for as long as it is active, if nobody has it and fewer than `most` are taken."""
+
+    path: str
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What the events from `from_seq` to `to_seq` came to. Derived: without it reading is slower, nothing else."""
 

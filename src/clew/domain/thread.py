@@ -24,6 +24,8 @@ class Status(StrEnum):
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
+ACTIVE = (Status.PENDING, Status.RUNNING, Status.BLOCKED)
+
 FOLLOWS: Mapping[Status | None, frozenset[Status]] = MappingProxyType(
     {
         None: frozenset({Status.PENDING, Status.RUNNING}),

@@ -10,7 +10,7 @@ from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
 from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, UserMessage
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Once, Scope
+from clew.domain.records import Claim, Hold, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
@@ -55,6 +55,8 @@ class Commands:
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
+    # How many worktrees may be worked in at once.
+    most_worktrees: int | None = None
 
     async def start(
         self,
@@ -299,13 +301,14 @@ class Commands:
     ) -> Thread:
         failpoint("accept_before_commit")
         answer = once(change.thread) if once else None
+        hold = Hold(path=path, most=self.most_worktrees) if (path := change.worktree) is not None else None
         is_claimed = False
         if change.read_at == 0 and change.thread.status is Status.RUNNING:
             with self.place(change) as claim:
-                await self.store.commit(change, once=answer, admits=admits, claim=claim)
+                await self.store.commit(change, once=answer, admits=admits, claim=claim, hold=hold)
             is_claimed = claim is not None
         else:
-            await self.store.commit(change, once=answer, admits=admits)
+            await self.store.commit(change, once=answer, admits=admits, hold=hold)
         self.bus.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
             self.wake()

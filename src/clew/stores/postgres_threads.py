@@ -7,7 +7,7 @@ import asyncpg
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Once
+from clew.domain.records import Claim, Hold, Incoming, Once
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import Met, PostgresDatabase
@@ -119,10 +119,11 @@ class PostgresThreads(Threads):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
+        hold: Hold | None = None,
     ) -> None:
-        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0)
+        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0 or hold)
         if once is not None or admits is not None or not is_plain:
-            await super().commit(change, fence=fence, once=once, admits=admits, claim=claim)
+            await super().commit(change, fence=fence, once=once, admits=admits, claim=claim, hold=hold)
             return
         waiting = Waiting(
             change,

@@ -10,7 +10,7 @@ from zlib import crc32
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
-from clew.domain.records import FIRST_FENCE, Claim, Incoming, Lease, Once
+from clew.domain.records import FIRST_FENCE, Claim, Hold, Incoming, Lease, Once
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
 from clew.stores.codec import (
     MICROSECOND,
@@ -23,7 +23,7 @@ from clew.stores.codec import (
     micros,
     moment,
 )
-from clew.stores.sql import audit, calls, conversations, inbox
+from clew.stores.sql import audit, calls, conversations, inbox, worktrees
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -70,6 +70,7 @@ UNUSUAL = (
     "inbox",
     "idempotency",
     "histories",
+    "worktrees",
 )
 PURGED = (*USUAL, *UNUSUAL)
 THEIRS = among("thread_id", 1)
@@ -98,12 +99,15 @@ class Threads(Tables):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
+        hold: Hold | None = None,
     ) -> Work[None]:
         thread = change.thread
         if once is not None:
             yield from inbox.use_key(once, thread, change.events[-1].at)
         if admits is not None:
             yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
+        if hold is not None:
+            yield from worktrees.take(thread.id, hold)
         ((saved,),) = yield (_insert(thread, claim) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)

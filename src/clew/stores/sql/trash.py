@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from clew.domain.coding import WORKTREE
 from clew.domain.errors import NotFound
+from clew.domain.records import Hold
 from clew.domain.retention import Binned
-from clew.domain.thread import Owner
-from clew.stores.codec import micros, moment
+from clew.domain.thread import ACTIVE, Owner
+from clew.stores.codec import load, micros, moment
+from clew.stores.sql import worktrees
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
@@ -31,11 +34,16 @@ class TrashRows(Tables):
         mine, args = owned(owner, 3)
         rows = yield Statement(
             "UPDATE threads SET deleted_at = NULL, last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
-            f" WHERE id = $1 AND deleted_at IS NOT NULL{mine} RETURNING 1",
+            f" WHERE id = $1 AND deleted_at IS NOT NULL{mine} RETURNING status, settings",
             (thread_id, micros(now), *args),
         )
         if not rows:
             raise NotFound(f"no deleted thread {thread_id!r}")
+        status, settings = rows[0]
+        path = load(settings).get(WORKTREE)
+        if path is not None and status in ACTIVE:
+            # While it was away, another may have begun there.
+            yield from worktrees.take(thread_id, Hold(path=path))
 
     @reads
     def find(self, owner: Owner | None = None, *, limit: int = 100) -> Work[Sequence[Binned]]:
