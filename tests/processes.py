@@ -54,6 +54,14 @@ def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
         time.sleep(0.02)
 
 
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and not only what is left of one that nobody has asked after."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def filled(path: Path) -> Callable[[], bool]:
     """Whether something is in the file, which is there a moment before: whoever wrote it may be killed now."""
     return lambda: path.exists() and path.stat().st_size > 0

@@ -20,6 +20,10 @@ class Purpose(StrEnum):
     WRITE = "write"
     TRANSLATE = "translate"
     CODE = "code"
+    DESIGN = "design"  # Markdown: how an issue shall be solved
+    CHANGE = "change"  # JSON: the files as they shall be
+    EDIT = "edit"  # change the files in the workplace oneself, and say what was done
+    REVIEW = "review"  # JSON: whether changes do what was planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,15 @@ class Material:
 
     label: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """A folder that a program may look at, and for `EDIT` change."""
+
+    folder: str
+    # An open file that is locked. Whoever works in the folder keeps it open, so the lock lasts as long as the work.
+    lock: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +54,8 @@ class Inquiry:
     # Lists and numbers; a model reads them as JSON.
     facts: Mapping[str, Json] = field(default_factory=dict)
     wants_json: bool = False
+    # For drivers that are programs; to the others it says nothing.
+    workplace: Workplace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,155 @@
+"""Runs a program: no shell, nothing of our environment, bounded in time and output, and none of it left behind."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from clew.processes.holders import sign
+
+# How long a program may take to leave after it was asked to, and its output to arrive after it has left.
+GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+_PART = 65_536
+
+
+class NotStarted(Exception):
+    """The program is not there, or may not be run."""
+
+
+class TooLong(Exception):
+    """It was still at it when its time was over."""
+
+
+class TooMuch(Exception):
+    """It wrote more than anybody will read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    out: bytes
+    err: bytes
+
+
+async def run(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    seconds: float,
+    most: int,
+    given: bytes = b"",
+    lock: int | None = None,
+) -> Ended:
+    """Raises NotStarted, TooLong or TooMuch. However it ends, the program and its process group have ended too.
+
+    The program keeps `lock` open as long as it lives, and is named in it.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+    except (OSError, ValueError) as exc:
+        raise NotStarted(type(exc).__name__) from exc
+    try:
+        if lock is not None:
+            sign(lock, process.pid)
+        async with asyncio.timeout(seconds):
+            return await _talk(process, given, most)
+    except TimeoutError:
+        raise TooLong from None
+    finally:
+        await _end(process)
+
+
+async def _talk(process: asyncio.subprocess.Process, given: bytes, most: int) -> Ended:
+    out = asyncio.create_task(_read(process.stdout, most))
+    err = asyncio.create_task(_read(process.stderr, most))
+    telling = asyncio.create_task(_tell(process, given))
+    leaving = asyncio.create_task(_left(process))
+    tasks = (out, err, telling, leaving)
+    try:
+        # Whoever reads too much fails at once; the program leaving is what is waited for.
+        while not leaving.done():
+            done, _ = await asyncio.wait(
+                [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+        # A child of its own may hold the other end of a pipe open: it goes before the rest is read.
+        _signal(process, signal.SIGKILL)
+        await asyncio.wait([out, err], timeout=GRACE_SECONDS)
+        return Ended(leaving.result(), _so_far(out), _so_far(err))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _left(process: asyncio.subprocess.Process) -> int:
+    """Its exit code. `wait` alone would also wait for whoever else holds its pipes, a child of its own perhaps."""
+    waiting = asyncio.create_task(process.wait())
+    try:
+        while process.returncode is None:
+            await asyncio.wait([waiting], timeout=_LOOK_SECONDS)
+        return process.returncode
+    finally:
+        waiting.cancel()
+
+
+async def _read(stream: asyncio.StreamReader | None, most: int) -> bytes:
+    reader = cast(asyncio.StreamReader, stream)
+    taken = bytearray()
+    while part := await reader.read(_PART):
+        taken += part
+        if len(taken) > most:
+            raise TooMuch
+    return bytes(taken)
+
+
+async def _tell(process: asyncio.subprocess.Process, given: bytes) -> None:
+    stdin = cast(asyncio.StreamWriter, process.stdin)
+    # It need not listen to the end, or at all. RuntimeError is how uvloop says that it left.
+    with suppress(OSError, RuntimeError):
+        if given:
+            stdin.write(given)
+            await stdin.drain()
+        stdin.close()
+
+
+def _so_far(task: "asyncio.Task[bytes]") -> bytes:
+    return task.result() if task.done() else b""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask it to leave, and make it if it does not; its whole group, whoever of it is left."""
+    try:
+        if process.returncode is None:
+            _signal(process, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_SECONDS):
+                    await _left(process)
+    finally:
+        _signal(process, signal.SIGKILL)
+        # There is no other way to close a pipe that nobody has read to its end.
+        process._transport.close()  # type: ignore[attr-defined]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_SECONDS):
+            await process.wait()
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,98 @@
+"""Files of a worktree, reached part by part from its top: no link leads out, whoever puts one there meanwhile."""
+
+import os
+import secrets
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from clew.domain.coding import require_inside
+from clew.domain.errors import Invalid
+from clew.domain.passages import cut
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_LONGEST = 1_048_576
+_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    text: str
+    digest: str
+
+
+def read(top: Path, path: str) -> str | None:
+    """The text of a file; None if it is not one, or cannot be reached without a link."""
+    try:
+        data, size = _bytes(top, path)
+    except (OSError, Invalid):
+        return None
+    return None if b"\0" in data or size > _LONGEST else data.decode(errors="replace")
+
+
+def shown(top: Path, path: str) -> Shown:
+    """A new file for whoever reviews it."""
+    try:
+        data, size = _bytes(top, path)
+    except (OSError, Invalid) as exc:
+        return Shown("(not a plain file)", type(exc).__name__)
+    digest = f"{size} {sha256(data).hexdigest()}"
+    if b"\0" in data:
+        return Shown(f"(binary, {size} bytes)", digest)
+    return Shown(cut(data.decode(errors="replace"), _CHARACTERS), digest)
+
+
+def write(top: Path, path: str, text: str) -> None:
+    """The whole file at once, or nothing of it: a kill leaves the old one or the new one. Raises Invalid, OSError."""
+    *folders, name = require_inside(path)
+    with _opened(top, folders, make=True) as folder:
+        mode: int | None = None
+        with suppress(FileNotFoundError):
+            before = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(before.st_mode):
+                raise Invalid(f"{path} is not a plain file", "files.path")
+            mode = stat.S_IMODE(before.st_mode)
+        draft = f".{secrets.token_hex(8)}.clew"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        made = os.open(draft, flags, 0o666, dir_fd=folder)
+        try:
+            with open(made, "w", encoding="utf-8", newline="", errors="replace") as file:
+                if mode is not None:
+                    os.fchmod(made, mode)
+                file.write(text)
+                file.flush()
+                os.fsync(made)
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(draft, dir_fd=folder)
+            raise
+
+
+def _bytes(top: Path, path: str) -> tuple[bytes, int]:
+    *folders, name = require_inside(path)
+    with _opened(top, folders) as folder, open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise Invalid(f"{path} is not a plain file", "files.path")
+        return file.read(_LONGEST), found.st_size
+
+
+@contextmanager
+def _opened(top: Path, parts: list[str], *, make: bool = False) -> Generator[int]:
+    """The folder at the end of the parts, each opened from the one before."""
+    folder = os.open(top, _FOLDER)
+    try:
+        for part in parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+            inner = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)

@@ -1,0 +1,111 @@
+"""A program that takes the options of Claude Code and answers like it; how, stands in a folder the tests write to.
+
+    python fake_claude.py FOLDER -p --output-format json ...
+
+It notes every call in FOLDER/calls.jsonl. FOLDER/mode says what shall go wrong, FOLDER/rejections how often the
+reviewer says no. A developer writes half of its work, then waits while FOLDER/wait is there.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+folder = Path(sys.argv[1])
+
+
+def told(name: str) -> str:
+    path = folder / name
+    return path.read_text().strip() if path.exists() else ""
+
+
+def say(text: str, *, is_error: bool = False, code: int = 0) -> None:
+    answer: dict[str, Any] = {
+        "type": "result",
+        "subtype": "success",  # also of errors, as the real one does
+        "is_error": is_error,
+        "result": text,
+        "usage": {"input_tokens": 11, "output_tokens": 7},
+    }
+    sys.stdout.write(json.dumps(answer))
+    sys.exit(code)
+
+
+def wait() -> None:
+    while (folder / "wait").exists():
+        time.sleep(0.01)
+
+
+def note(prompt: str) -> None:
+    call = {
+        "argv": sys.argv[2:],
+        "cwd": str(Path.cwd()),
+        "environment": dict(os.environ),  # noqa: TID251 - it is what is looked at
+        "pid": os.getpid(),
+        "prompt": prompt,
+    }
+    with (folder / "calls.jsonl").open("a") as file:
+        file.write(json.dumps(call) + "\n")
+
+
+def misbehave(mode: str) -> None:
+    match mode:
+        case "overloaded":
+            say('API Error: 529 {"type":"overloaded_error","message":"Overloaded"}', is_error=True, code=1)
+        case "rate limit":
+            say("API Error: Rate limit reached", is_error=True)
+        case "login":
+            say("Invalid API key · Please run /login", is_error=True, code=1)
+        case "crash":
+            sys.stderr.write("a-secret-it-should-not-repeat")
+            sys.exit(3)
+        case "nonsense":
+            sys.stdout.write("no JSON at all")
+            sys.exit(0)
+        case "silence":
+            say("")
+        case "flood":
+            while True:
+                sys.stdout.write("x" * 65536)
+        case "hang":
+            # Neither a polite request nor the end of its parent ends it, nor its child.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+            time.sleep(600)
+        case "orphan":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+        case _:
+            pass
+
+
+def act(prompt: str) -> None:
+    if prompt.startswith("You are the architect"):
+        if (folder / "meddle").exists():
+            Path("meddled.txt").write_text("before anybody approved\n")
+        say("# A plan\n\n1. Write `hello.txt`.\n")
+    if prompt.startswith("You are the developer"):
+        Path("half.txt").write_text("half\n")
+        (folder / "begun").write_text(str(os.getpid()))
+        wait()
+        Path("hello.txt").write_text("hello\n")
+        say("I wrote hello.txt.")
+    if prompt.startswith("You are the reviewer"):
+        left = int(told("rejections") or "0")
+        if left:
+            (folder / "rejections").write_text(str(left - 1))
+            say(json.dumps({"approved": False, "remarks": f"not yet: {left}"}))
+        say(json.dumps({"approved": True, "remarks": "as planned"}))
+    say(f"you said: {prompt[-200:]}")
+
+
+if __name__ == "__main__":
+    given = sys.stdin.read()
+    note(given)
+    misbehave(told("mode"))
+    act(given)

@@ -1,0 +1,197 @@
+"""Real git repositories: which folder is meant, what changed in it, and that nothing of it leads out or runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clew.domain.errors import Invalid
+from clew.worktrees.git import GitWorktree, GitWorktrees
+from tests.repositories import git, repository
+
+pytestmark = pytest.mark.anyio
+
+
+def worktrees(*roots: Path) -> GitWorktrees:
+    path = os.environ["PATH"]  # noqa: TID251 - a child's
+    return GitWorktrees(roots, {"PATH": path, "HOME": "/nonexistent", "CLEW_SECRET": "x"})
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return repository(tmp_path / "code" / "shop")
+
+
+@pytest.fixture
+async def worktree(shop: Path) -> GitWorktree:
+    return await worktrees().find(str(shop))
+
+
+async def refusal(path: str, *roots: Path) -> str:
+    with pytest.raises(Invalid) as refused:
+        await worktrees(*roots).find(path)
+    assert refused.value.field == "worktreePath"
+    return str(refused.value)
+
+
+class TestFinding:
+    async def test_every_name_of_a_folder_is_the_same_name(self, tmp_path: Path, shop: Path) -> None:
+        (tmp_path / "link").symlink_to(shop)
+        (tmp_path / "linked").symlink_to(shop.parent)
+        names = [f"{shop}/", f"{shop}/.", f"{shop}/../shop", f"/{shop}", f"{shop.parent}//shop"]
+        names += [str(tmp_path / "link"), str(tmp_path / "linked" / "shop")]
+        found = [await worktrees().find(name) for name in [str(shop), *names]]
+        assert {one.path for one in found} == {str(shop)}
+        assert {one.name for one in found} == {"shop"}
+
+    @pytest.mark.parametrize("path", ["", "shop", "./shop", "~/shop", "C:\\shop", "file:///x"])
+    async def test_a_path_that_is_not_absolute_is_refused(self, path: str) -> None:
+        assert "absolute" in await refusal(path)
+
+    @pytest.mark.parametrize("path", ["/a\0b", "/a\nb", "/" + "x" * 5000])
+    async def test_a_path_that_is_no_text_is_refused(self, path: str) -> None:
+        assert "printable" in await refusal(path)
+
+    async def test_what_is_not_there_or_no_work_tree_is_refused(self, tmp_path: Path, shop: Path) -> None:
+        (tmp_path / "plain").mkdir()
+        git(tmp_path, "init", "--quiet", "--bare", "bare.git")
+        (shop / "src").mkdir()
+        assert "does not exist" in await refusal(str(tmp_path / "none"))
+        assert "not a folder" in await refusal(str(shop / "README.md"))
+        assert "not a git work tree" in await refusal(str(tmp_path / "plain"))
+        assert "not a git work tree" in await refusal(str(tmp_path / "bare.git"))
+        assert "not a git work tree" in await refusal(str(shop / ".git"))
+        assert "the top of it" in await refusal(str(shop / "src"))
+
+    async def test_outside_of_the_roots_nothing_is_even_looked_at(self, tmp_path: Path, shop: Path) -> None:
+        root = tmp_path / "code"
+        repository(tmp_path / "elsewhere")
+        (root / "out").symlink_to(tmp_path / "elsewhere")
+        assert (await worktrees(root).find(str(shop))).path == str(shop)
+        outside = [tmp_path / "elsewhere", root / "out", root / ".." / "elsewhere", tmp_path / "none"]
+        assert {await refusal(str(path), root) for path in outside} == {
+            "it is not under one of the folders that coding.roots allows"
+        }
+        assert "roots" in await refusal(f"{root}-elsewhere", root)
+
+    async def test_a_root_may_be_a_link_itself(self, tmp_path: Path, shop: Path) -> None:
+        (tmp_path / "mine").symlink_to(tmp_path / "code")
+        assert (await worktrees(tmp_path / "mine").find(str(shop))).path == str(shop)
+
+    async def test_a_linked_work_tree_is_one_of_its_own(self, tmp_path: Path, shop: Path) -> None:
+        git(shop, "worktree", "add", "--quiet", str(tmp_path / "code" / "second"))
+        second = await worktrees(tmp_path / "code").find(str(tmp_path / "code" / "second"))
+        assert second.path != str(shop)
+        assert second.git_dir != (await worktrees().find(str(shop))).git_dir
+
+    async def test_a_git_folder_outside_of_the_roots_is_refused(self, tmp_path: Path, shop: Path) -> None:
+        repository(tmp_path / "elsewhere")
+        git(tmp_path / "elsewhere", "worktree", "add", "--quiet", str(tmp_path / "code" / "second"))
+        assert "roots" in await refusal(str(tmp_path / "code" / "second"), tmp_path / "code")
+
+
+class TestChanges:
+    async def test_new_changed_and_committed_files_are_all_seen(
+        self, shop: Path, worktree: GitWorktree
+    ) -> None:
+        base = await worktree.base()
+        assert (await worktree.changes(base)).files == ()
+        (shop / "README.md").write_text("# Sample\n\nmore\n")
+        (shop / "new é.txt").write_text("new\n")
+        (shop / "kept.txt").write_text("kept\n")
+        git(shop, "add", "kept.txt")
+        git(shop, "commit", "--quiet", "-m", "Second")
+        changes = await worktree.changes(base)
+        assert set(changes.files) == {"README.md", "new é.txt", "kept.txt"}
+        assert all(text in changes.text for text in ("+more", "+kept", "new file new é.txt\nnew"))
+
+    async def test_every_byte_counts_also_of_what_is_not_shown(
+        self, shop: Path, worktree: GitWorktree
+    ) -> None:
+        base = await worktree.base()
+        seen = set()
+        for content in (b"a\0b", b"a\0c", b"x" * 300_000, b"x" * 300_001):
+            (shop / "new.bin").write_bytes(content)
+            seen.add((await worktree.changes(base)).fingerprint)
+        assert len(seen) == 4
+
+    async def test_what_git_ignores_is_not_seen(self, shop: Path, worktree: GitWorktree) -> None:
+        base = await worktree.base()
+        (shop / ".gitignore").write_text("*.log\n")
+        (shop / "a.log").write_text("x")
+        assert (await worktree.changes(base)).files == (".gitignore",)
+        assert "a.log" not in await worktree.files()
+
+    async def test_a_repository_without_a_commit_has_everything_new(self, tmp_path: Path) -> None:
+        empty = await worktrees().find(str(repository(tmp_path / "empty", commits=False)))
+        (tmp_path / "empty" / "a.txt").write_text("a\n")
+        assert (await empty.changes(await empty.base())).files == ("a.txt",)
+
+    async def test_a_link_is_named_and_not_followed(
+        self, tmp_path: Path, shop: Path, worktree: GitWorktree
+    ) -> None:
+        (tmp_path / "secret").write_text("the secret")
+        (shop / "link").symlink_to(tmp_path / "secret")
+        changes = await worktree.changes(await worktree.base())
+        assert changes.files == ("link",)
+        assert "the secret" not in changes.text
+
+    async def test_nothing_a_repository_names_is_run(
+        self, tmp_path: Path, shop: Path, worktree: GitWorktree
+    ) -> None:
+        base = await worktree.base()
+        canary = tmp_path / "ran"
+        script = tmp_path / "script"
+        script.write_text(f"#!/bin/sh\ntouch {canary}\n")
+        script.chmod(0o755)
+        for name in ("core.fsmonitor", "diff.external", "core.pager", "diff.x.textconv", "diff.x.command"):
+            git(shop, "config", name, str(script))
+        (shop / ".gitattributes").write_text("* diff=x\n")
+        for hook in ("post-index-change", "reference-transaction", "post-checkout"):
+            (shop / ".git" / "hooks" / hook).write_text(script.read_text())
+            (shop / ".git" / "hooks" / hook).chmod(0o755)
+        (shop / "README.md").write_text("changed\n")
+        await worktree.changes(base)
+        await worktree.files()
+        await worktrees().find(str(shop))
+        assert not canary.exists()
+
+
+class TestWriting:
+    async def test_files_are_written_whole_in_folders_that_are_made(
+        self, shop: Path, worktree: GitWorktree
+    ) -> None:
+        await worktree.write("a/b/c.txt", "one\r\n")
+        await worktree.write("a/b/c.txt", "two\n")
+        assert (shop / "a/b/c.txt").read_bytes() == b"two\n"
+        assert await worktree.read("a/b/c.txt") == "two\n"
+        assert [path.name for path in (shop / "a/b").iterdir()] == ["c.txt"]
+
+    async def test_a_file_stays_executable(self, shop: Path, worktree: GitWorktree) -> None:
+        (shop / "run.sh").write_text("#!/bin/sh\n")
+        (shop / "run.sh").chmod(0o755)
+        await worktree.write("run.sh", "#!/bin/sh\necho\n")
+        assert (shop / "run.sh").stat().st_mode & 0o777 == 0o755
+
+    @pytest.mark.parametrize("path", ["../out.txt", "/etc/x", ".git/config", "out/x.txt", "there"])
+    async def test_nothing_is_written_outside(
+        self, tmp_path: Path, shop: Path, worktree: GitWorktree, path: str
+    ) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "there").write_text("keep")
+        (shop / "out").symlink_to(outside)
+        (shop / "there").symlink_to(outside / "there")
+        with pytest.raises(Invalid):
+            await worktree.write(path, "mine now")
+        assert [(one.name, one.read_text()) for one in outside.iterdir()] == [("there", "keep")]
+
+    async def test_nothing_is_read_through_a_link(
+        self, tmp_path: Path, shop: Path, worktree: GitWorktree
+    ) -> None:
+        (tmp_path / "secret").write_text("the secret")
+        (shop / "link").symlink_to(tmp_path / "secret")
+        os.mkfifo(shop / "pipe")
+        assert await worktree.read("link") is None
+        assert await worktree.read("../../secret") is None
+        assert await worktree.read("pipe") is None
