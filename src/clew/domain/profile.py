@@ -22,6 +22,8 @@ class Profile:
     # For drivers that ask a model over HTTP; empty is what the settings say.
     model: str = ""
     base_url: str = ""
+    # For drivers that are programs: the program, and what it is always told.
+    command: tuple[str, ...] = ("claude",)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -35,8 +37,19 @@ class Profile:
             raise Invalid("expected the name of a model", field="model")
         if base_url is None or (base_url and not _URL.fullmatch(base_url)):
             raise Invalid("expected an address like http://127.0.0.1:8000/v1", field="base_url")
+        object.__setattr__(self, "command", _command(self.command))
         if self.tracker not in TRACKERS:
             raise Invalid(f"expected one of {', '.join(TRACKERS)}", field="tracker")
+
+
+def _command(value: object) -> tuple[str, ...]:
+    """A program, or a list of it and its arguments. Nothing is split: there is no shell."""
+    words = [value] if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and 0 < len(words) <= 50:
+        told = tuple(word for word in words if isinstance(word, str) and word.isprintable() and word.strip())
+        if len(told) == len(words) and not told[0].startswith("-"):
+            return told
+    raise Invalid("expected a program, or a list of it and its arguments", field="command")
 
 
 def _plain(value: object) -> str | None:

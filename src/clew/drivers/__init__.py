@@ -1,1 +1,1 @@
-"""How a model is asked: over HTTP, or by rules where there is none."""
+"""How a model is asked: over HTTP, through a program, or by rules where there is none."""

@@ -1,7 +1,6 @@
 """Asks a chat model over HTTP: OpenAI, Anthropic, or anything that speaks OpenAI's protocol."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from clew.domain.documents import clean_text
 from clew.domain.errors import ConfigError, Permanent, Transient
 from clew.domain.inquiries import MAX_REPLY, Inquiry, Purpose, Reply
 from clew.domain.retry import ErrorClass
+from clew.drivers.wording import request_of, role_of
 
 _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
     (ModelRateLimitError, ErrorClass.RATE_LIMIT),
@@ -135,8 +135,9 @@ class ApiDriver:
         self.aclose = close
         self._seconds = seconds
 
-    def can(self, purpose: Purpose) -> bool:  # noqa: ARG002 - a model can be asked anything
-        return True
+    def can(self, purpose: Purpose) -> bool:
+        # A model can be asked anything, but it has no hands.
+        return purpose is not Purpose.EDIT
 
     async def ask(self, inquiry: Inquiry) -> Reply:
         messages = to_messages(inquiry)
@@ -180,18 +181,7 @@ class ApiDriver:
 
 def to_messages(inquiry: Inquiry) -> list[BaseMessage]:
     """The role and the language first; then facts and material, apart from the request that they serve."""
-    sections = (
-        [f"<facts>\n{json.dumps(dict(inquiry.facts), ensure_ascii=False)}\n</facts>"] if inquiry.facts else []
-    )
-    sections += [
-        f"<document label={json.dumps(one.label, ensure_ascii=False)}>\n{one.text}\n</document>"
-        for one in inquiry.material
-    ]
-    sections.append(f"<request>\n{inquiry.prompt}\n</request>")
-    return [
-        SystemMessage(f"{inquiry.role}\n\nLanguage: {inquiry.language}"),
-        HumanMessage("\n\n".join(sections)),
-    ]
+    return [SystemMessage(role_of(inquiry)), HumanMessage(request_of(inquiry))]
 
 
 def failure(exc: Exception) -> Transient | Permanent:

@@ -1,4 +1,6 @@
-"""No model: rules that plan, choose what to chart, and pick the sentences that sum a text up. The rest they refuse."""
+"""No model: rules that plan, choose what to chart, pick the sentences that sum a text up, and make notes of an issue.
+
+The rest they refuse."""
 
 import asyncio
 import json
@@ -8,10 +10,14 @@ from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.passages import digest
 from clew.domain.plan import plan_as_json
 from clew.domain.retry import ErrorClass
+from clew.drivers import notes
 from clew.drivers.charting import choose_view
 from clew.drivers.planning import Held, Planner
 
 _SENTENCES = 7
+_CAN = frozenset(
+    {Purpose.PLAN, Purpose.CHART, Purpose.SUMMARIZE, Purpose.DESIGN, Purpose.CHANGE, Purpose.REVIEW}
+)
 
 
 class OfflineDriver:
@@ -19,7 +25,7 @@ class OfflineDriver:
     model = ""
 
     def can(self, purpose: Purpose) -> bool:
-        return purpose in (Purpose.PLAN, Purpose.CHART, Purpose.SUMMARIZE)
+        return purpose in _CAN
 
     async def ask(self, inquiry: Inquiry) -> Reply:
         match inquiry.purpose:
@@ -29,6 +35,12 @@ class OfflineDriver:
                 return Reply(text=json.dumps(choose_view(inquiry.prompt, inquiry.facts["tables"])))
             case Purpose.SUMMARIZE:
                 return Reply(text=await asyncio.to_thread(_summary, inquiry))
+            case Purpose.DESIGN:
+                return Reply(text=notes.plan(inquiry))
+            case Purpose.CHANGE:
+                return Reply(text=notes.change(inquiry))
+            case Purpose.REVIEW:
+                return Reply(text=notes.review(inquiry))
             case _:
                 raise Permanent("this needs a language model, and none is configured", ErrorClass.VALIDATION)
 

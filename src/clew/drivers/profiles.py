@@ -1,23 +1,36 @@
 """Which driver a profile means, opened when it is first needed."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
 from clew.domain.thread import Thread
 from clew.drivers.api import Access, ApiDriver, open_model
+from clew.drivers.cli import CliDriver
 from clew.drivers.offline import OfflineDriver
 from clew.ports import Driver
 
 DEFAULT = "default"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """What programs are started with. `folder` is an empty one, for those that are asked about nothing in particular."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    seconds: float = 1800
+
+
 class Drivers:
     """By profile. What a profile lacks is said to the thread that needs it, not to the whole process."""
 
-    def __init__(self, profiles: Mapping[str, Profile], access: Access) -> None:
+    def __init__(self, profiles: Mapping[str, Profile], access: Access, programs: Programs) -> None:
         self._profiles = profiles
         self._access = access
+        self._programs = programs
         self._opened: dict[str, Driver] = {}
 
     def of(self, thread: Thread) -> Driver:
@@ -40,4 +53,12 @@ class Drivers:
         profile = self._profiles[name]
         if profile.driver == "offline":
             return OfflineDriver()
+        if profile.driver == CliDriver.name:
+            return CliDriver(
+                profile.command,
+                model=profile.model,
+                environment=self._programs.environment,
+                folder=self._programs.folder,
+                seconds=self._programs.seconds,
+            )
         return open_model(profile.driver, self._access, model=profile.model, base_url=profile.base_url)

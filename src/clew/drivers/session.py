@@ -43,7 +43,7 @@ class Session:
         failed = 0
         while True:
             try:
-                return await self._attempt(inquiry)
+                return await self.attempt(inquiry)
             except Transient as exc:
                 failed += 1
                 error_class = ErrorClass(exc.error_class or ErrorClass.INTERNAL)
@@ -58,7 +58,8 @@ class Session:
                 )
                 await asyncio.sleep(decision.seconds)
 
-    async def _attempt(self, inquiry: Inquiry) -> Reply:
+    async def attempt(self, inquiry: Inquiry) -> Reply:
+        """Ask once, for whoever must look at what was done before asking again."""
         started = time.perf_counter()
         outcome: Outcome = "failed"
         reply: Reply | None = None
@@ -76,3 +77,13 @@ class Session:
         self.tokens_in += reply.tokens_in
         self.tokens_out += reply.tokens_out
         return reply
+
+
+class Once:
+    """A session that asks once: whoever asks decides whether to ask again."""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.name
+        self.model = session.model
+        self.can = session.can
+        self.ask = session.attempt
