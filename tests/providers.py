@@ -19,6 +19,7 @@ class Sent:
     path: str
     query: Mapping[str, str]
     body: Any
+    headers: Mapping[str, str] = field(default_factory=dict)  # in lower case
 
     @property
     def method(self) -> str:
@@ -74,7 +75,8 @@ def provider(answer: Callable[[Sent], Reply] = says_yes) -> Iterator[Provider]:
             parts = urlsplit(self.path)
             length = int(self.headers.get("content-length", "0"))
             raw = self.rfile.read(length)
-            sent = Sent(parts.path, dict(parse_qsl(parts.query)), json.loads(raw) if raw else None)
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            sent = Sent(parts.path, dict(parse_qsl(parts.query)), json.loads(raw) if raw else None, headers)
             known.requests.append(sent)
             reply = known.answer(sent)
             content = json.dumps(reply.body).encode()

@@ -59,12 +59,14 @@ def _secrets(settings: Settings) -> Iterator[str]:
         settings.cleanup.cron_secret,
         models.openai_api_key,
         models.anthropic_api_key,
+        settings.trackers.github_token,
+        settings.trackers.jira_token,
     ):
         if secret is not None:
             yield secret.get_secret_value()
     for channel in settings.channels:
         yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))
-    for name, value in settings.graph_environment.items():
+    for name, value in (*settings.graph_environment.items(), *settings.program_environment.items()):
         if any(word in name.upper() for word in _SECRET_NAMES):
             yield value.get_secret_value()
 
@@ -80,6 +82,6 @@ def _shown(value: object) -> str:
         case float():
             return f"{value:g}"
         case tuple():
-            return ", ".join(value) or "none"
+            return ", ".join(map(str, value)) or "none"
         case DatabaseUrl() | _:
             return str(value)

@@ -23,6 +23,8 @@ _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
 _HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 
 _FLAGS = {
@@ -129,6 +131,34 @@ def origins() -> Kind[tuple[str, ...]]:
         raise ValueError
 
     return Kind("a list of origins like https://chat.example.com; * is not one", read)
+
+
+def folders() -> Kind[tuple[Path, ...]]:
+    def read(raw: object) -> tuple[Path, ...]:
+        given = raw.split(":") if isinstance(raw, str) else raw
+        if isinstance(given, list):
+            paths = tuple(Path(_text(folder)) for folder in given)
+            if all(path.is_absolute() for path in paths):
+                return paths
+        raise ValueError
+
+    return Kind("a list of absolute paths, in a variable with : between them", read)
+
+
+def variables() -> Kind[tuple[str, ...]]:
+    def read(raw: object) -> tuple[str, ...]:
+        given = raw.split(",") if isinstance(raw, str) else raw
+        if isinstance(given, list):
+            names = tuple(_text(name).strip() for name in given)
+            if all(_VARIABLE.fullmatch(name) and not name.startswith("CLEW_") for name in names):
+                return names
+        raise ValueError
+
+    return Kind("a list of names of variables, none of them Clew's own", read)
+
+
+def repository() -> Kind[str]:
+    return matching(_REPOSITORY, "a repository like owner/name")
 
 
 def secret() -> Kind[SecretStr]:

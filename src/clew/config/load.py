@@ -1,10 +1,12 @@
 """Puts the settings together: options over environment over file over defaults."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from pydantic import SecretStr
 
 from clew.config.channels import read_channels
 from clew.config.database import DatabaseUrl
@@ -21,6 +23,11 @@ CONFIG_FILE = "clew.yaml"
 LANGGRAPH_FILE = "langgraph.json"
 
 _IN_FILE = {section: {s.name for s in SETTINGS if s.section == section and s.in_file} for section in SECTIONS}
+_BASIC = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CONFIG_HOME"),
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
+)
 _TOP = {section for section, names in _IN_FILE.items() if names} | {"profiles", "graphs", "channels"}
 
 
@@ -72,10 +79,16 @@ def load_settings(
             dict.fromkeys([*(path.parent for path in (file, project_file) if path), *project.import_paths])
         ),
         graph_environment=MappingProxyType(project.environment),
+        program_environment=MappingProxyType(_for_programs(environ, made["coding"].environment)),
         config_file=file or project_file,
         sources=MappingProxyType(sources),
         warnings=(*doubts(made["database"], made["cleanup"], sources, environ), *unused),
     )
+
+
+def _for_programs(environ: Mapping[str, str], names: Collection[str]) -> dict[str, SecretStr]:
+    """What a program needs to be found, to find its own files and the network, and what it was promised."""
+    return {name: SecretStr(environ[name]) for name in (*_BASIC, *names) if name in environ}
 
 
 def _files(cwd: Path, config: Path | None) -> tuple[Path | None, Path | None]:

@@ -19,7 +19,7 @@ _CHOICES = (
     ("api:anthropic", ("anthropic_api_key",), "langchain_anthropic"),
 )
 
-_TEXTS = ("driver", "tracker", "model", "base_url")
+_VALUES = ("driver", "tracker", "model", "base_url", "command")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
@@ -55,10 +55,10 @@ def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tup
 
 
 def _profile(name: str, place: Place) -> Profile:
-    given = place.known((*_TEXTS, "retry"))
+    given = place.known((*_VALUES, "retry"))
     if "driver" not in given:
         raise place.expected("a driver")
-    values: dict[str, Any] = {key: given[key].value for key in _TEXTS if key in given}
+    values: dict[str, Any] = {key: given[key].value for key in _VALUES if key in given}
     if "retry" in given:
         values["retry"] = _retry(given["retry"])
     try:

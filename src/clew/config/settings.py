@@ -22,15 +22,18 @@ from clew.config.kinds import (
     cron,
     database_url,
     flag,
+    folders,
     host_name,
     http_url,
     line,
     model_name,
     origins,
     postgres_url,
+    repository,
     seconds,
     secret,
     url_path,
+    variables,
     whole,
 )
 from clew.domain.cron import Cron
@@ -319,6 +322,58 @@ class Agents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coding:
+    PREFIX: ClassVar = "CLEW_CODING_"
+
+    roots: Annotated[
+        tuple[Path, ...],
+        Setting(
+            [], folders(), "Folders under which worktrees may be; without any, callers with a key have none."
+        ),
+    ]
+    concurrent_workflows: Annotated[
+        int,
+        Setting(10, whole(1, 1000), "Coding workflows that may be active at once, those that wait included."),
+    ]
+    review_rounds: Annotated[
+        int, Setting(3, whole(1, 20), "Times a reviewer looks at the work of one plan before it has failed.")
+    ]
+    cli_seconds: Annotated[float, Setting(1800, seconds(1, 86400), "Longest work of a program (`cli:`).")]
+    environment: Annotated[
+        tuple[str, ...],
+        Setting(
+            [], variables(), "Variables a program is given beside those it needs to start, like its API key."
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trackers:
+    PREFIX: ClassVar = "CLEW_TRACKERS_"
+
+    github_url: Annotated[
+        str, Setting("https://api.github.com", http_url(), "GitHub's API, or that of a server of your own.")
+    ]
+    github_repository: Annotated[
+        str | None, Setting(None, repository(), "The repository meant by an issue that is only a number.")
+    ]
+    github_token: Annotated[
+        SecretStr | None,
+        Setting(None, secret(), "Token for GitHub; public issues need none.", aliases=("GITHUB_TOKEN",)),
+    ]
+    jira_url: Annotated[
+        str | None, Setting(None, http_url(), "Where Jira is, like https://example.atlassian.net.")
+    ]
+    jira_user: Annotated[
+        str, Setting("", line(), "Whose token it is, in Jira's cloud; a server of your own needs none.")
+    ]
+    jira_token: Annotated[
+        SecretStr | None, Setting(None, secret(), "Token for Jira.", aliases=("JIRA_API_TOKEN",))
+    ]
+    call_seconds: Annotated[float, Setting(15, seconds(0.1, 300), "Longest answer of a tracker.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Testing:
     PREFIX: ClassVar = "CLEW_"
 
@@ -343,6 +398,8 @@ class Settings:
     model_calls: ModelCalls
     models: Models
     agents: Agents
+    coding: Coding
+    trackers: Trackers
     testing: Testing
 
     profiles: Mapping[str, Profile]
@@ -355,6 +412,8 @@ class Settings:
     """Folders from which graphs are imported."""
     graph_environment: Mapping[str, SecretStr]
     """Variables that langgraph.json asks for; `export_environment` hands them over."""
+    program_environment: Mapping[str, SecretStr]
+    """Variables that programs of ours are started with, and no others."""
     config_file: Path | None
     sources: Mapping[str, str]
     """Where each setting that is not a default came from, by its key."""
@@ -375,6 +434,8 @@ SECTIONS: Mapping[str, type] = {
     "model_calls": ModelCalls,
     "models": Models,
     "agents": Agents,
+    "coding": Coding,
+    "trackers": Trackers,
     "testing": Testing,
 }
 

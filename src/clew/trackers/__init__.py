@@ -1,0 +1,1 @@
+"""Where issues come from: GitHub, Jira, or the request itself."""
