@@ -193,6 +193,7 @@ def _workflow_routers(
         profiles=settings.profiles,
         ttl=timedelta(days=settings.threads.ttl_days),
         files=stores.files,
+        assignments=execution.assignments,
     )
     return [
         workflows_router(

@@ -7,16 +7,20 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from langchain_core.language_models import BaseChatModel
 
 from clew.agents.registry import find_agents
 from clew.config import Settings
+from clew.domain.coding import CODING
 from clew.domain.errors import ConfigError
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Status, Thread
 from clew.drivers.api import Access, ApiDriver
-from clew.drivers.profiles import DEFAULT, Drivers
+from clew.drivers.profiles import DEFAULT, Drivers, Programs
+from clew.engine.assignments import Assignments
 from clew.engine.bus import LocalBus
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
@@ -32,7 +36,7 @@ from clew.graph.failures import classify
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
-from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
+from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries, Worktrees
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
@@ -40,7 +44,9 @@ from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from clew.telemetry import shared_metrics
+from clew.trackers.profiles import TrackerAccess, Trackers
 from clew.workflows.builtin import Builtin, builtin_graphs
+from clew.worktrees.git import GitWorktrees
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +78,8 @@ class Execution:
     bridge: LangGraphBridge
     registry: Registry
     cleanup: Cleanup
+    # None where the graph `coding` is somebody's own.
+    assignments: Assignments | None
 
 
 @asynccontextmanager
@@ -85,7 +93,9 @@ async def open_execution(
         registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
         for name, reason in registry.broken.items():
             logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
-        builtin = await _builtin(settings, parts, stack)
+        worktrees = GitWorktrees(settings.coding.roots, _environment(settings))
+        builtin = await _builtin(settings, parts, worktrees, stack)
+        has_own_coding = CODING in registry.graphs or CODING in registry.broken
         for name, graph in builtin.graphs.items():
             if name not in registry.graphs and name not in registry.broken:
                 registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
@@ -102,6 +112,7 @@ async def open_execution(
             live=live,
             verbose=settings.runner.verbose,
             stages=registry.stages,
+            shows={} if has_own_coding else builtin.shows,
         )
         memory = Memory(
             calls=parts.calls,
@@ -150,7 +161,10 @@ async def open_execution(
             halt=runner.halt,
             drafts=memory.drafts,
             closings=builtin.closings,
+            most_worktrees=settings.coding.concurrent_workflows,
         )
+        trackers = await stack.enter_async_context(aclosing(_trackers(settings)))
+        assignments = None if has_own_coding else Assignments(worktrees=worktrees, tracker=trackers.of)
         chores = Chores(
             store=parts.store,
             calls=parts.calls,
@@ -179,7 +193,13 @@ async def open_execution(
         try:
             async with bell.listening(bus.ring, runner.look), runner.running(stopping):
                 yield Execution(
-                    commands=commands, bus=bus, live=live, bridge=bridge, registry=registry, cleanup=cleanup
+                    commands=commands,
+                    bus=bus,
+                    live=live,
+                    bridge=bridge,
+                    registry=registry,
+                    cleanup=cleanup,
+                    assignments=assignments,
                 )
         finally:
             sweeping.cancel()
@@ -193,7 +213,7 @@ async def _tell_stranded(store: Store, registry: Registry) -> None:
         logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
 
 
-async def _builtin(settings: Settings, parts: Parts, stack: AsyncExitStack) -> Builtin:
+async def _builtin(settings: Settings, parts: Parts, worktrees: Worktrees, stack: AsyncExitStack) -> Builtin:
     """The graphs of our own, with the agents there are. Raises ConfigError when two agents have one name."""
     agents = find_agents(settings.agents.folder)
     for source, reason in agents.broken.items():
@@ -208,15 +228,40 @@ async def _builtin(settings: Settings, parts: Parts, stack: AsyncExitStack) -> B
         anthropic_model=models.anthropic_model,
         seconds=models.call_seconds,
     )
-    drivers = await stack.enter_async_context(aclosing(Drivers(settings.profiles, access)))
+    programs = Programs(
+        environment=_environment(settings),
+        folder=Path(stack.enter_context(TemporaryDirectory(prefix="clew-"))),
+        seconds=settings.coding.cli_seconds,
+    )
+    drivers = await stack.enter_async_context(aclosing(Drivers(settings.profiles, access, programs)))
     return builtin_graphs(
         documents=Documents(files=parts.files, extractor=extractor, clock=parts.clock),
         agents=agents,
         driver=drivers.of,
         policy=lambda thread: _policy(settings, thread),
         max_bytes=settings.limits.upload_bytes,
+        worktrees=worktrees,
+        review_rounds=settings.coding.review_rounds,
         model=_default_model(drivers),
     )
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in settings.program_environment.items()}
+
+
+def _trackers(settings: Settings) -> Trackers:
+    trackers = settings.trackers
+    access = TrackerAccess(
+        github_url=trackers.github_url,
+        github_repository=trackers.github_repository or "",
+        github_token=trackers.github_token,
+        jira_url=trackers.jira_url,
+        jira_user=trackers.jira_user,
+        jira_token=trackers.jira_token,
+        seconds=trackers.call_seconds,
+    )
+    return Trackers(settings.profiles, access)
 
 
 def _default_model(drivers: Drivers) -> BaseChatModel | None:

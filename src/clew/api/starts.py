@@ -1,17 +1,27 @@
 """What a workflow may be started with here, checked before anything is written."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from clew.api.credentials import Principal
 from clew.api.workflow_schemas import CHAT, StartIn
+from clew.domain.coding import CODING, WORKTREE
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import Content, Opening
 from clew.domain.thread import Json, Owner, Thread
+from clew.engine.assignments import Assignments
 from clew.engine.commands import Request
 from clew.ports import Files, Graphs
 
 _NAME = 80
+DEFAULT_PROFILE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    opening: Opening
+    request: Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +32,45 @@ class Offer:
     profiles: Collection[str]
     ttl: timedelta
     files: Files
+    # None where the graph `coding` is not ours but somebody's own.
+    assignments: Assignments | None = None
+
+    async def start(self, body: StartIn, caller: Principal) -> Start:
+        """All that a new workflow begins with. Raises Invalid, and what the tracker of a coding workflow raises."""
+        opening = self.opening(body, caller.owner)
+        if self.assignments is None or opening.graph != CODING:
+            for field, given in (("issueId", body.issue_id), ("worktreePath", body.worktree_path)):
+                if given is not None:
+                    raise Invalid("only a coding workflow can be given this", field=field)
+            return Start(opening, await self.request(body, caller.owner))
+        _require_no_input(body)
+        profile = body.profile or DEFAULT_PROFILE
+        assignment = await self.assignments.make(
+            body.issue_id, body.worktree_path, profile=profile, text=body.prompt, is_local=not caller.key_id
+        )
+        return Start(
+            replace(
+                opening,
+                name=opening.name if body.name is not None else assignment.title[:_NAME],
+                settings={**opening.settings, **assignment.settings},
+            ),
+            Request(message=body.prompt, graph_input=assignment.state),
+        )
+
+    async def next_round(self, body: StartIn, thread: Thread, owner: Owner) -> Request:
+        """Raises Invalid for what only a new workflow can be given, or when there is nothing to say."""
+        self.require_next_round(body, thread)
+        if WORKTREE not in thread.settings:
+            return await self.request(body, owner)
+        _require_no_input(body)
+        if body.prompt is None:
+            raise Invalid("a prompt is needed: what the new plan shall heed", field="prompt")
+        # Where it works and on what has been settled; this is what a person says to it.
+        return Request(message=body.prompt, graph_input={"remark": body.prompt})
 
     def opening(self, body: StartIn, owner: Owner) -> Opening:
         """Raises Invalid, naming what there is."""
-        graph = CHAT if body.graph is None else body.graph
+        graph = body.graph or (CHAT if body.issue_id is None else CODING)
         self._require_graph(graph)
         settings: dict[str, Json] = {}
         if body.profile is not None:
@@ -55,6 +100,8 @@ class Offer:
             ("ttlDays", body.says_how_long),
             ("hold", body.hold),
             ("verbose", body.verbose),
+            ("issueId", body.issue_id is not None),
+            ("worktreePath", body.worktree_path is not None),
         ):
             if given:
                 raise Invalid("only a new workflow can be given this", field=field)
@@ -85,6 +132,13 @@ class Offer:
             raise Invalid(f"the graph {name!r} could not be loaded; the server's log says why", field="graph")
         if name not in self.graphs.graphs:
             raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
+
+
+def _require_no_input(body: StartIn) -> None:
+    """What a coding workflow works on comes from checked fields alone."""
+    for field, given in (("input", body.input is not None), ("listFileId", bool(body.list_file_id))):
+        if given:
+            raise Invalid("a coding workflow takes none", field=field)
 
 
 def _said(given: Json) -> Content | None:

@@ -43,6 +43,10 @@ class StartIn(Given):
     """Make it, and wait for `begin`."""
     verbose: bool = False
     """Stream what the model says as `llm_token`."""
+    issue_id: Annotated[str | None, Field(max_length=200)] = None
+    """Of a coding workflow: the issue to work on. Named without a graph, it means that one."""
+    worktree_path: Annotated[str | None, Field(max_length=4096)] = None
+    """Of a coding workflow: the absolute path of the git work tree to work in."""
 
     @property
     def says_how_long(self) -> bool:

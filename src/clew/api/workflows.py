@@ -2,13 +2,20 @@
 
 import asyncio
 import logging
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from clew.api.access import needs
+from clew.api.coding_schemas import (
+    StartedCodingOut,
+    WholeCodingOut,
+    coding_fields,
+    is_coding,
+    started_out,
+)
 from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
@@ -35,8 +42,8 @@ from clew.api.workflow_schemas import (
     WorkflowOut,
     WorkflowsOut,
 )
-from clew.domain.errors import ClewError, Duplicate, Invalid, NotAllowed, NotFound
-from clew.domain.events import MESSAGES, Body, Log
+from clew.domain.errors import ClewError, Crowded, Duplicate, Invalid, NotAllowed, NotFound, Permanent
+from clew.domain.events import MESSAGES, Body, Log, RoundFinished, RoundStarted
 from clew.domain.records import Scope
 from clew.domain.redaction import without
 from clew.domain.thread import Json, Status, Thread
@@ -74,7 +81,7 @@ def workflows_router(
 ) -> APIRouter:
     router = APIRouter(prefix="/api/workflows", tags=["workflows"])
 
-    @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate))
+    @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate, Crowded, Permanent))
     @needs("write")
     @direct
     async def start_workflow(
@@ -85,34 +92,37 @@ def workflows_router(
         ] = None,
         wait: Wait = 0,
         idempotency_key: IdempotencyKey = None,
-    ) -> StartedOut:
+    ) -> StartedOut | StartedCodingOut:
         """Start a workflow, or the next round of one. It runs in the background.
 
         With `wait`, the answer comes once it is no longer running, with the state of its graph.
         """
+        given: Json = None
 
         async def start(once: MakeOnce | None) -> Thread:
+            nonlocal given
             if id is None:
-                opening = offer.opening(body, caller.owner)
-                request = await offer.request(body, caller.owner)
+                made = await offer.start(body, caller)
+                given = made.request.graph_input
                 return await commands.start(
-                    opening, request, held=body.hold, once=once, scope=scope_of(caller)
+                    made.opening, made.request, held=body.hold, once=once, scope=scope_of(caller)
                 )
-            offer.require_next_round(body, await looks.at(id, caller.owner))
-            request = await offer.request(body, caller.owner)
+            request = await offer.next_round(body, await looks.at(id, caller.owner), caller.owner)
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
 
         asked = ["start", id, body.model_dump(mode="json")]
         if body.says_how_long and body.ttl_days is None:
             # To keep it is another request than to say nothing.
             asked.append("keep")
-        started = await only_once(inbox, caller, idempotency_key, asked, start, _as_json)
+        started = await only_once(
+            inbox, caller, idempotency_key, asked, start, lambda thread: _as_json(started_out(thread, given))
+        )
         if not wait:
             return started  # type: ignore[no-any-return]
         with streams.one("poll", caller):
             thread = await rested(started["id"], caller, wait)
         state = None if thread.status is Status.RUNNING else await state_of(thread)
-        return StartedOut.of(thread, state=state)
+        return started_out(thread, given, state)
 
     @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
     @needs("write")
@@ -156,19 +166,21 @@ def workflows_router(
     @router.get("/{workflow_id}", responses=errors(Invalid, NotFound))
     @needs("read")
     @direct
-    async def get_workflow(caller: Caller, workflow_id: WorkflowId) -> WholeWorkflowOut:
+    async def get_workflow(caller: Caller, workflow_id: WorkflowId) -> WholeWorkflowOut | WholeCodingOut:
         """The whole workflow with the newest of its messages and logs."""
         thread = await looks.at(workflow_id, caller.owner)
         until = thread.last_seq + 1
         said = await store.read(thread.id, before=until, types=MESSAGES, newest=True, limit=NEWEST + 1)
         logged = await store.read(thread.id, before=until, types=(Log.type,), newest=True, limit=NEWEST + 1)
         messages = await message_outs(thread, said[-NEWEST:], files)
-        return WholeWorkflowOut.of(
+        kind, more = (WholeCodingOut, await coding(thread)) if is_coding(thread) else (WholeWorkflowOut, {})
+        return kind.of(
             thread,
             messages=messages,
             message_ids=[message.id for message in messages],
             logs=log_outs(thread, logged[-NEWEST:]),
             truncated=max(len(said), len(logged)) > NEWEST,
+            **more,
         )
 
     @router.get(
@@ -234,6 +246,16 @@ def workflows_router(
         values = without(state.values, await redacted_texts(store, thread))
         return StateOut(values=values, next=list(state.next))
 
+    async def coding(thread: Thread) -> dict[str, Any]:
+        """What a coding workflow is shown with; before its graph has a state, what it will begin with."""
+        until = thread.last_seq + 1
+        begun = await store.read(thread.id, before=until, types=(RoundStarted.type,), limit=1)
+        ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), newest=True, limit=1)
+        given = [event.body.input for event in begun if isinstance(event.body, RoundStarted)]
+        values = (await bridge.state(thread)).values or (given[0] if given else {})
+        shown = without(values, await redacted_texts(store, thread))
+        return coding_fields(thread, shown, ended[0].at if ended else None)
+
     async def rested(thread_id: str, caller: Principal, seconds: float) -> Thread:
         """The thread when it no longer runs, or when the time is over."""
         time = asyncio.get_running_loop().time
@@ -253,8 +275,8 @@ def scope_of(caller: Principal) -> Scope:
     return Scope(user_id=caller.user_id, is_system=False)
 
 
-def _as_json(thread: Thread) -> Json:
-    return StartedOut.of(thread).model_dump(mode="json", by_alias=True)
+def _as_json(started: StartedOut) -> Json:
+    return started.model_dump(mode="json", by_alias=True)
 
 
 def _farewell(thread: Thread) -> tuple[Body, ...]:

@@ -37,7 +37,7 @@ from clew.graph.run import running
 from clew.graph.speech import Speech
 from clew.graph.standing import NULL_TASK, Graph, Question, Standing, find_standing, forget, some_gate
 from clew.graph.store import GraphStore
-from clew.graph.stream import as_json, completed, messages_in, missed, said, unknown, with_others
+from clew.graph.stream import as_json, completed, messages_in, missed, said, storable, unknown, with_others
 from clew.graph.tools import CALL
 from clew.ports import Clock, Live, Run
 
@@ -62,10 +62,13 @@ class LangGraphBridge:
         live: Live | None = None,
         verbose: bool = False,
         stages: Mapping[str, Collection[str]] = MappingProxyType({}),
+        shows: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
-        """`stages` are the nodes whose beginning and end are told, by graph; all of them where it says nothing."""
+        """By graph: `stages` are the nodes whose beginning and end are told, all of them where it says nothing;
+        `shows` are the channels whose values whoever is asked at a gate is shown."""
         self._graphs = graphs
         self._stages = stages
+        self._shows = shows
         self._saver = saver
         self._store = store
         self._clock = clock
@@ -88,6 +91,7 @@ class LangGraphBridge:
             clock=self._clock,
             speech=self._speech(thread),
             stages=self._stages.get(thread.graph),
+            shows=self._shows.get(thread.graph, ()),
         )
         control = RunControl()
         self._controls[thread.id] = control
@@ -160,8 +164,10 @@ class GraphRun:
         clock: Clock,
         speech: Speech | None = None,
         stages: Collection[str] | None = None,
+        shows: Collection[str] = (),
     ) -> None:
         self._stages = stages
+        self._shows = shows
         self._fence = fence
         self._clock = clock
         self._speech = speech
@@ -363,7 +369,9 @@ class GraphRun:
             if not _is_of_tool(question) and not self._is_answered(question)
         ]
         if (gate := standing.gate) is not None and gate.id not in self._answers:
-            prompt = {"before": list(gate.before)}
+            values = standing.state.values
+            shown = {name: storable(values[name]) for name in self._shows if name in values}
+            prompt = {"before": list(gate.before), **shown}
             found.append(
                 Suspension(call_id=gate.id, executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
             )

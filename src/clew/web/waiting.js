@@ -3,7 +3,7 @@
 import { Component, html } from "./html.js";
 import { ago, exactly, moment } from "./words.js";
 
-const ASKS = ["message", "question", "prompt", "text", "description", "title"];
+const ASKS = ["message", "question", "prompt", "text", "description", "title", "plan"];
 
 export function Waiting({ model, calls }) {
   return calls.map((call) => html`<${Card} key=${call.id} model=${model} call=${call} />`);

@@ -6,25 +6,32 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
 
 from clew.agents.language import LanguageDetector
 from clew.agents.registry import AgentRegistry
+from clew.domain.coding import CODING
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Thread
 from clew.engine.documents import Documents
-from clew.ports import Closing, Driver
+from clew.ports import Closing, Driver, Worktrees
 from clew.workflows.agent import Agent
 from clew.workflows.chat import Chat, ChatLimits
 from clew.workflows.chat_documents import Shelf
+from clew.workflows.coding import SHOWN, Coding
 from clew.workflows.interview import Interview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builtin:
-    """Graphs by name. Those in `closings` have something to say when a round ends."""
+    """Graphs by name. Those in `closings` have something to say when a round ends.
 
-    graphs: dict[str, StateGraph[Any, Any, Any, Any]]
+    `shows` are the parts of a graph's state that whoever is asked at its gate is shown.
+    """
+
+    graphs: dict[str, StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]]
     closings: dict[str, Closing]
+    shows: dict[str, tuple[str, ...]]
 
 
 def builtin_graphs(
@@ -34,9 +41,11 @@ def builtin_graphs(
     driver: Callable[[Thread], Driver],
     policy: Callable[[Thread], RetryPolicy],
     max_bytes: int,
+    worktrees: Worktrees,
+    review_rounds: int,
     model: BaseChatModel | None = None,
 ) -> Builtin:
-    """`chat` and `interview`; and `agent`, a model without tools, where there is a model."""
+    """`chat`, `coding` and `interview`; and `agent`, a model without tools, where there is a model."""
     chat = Chat(
         shelf=Shelf(documents=documents),
         agents=agents,
@@ -45,10 +54,12 @@ def builtin_graphs(
         detect=LanguageDetector(),
         limits=ChatLimits(input_bytes=4 * max_bytes, output_bytes=2 * max_bytes),
     )
-    graphs: dict[str, StateGraph[Any, Any, Any, Any]] = {
+    coding = Coding(worktrees=worktrees, driver=driver, policy=policy, review_rounds=review_rounds)
+    graphs: dict[str, StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]] = {
         "chat": chat.graph(),
+        CODING: coding.graph(),
         "interview": Interview(shelf=chat.shelf).graph(),
     }
     if model is not None:
         graphs["agent"] = Agent(model=model).graph()
-    return Builtin(graphs=graphs, closings={"chat": chat.closing})
+    return Builtin(graphs=graphs, closings={"chat": chat.closing}, shows={CODING: SHOWN})

@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from clew.agents.project_manager import Situation, make_plan
 from clew.agents.registry import AgentRegistry
 from clew.domain import views
-from clew.domain.errors import ClewError, Invalid, NotAllowed, NotFound, Permanent
+from clew.domain.errors import ClewError, Invalid, NotFound, Permanent
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -29,7 +29,6 @@ from clew.domain.events import (
     StageCompleted,
     UserMessage,
 )
-from clew.domain.inquiries import Inquiry, Reply
 from clew.domain.language import DEFAULT
 from clew.domain.passages import cut
 from clew.domain.plan import (
@@ -44,14 +43,13 @@ from clew.domain.plan import (
     read_plan,
     read_result,
 )
-from clew.domain.records import ModelCall
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.texts import Text, listed, say
 from clew.domain.thread import Json, Status, Thread
 from clew.drivers.session import Session
-from clew.graph.run import current_run
 from clew.graph.stream import clew_message
 from clew.ports import Driver, Run
+from clew.workflows.asking import open_session, run_of_thread
 from clew.workflows.chat_documents import Entry, Shelf, by_label, entries
 
 # What is said here is private; it is written only where debugging is switched on.
@@ -107,7 +105,7 @@ class Chat:
 
     async def intake(self, state: ChatState) -> ChatState:
         """Read what the user said and brought."""
-        run = _run()
+        run = run_of_thread()
         thread = run.thread
         first = "Workflow initialized" if thread.round == 1 else f"Resuming workflow, round {thread.round}"
         await run.record(
@@ -132,7 +130,7 @@ class Chat:
 
     async def plan(self, state: ChatState) -> ChatState:
         """Let the project manager say what will be done."""
-        run = _run()
+        run = run_of_thread()
         await run.record(_line("Analyzing request and planning work", 10, PROJECT_MANAGER))
         session = self._session(run)
         known = _shown(run, state["documents"])
@@ -158,7 +156,7 @@ class Chat:
 
     async def work(self, state: ChatState) -> ChatState:
         """Carry out the first task that has no result."""
-        run = _run()
+        run = run_of_thread()
         plan = _plan(state)
         results = state["results"]
         number, total = len(results) + 1, len(plan.tasks)
@@ -199,7 +197,7 @@ class Chat:
 
     async def answer(self, state: ChatState) -> ChatState:
         """Say what was promised and what was delivered."""
-        run = _run()
+        run = run_of_thread()
         plan, results = _plan(state), state["results"]
         await self._tell_failure(run, results, len(plan.tasks))
         failed = [result for result in results if not result["ok"]]
@@ -322,18 +320,7 @@ class Chat:
             await run.record(Log(message=text, level="error", agent=last["agent"], ref=f"failed/{number}"))
 
     def _session(self, run: Run) -> Session:
-        thread = run.thread
-        driver = self.driver(thread)
-
-        async def audit(inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int) -> None:
-            await run.audit(_audited(run, driver.model, inquiry, reply, outcome, milliseconds))
-
-        return Session(
-            driver,
-            self.policy(thread),
-            tell=lambda text: run.note(Log(message=text, level="warning")),
-            audit=audit,
-        )
+        return open_session(run, self.driver(run.thread), self.policy(run.thread))
 
     async def _asked(self, run: Run) -> UserMessage | None:
         """What the user said to begin this round."""
@@ -475,33 +462,3 @@ def _without_data(task: AgentTask) -> str:
     for document in shown["inputDocuments"]:
         document["data"] = f"<{len(document['data'])} characters of base64>"
     return json.dumps(shown, ensure_ascii=False)
-
-
-def _audited(
-    run: Run, model: str, inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int
-) -> ModelCall:
-    stamp = run.stamp()
-    return ModelCall(
-        id=stamp.new_id(),
-        thread_id=run.thread.id,
-        turn_ref=run.thread.last_seq,
-        model=model,
-        rendered_context={
-            "purpose": str(inquiry.purpose),
-            "role": inquiry.role,
-            "facts": dict(inquiry.facts),
-            "material": [{"label": one.label, "text": one.text} for one in inquiry.material],
-            "prompt": inquiry.prompt,
-        },
-        created_at=stamp.now,
-        status=outcome,
-        usage={"input_tokens": reply.tokens_in, "output_tokens": reply.tokens_out} if reply else {},
-        latency_ms=milliseconds,
-    )
-
-
-def _run() -> Run:
-    run = current_run()
-    if run is None:
-        raise NotAllowed("this graph lives on a thread's log: it runs under Clew only")
-    return run

@@ -1,0 +1,26 @@
+"""Plans how an issue is solved, before anybody touches a file."""
+
+from collections.abc import Sequence
+
+from clew.agents.prompts import prompt
+from clew.domain.coding import MAX_PLAN, Issue
+from clew.domain.inquiries import Inquiry, Material, Purpose, Workplace
+from clew.domain.passages import cut
+from clew.ports import Driver
+
+
+async def design(
+    driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
+) -> str:
+    """The plan in Markdown. Cut before anybody sees it: what is shown is all there is."""
+    reply = await driver.ask(
+        Inquiry(
+            purpose=Purpose.DESIGN,
+            role=prompt("architect"),
+            prompt=f"Plan how to solve the issue {issue.id}: {issue.title}",
+            material=(Material(label="issue", text=issue.body),),
+            facts={"issue": {"id": issue.id, "title": issue.title}, "files": list(files), "remark": remark},
+            workplace=workplace,
+        )
+    )
+    return cut(reply.text.strip(), MAX_PLAN)

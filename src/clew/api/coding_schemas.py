@@ -1,0 +1,60 @@
+"""A coding workflow as its own clients know it: with underscores, beside the names every workflow has."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from clew.api.schemas import Wire
+from clew.api.workflow_schemas import StartedOut, StateOut, WholeWorkflowOut
+from clew.domain.coding import WORKTREE
+from clew.domain.thread import Json, Thread
+
+
+class CodingFields(Wire):
+    issue_id: Annotated[str, Field(alias="issue_id")]
+    worktree_path: Annotated[str, Field(alias="worktree_path")]
+    """Without links: its one name."""
+    worktree_name: Annotated[str, Field(alias="worktree_name")]
+    workflow_status: Annotated[str, Field(alias="workflow_status")]
+    current_stage: Annotated[str, Field(alias="current_stage")]
+    begun_at: Annotated[datetime, Field(alias="started_at")]
+    completed_at: Annotated[datetime | None, Field(alias="completed_at")]
+    """When its round ended."""
+    reason: Annotated[str | None, Field(alias="failure_reason")]
+    execution_state: Annotated[Json, Field(alias="execution_state")]
+    """The values of the graph's state: issue, plan, human_approved, review and the rest."""
+
+
+class StartedCodingOut(StartedOut, CodingFields):
+    """A coding workflow that was started."""
+
+
+class WholeCodingOut(WholeWorkflowOut, CodingFields):
+    """A coding workflow with the newest of its messages and logs."""
+
+
+def is_coding(thread: Thread) -> bool:
+    return WORKTREE in thread.settings
+
+
+def started_out(thread: Thread, given: Json, state: StateOut | None = None) -> StartedOut:
+    """`given` is what its graph begins with."""
+    if not is_coding(thread):
+        return StartedOut.of(thread, state=state)
+    values = given if state is None else state.values
+    return StartedCodingOut.of(thread, state=state, **coding_fields(thread, values, None))
+
+
+def coding_fields(thread: Thread, values: Json, completed_at: datetime | None) -> dict[str, Any]:
+    settings = thread.settings
+    known = {name: settings[name] for name in ("issue_id", WORKTREE, "worktree_name")}
+    return {
+        **known,
+        "workflow_status": str(thread.status),
+        "current_stage": thread.stage,
+        "completed_at": completed_at if thread.status.is_terminal else None,
+        # What was said is among the messages.
+        "execution_state": known
+        | {name: value for name, value in (values or {}).items() if name != "messages"},
+    }

@@ -1,0 +1,51 @@
+"""How the workflows of our own ask: through a session whose retries are in the log, and whose calls may be kept."""
+
+from typing import Any
+
+from clew.domain.errors import NotAllowed
+from clew.domain.events import Log
+from clew.domain.inquiries import Inquiry, Reply
+from clew.domain.records import ModelCall
+from clew.domain.retry import RetryPolicy
+from clew.drivers.session import Session
+from clew.graph.run import current_run
+from clew.ports import Driver, Run
+
+
+def open_session(run: Run, driver: Driver, policy: RetryPolicy) -> Session:
+    async def audit(inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int) -> None:
+        await run.audit(_audited(run, driver.model, inquiry, reply, outcome, milliseconds))
+
+    return Session(
+        driver, policy, tell=lambda text: run.note(Log(message=text, level="warning")), audit=audit
+    )
+
+
+def run_of_thread() -> Run:
+    run = current_run()
+    if run is None:
+        raise NotAllowed("this graph lives on a thread's log: it runs under Clew only")
+    return run
+
+
+def _audited(
+    run: Run, model: str, inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int
+) -> ModelCall:
+    stamp = run.stamp()
+    return ModelCall(
+        id=stamp.new_id(),
+        thread_id=run.thread.id,
+        turn_ref=run.thread.last_seq,
+        model=model,
+        rendered_context={
+            "purpose": str(inquiry.purpose),
+            "role": inquiry.role,
+            "facts": dict(inquiry.facts),
+            "material": [{"label": one.label, "text": one.text} for one in inquiry.material],
+            "prompt": inquiry.prompt,
+        },
+        created_at=stamp.now,
+        status=outcome,
+        usage={"input_tokens": reply.tokens_in, "output_tokens": reply.tokens_out} if reply else {},
+        latency_ms=milliseconds,
+    )
