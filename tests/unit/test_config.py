@@ -557,7 +557,7 @@ class TestProfiles:
     def test_the_block_is_called_retry_and_nothing_else(self, tmp_path: Path) -> None:
         yaml = "profiles: {work: {driver: offline, retry_config: {max_retries: 1}}}"
         assert (
-            "profiles.work.retry_config: no such key; there are base_url, driver, model, retry, tracker"
+            "profiles.work.retry_config: no such key; there are base_url, command, driver, model, retry, tracker"
             in refusal(tmp_path, yaml=yaml)
         )
 

@@ -163,6 +163,9 @@ async def test_offline_says_what_it_cannot_do() -> None:
         Purpose.PLAN,
         Purpose.CHART,
         Purpose.SUMMARIZE,
+        Purpose.DESIGN,
+        Purpose.CHANGE,
+        Purpose.REVIEW,
     ]
 
 
