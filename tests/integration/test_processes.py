@@ -114,7 +114,7 @@ from clew.processes.run import run
 
 async def main():
     async with alone(Path(sys.argv[1]), seconds=5) as lock:
-        await run([sys.executable, "-c", "import time; print('on', flush=True); time.sleep(600)"], folder=Path("/"),
+        await run([sys.executable, "-c", "import time; time.sleep(600)"], folder=Path("/"),
                   environment={}, seconds=600, most=1000, lock=lock)
 
 asyncio.run(main())

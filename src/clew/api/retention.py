@@ -105,7 +105,7 @@ def retention_router(
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         return ThreadDeletedOut(id=thread_id)
 
-    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound))
+    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def undelete_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """Bring a softly deleted thread back. What was running runs on."""

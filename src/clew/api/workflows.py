@@ -42,7 +42,16 @@ from clew.api.workflow_schemas import (
     WorkflowOut,
     WorkflowsOut,
 )
-from clew.domain.errors import ClewError, Crowded, Duplicate, Invalid, NotAllowed, NotFound, Permanent
+from clew.domain.errors import (
+    ClewError,
+    Corrupt,
+    Crowded,
+    Duplicate,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    Permanent,
+)
 from clew.domain.events import MESSAGES, Body, Log, RoundFinished, RoundStarted
 from clew.domain.records import Scope
 from clew.domain.redaction import without
@@ -252,8 +261,11 @@ def workflows_router(
         begun = await store.read(thread.id, before=until, types=(RoundStarted.type,), limit=1)
         ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), newest=True, limit=1)
         given = [event.body.input for event in begun if isinstance(event.body, RoundStarted)]
-        values = (await bridge.state(thread)).values or (given[0] if given else {})
-        shown = without(values, await redacted_texts(store, thread))
+        try:
+            values = (await bridge.state(thread)).values
+        except (NotFound, Corrupt):  # its graph is not here, or its state is damaged: the rest can be shown
+            values = None
+        shown = without(values or (given[0] if given else {}), await redacted_texts(store, thread))
         return coding_fields(thread, shown, ended[0].at if ended else None)
 
     async def rested(thread_id: str, caller: Principal, seconds: float) -> Thread:
