@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import Api
 from tests.databases import SHARED
-from tests.processes import ROOT, clew, filled, lives, serving, until
+from tests.processes import ROOT, SECONDS, clew, filled, lives, serving, until
 from tests.providers import Provider, Reply, Sent, provider
 from tests.repositories import git, repository
 
@@ -460,6 +460,49 @@ class TestKilled:
                 in lines
             )
             assert len(desk.calls("architect")) == 1
+
+    @pytest.mark.parametrize(
+        "point",
+        [
+            *("llm_before:kill@2", "checkpoint_put:kill@5"),
+            *(
+                pytest.param(point, marks=pytest.mark.long)
+                for point in (
+                    *("llm_after_before_commit:kill@1", "interrupt_logged:kill@1"),
+                    *(
+                        "decision_committed_before_resume:kill@1",
+                        "llm_after_before_commit:kill@2",
+                        "llm_before:kill@3",
+                    ),
+                )
+            ),
+        ],
+    )
+    def test_anywhere_on_the_way(self, tmp_path: Path, tracker: Provider, point: str) -> None:
+        """One plan is approved, its notes are written whole, and nothing is said twice."""
+        with desk_in(tmp_path, tracker, CLEW_FAILPOINTS=point) as desk:
+            shop = desk.repository()
+            server = desk.api.server.process
+            with suppress(httpx.TransportError):
+                workflow = str(desk.start(shop)["id"])
+                until(lambda: server.poll() is not None or desk.api.thread(workflow)["status"] == "blocked")
+                desk.approve(workflow)
+            server.wait(SECONDS)
+        with desk_in(tmp_path, tracker) as desk:
+            (found,) = desk.api.ask("GET", "/api/workflows?graph=coding")["workflows"]
+            workflow = found["id"]
+            if desk.api.rest(workflow)["status"] == "blocked":
+                desk.approve(workflow)
+            done = desk.done(workflow)
+            assert done["workflow_status"] == "completed", done["failure_reason"]
+            assert [message["agentName"] for message in done["messages"]] == [
+                *("", "architect", "developer", "reviewer"),
+            ]
+            assert len(desk.api.content(workflow, "resolution")) == 1
+            assert [path.name for path in (shop / "notes").iterdir()] == ["SHOP-7.md"]
+            assert (shop / "notes" / "SHOP-7.md").read_text().count("- [ ]") == 2
+            begun = [line["type"] for line in done["logs"] if line["message"].startswith("Developing")]
+            assert begun in (["info"], ["info", "warning"])
 
     def test_a_stop_ends_the_program(self, desk: Desk) -> None:
         workflow = desk.at_the_gate(desk.repository(), profile="program")
