@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.coding import issue_of, plan_hash, read_files, read_review, require_inside, require_issue_id
-from clew.domain.errors import Invalid
+from clew.config import Settings, load_settings, secrets_of
+from clew.domain.coding import (
+    issue_of,
+    plan_hash,
+    read_files,
+    read_review,
+    require_inside,
+    require_issue_id,
+    visible,
+)
+from clew.domain.errors import ConfigError, Invalid
 from clew.domain.events import Opening
 from clew.domain.inquiries import Inquiry, Material, Purpose
 from clew.domain.lifecycle import begin, finish, next_round, open_thread, stop, take_up
@@ -112,6 +121,13 @@ def test_an_answer_that_is_no_list_of_files_is_refused(value: Json) -> None:
 def test_what_is_neither_yes_nor_a_no_with_reasons_is_no_review(value: Json) -> None:
     with pytest.raises(Invalid):
         read_review(value)
+
+
+def test_what_nobody_sees_is_not_in_a_plan() -> None:
+    hidden = "\u202e\u2066\u200b\ufeff\x00\x1b[8m\U000e0041\ue000"
+    assert visible(f"1. mend{hidden} it\r\n\tnow") == "1. mend[8m it\n\tnow"
+    seen = "👩\u200d💻 é ü 写 \u0645\u06cc\u200c\u062e"
+    assert visible(seen) == seen
 
 
 def test_a_plan_is_known_by_every_letter_of_it() -> None:
@@ -229,3 +245,35 @@ class TestWhenAWorktreeIsTaken:
     def test_other_threads_take_none(self) -> None:
         opening = Opening(owner=Owner(), graph="chat")
         assert open_thread("t", opening, "go", stamp=stamp()).worktree is None
+
+
+class TestSettings:
+    def loaded(self, folder: Path, **environ: str) -> Settings:
+        return load_settings({"PATH": "/bin", "MY_KEY": "k", "OTHER": "o", **environ}, cwd=folder)
+
+    def test_folders_are_a_list(self, tmp_path: Path) -> None:
+        coding = self.loaded(tmp_path, CLEW_CODING_ROOTS="/a:/b c").coding
+        assert coding.roots == (Path("/a"), Path("/b c"))
+        (tmp_path / "clew.yaml").write_text("coding: {roots: [/a, /b], environment: [MY_KEY]}")
+        assert self.loaded(tmp_path).coding.roots == (Path("/a"), Path("/b"))
+
+    def test_programs_are_given_what_they_need_and_what_is_named(self, tmp_path: Path) -> None:
+        given = self.loaded(tmp_path, CLEW_CODING_ENVIRONMENT="MY_KEY, MISSING").program_environment
+        assert {name: value.get_secret_value() for name, value in given.items()} == {
+            "PATH": "/bin",
+            "MY_KEY": "k",
+        }
+        assert "k" in secrets_of(self.loaded(tmp_path, CLEW_CODING_ENVIRONMENT="MY_KEY"))
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *(("ENVIRONMENT", value) for value in ("CLEW_CLEANUP_API_KEY", "A B", "A=1", "1A")),
+            *(("ROOTS", value) for value in ("relative", "/a:b", "~/code")),
+        ],
+    )
+    def test_none_of_our_own_is_handed_on_and_no_folder_is_guessed(
+        self, tmp_path: Path, name: str, value: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=f"CLEW_CODING_{name}"):
+            self.loaded(tmp_path, **{f"CLEW_CODING_{name}": value})

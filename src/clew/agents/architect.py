@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from clew.agents.prompts import prompt
-from clew.domain.coding import MAX_PLAN, Issue
+from clew.domain.coding import MAX_PLAN, Issue, visible
 from clew.domain.inquiries import Inquiry, Material, Purpose, Workplace
 from clew.domain.passages import cut
 from clew.ports import Driver
@@ -12,7 +12,7 @@ from clew.ports import Driver
 async def design(
     driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
 ) -> str:
-    """The plan in Markdown. Cut before anybody sees it: what is shown is all there is."""
+    """The plan in Markdown. Cut, and rid of what is invisible, before anybody sees it: what is shown is all there is."""
     reply = await driver.ask(
         Inquiry(
             purpose=Purpose.DESIGN,
@@ -23,4 +23,4 @@ async def design(
             workplace=workplace,
         )
     )
-    return cut(reply.text.strip(), MAX_PLAN)
+    return cut(visible(reply.text).strip(), MAX_PLAN)

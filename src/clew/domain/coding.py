@@ -1,6 +1,7 @@
 """The coding workflow in plain values: an issue, a plan for it, what changed, and what the reviewer says."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,6 +21,8 @@ MAX_FILES = 100
 MAX_FILE_CHARACTERS = 200_000
 
 _ISSUE_ID = re.compile(r"[A-Za-z0-9#][A-Za-z0-9._/#-]{0,199}")
+# Lines, tabs, and the joiners that letters of some scripts need. Others of their kind turn or hide what is beside them.
+_SPACES = "\n\t\u200c\u200d"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -73,6 +76,15 @@ def issue_of(issue_id: str, text: str) -> Issue:
     """An issue that was given as text: its first line is the title."""
     title, _, body = text.strip().partition("\n")
     return Issue(id=issue_id, title=title.strip()[:MAX_TITLE], body=body.strip()[:MAX_BODY])
+
+
+def visible(text: str) -> str:
+    """Without what nobody sees: a text must not read otherwise to a model than to the person who approves it."""
+    return "".join(
+        character
+        for character in text.replace("\r\n", "\n")
+        if character in _SPACES or not unicodedata.category(character).startswith("C")
+    )
 
 
 def plan_hash(plan: str) -> str:
