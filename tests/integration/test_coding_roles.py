@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from clew.agents.architect import design
-from clew.agents.developer import Assignment, develop
+from clew.agents.developer import Task, develop
 from clew.agents.reviewer import NOTHING, review
 from clew.domain.coding import MAX_PLAN, Changes, Issue, plan_hash
 from clew.domain.errors import Permanent
@@ -59,7 +59,7 @@ def files(*named: tuple[str, str]) -> str:
 
 
 async def developed(worktree: GitWorktree, driver: Scripted, **more: Any) -> str:
-    task = Assignment(issue=ISSUE, plan="Change README.md.", **{"changes": UNCHANGED, **more})
+    task = Task(issue=ISSUE, plan="Change README.md.", **{"changes": UNCHANGED, **more})
     return await develop(driver, worktree, task, Workplace(folder=worktree.path))
 
 

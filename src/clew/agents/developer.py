@@ -19,7 +19,7 @@ _SUMMARY = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Task:
     issue: Issue
     plan: str
     # What stands in the worktree already.
@@ -30,7 +30,7 @@ class Assignment:
     is_repeated: bool = False
 
 
-async def develop(driver: Driver, worktree: Worktree, task: Assignment, workplace: Workplace) -> str:
+async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Workplace) -> str:
     """Change the files, and say what was done. Raises Permanent for an answer that cannot be carried out."""
     if driver.can(Purpose.EDIT):
         reply = await driver.ask(_inquiry(Purpose.EDIT, task, await _named(worktree, task, 0), workplace))
@@ -51,7 +51,7 @@ async def develop(driver: Driver, worktree: Worktree, task: Assignment, workplac
     raise Permanent(f"the developer gave no files that can be written. {complaint}", ErrorClass.VALIDATION)
 
 
-async def _named(worktree: Worktree, task: Assignment, room: int) -> tuple[Material, ...]:
+async def _named(worktree: Worktree, task: Task, room: int) -> tuple[Material, ...]:
     """The files that the plan or the review names, as far as there is room."""
     asked = f"{task.plan}\n{task.remarks}"
     found: list[Material] = []
@@ -65,7 +65,7 @@ async def _named(worktree: Worktree, task: Assignment, room: int) -> tuple[Mater
 
 def _inquiry(
     purpose: Purpose,
-    task: Assignment,
+    task: Task,
     named: tuple[Material, ...],
     workplace: Workplace,
     complaint: str = "",

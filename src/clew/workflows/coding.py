@@ -21,7 +21,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from clew.agents import reviewer
 from clew.agents.architect import design
-from clew.agents.developer import Assignment, develop
+from clew.agents.developer import Task, develop
 from clew.domain.coding import WORKTREE, Issue, plan_hash
 from clew.domain.errors import Invalid, Permanent
 from clew.domain.events import AssistantMessage, Body, Level, Log, Suspension
@@ -113,7 +113,7 @@ class Coding:
         async with self._at_work(run) as (worktree, workplace):
             earlier = await _begin(run, number)
             session = self._session(run)
-            task = Assignment(
+            task = Task(
                 issue=_issue(state),
                 plan=state["plan"],
                 changes=await worktree.changes(state["base"]),
