@@ -210,7 +210,7 @@ def _workflow_routers(
         ),
         messages_router(commands, store, stores.files, looks=looks),
         documents_router(stores.files, looks=looks),
-        graphs_router(execution.registry),
+        graphs_router(execution.registry, offer.fields),
         tool_calls_router(commands, store, stores.calls, looks=looks),
         approvals_router(commands, store, "/api", looks=looks),
         approvals_router(commands, store, "", looks=looks),

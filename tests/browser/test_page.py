@@ -13,6 +13,7 @@ from playwright.sync_api import APIResponse, Browser, Route, expect
 from tests.browser.samples import PROMPT, SENTENCE
 from tests.browser.visits import PATIENCE, Visit, page_serving, visiting
 from tests.processes import SECONDS, Server, clew
+from tests.repositories import git, repository
 
 
 def ask(server: Server, method: str, path: str, **more: Any) -> None:
@@ -324,6 +325,25 @@ def test_a_prompt_whose_answer_was_lost_is_kept_and_sent_again_as_the_same(
     visit.wait_for("completed")
     threads = server.get("/api/threads").json()["threads"]
     assert [thread["name"] for thread in threads].count(prompt) == 1
+    visit.check(server, network=True)
+
+
+def test_an_issue_is_worked_on_from_the_page(visit: Visit, server: Server, tmp_path: Path) -> None:
+    page, worktree = visit.page, repository(tmp_path / "shop")
+    page.get_by_role("link", name="New thread").click()
+    page.get_by_label("Graph").select_option("coding")
+    page.get_by_label("Issue").fill("SHOP-7")
+    page.get_by_label("Worktree").fill("not/absolute")
+    visit.write("Empty carts crash\n\n- [ ] return early")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_contain_text("absolute")
+    page.get_by_label("Worktree").fill(str(worktree))
+    page.get_by_role("button", name="Send").click()
+    visit.wait_for("blocked")
+    expect(page.get_by_text("return early").first).to_be_visible()
+    page.get_by_role("button", name="Approve").click()
+    visit.wait_for("completed")
+    assert git(worktree, "status", "--porcelain")
     visit.check(server, network=True)
 
 

@@ -1,5 +1,7 @@
 """/api/graphs: what a workflow can be started with here."""
 
+from collections.abc import Mapping, Sequence
+
 from fastapi import APIRouter
 
 from clew.api.access import needs
@@ -13,13 +15,15 @@ class GraphOut(Wire):
     name: str
     is_default: bool
     """Whether a workflow has this graph when it names none."""
+    fields: Sequence[str]
+    """What a start needs beside a prompt."""
 
 
 class GraphsOut(Wire):
     graphs: list[GraphOut]
 
 
-def graphs_router(graphs: Graphs) -> APIRouter:
+def graphs_router(graphs: Graphs, fields: Mapping[str, Sequence[str]]) -> APIRouter:
     router = APIRouter(prefix="/api/graphs", tags=["workflows"])
 
     @router.get("")
@@ -27,6 +31,10 @@ def graphs_router(graphs: Graphs) -> APIRouter:
     async def list_graphs(caller: Caller) -> GraphsOut:  # noqa: ARG001 - every caller sees the same
         """The graphs that can run here, the default one first."""
         names = sorted(graphs.graphs, key=lambda name: (name != CHAT, name))
-        return GraphsOut(graphs=[GraphOut(name=name, is_default=name == CHAT) for name in names])
+        return GraphsOut(
+            graphs=[
+                GraphOut(name=name, is_default=name == CHAT, fields=fields.get(name, ())) for name in names
+            ]
+        )
 
     return router

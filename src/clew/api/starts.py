@@ -1,6 +1,6 @@
 """What a workflow may be started with here, checked before anything is written."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -15,6 +15,7 @@ from clew.engine.commands import Request
 from clew.ports import Files, Graphs
 
 _NAME = 80
+_CODING_FIELDS = ("issueId", "worktreePath")
 DEFAULT_PROFILE = "default"
 
 
@@ -35,11 +36,16 @@ class Offer:
     # None where the graph `coding` is not ours but somebody's own.
     assignments: Assignments | None = None
 
+    @property
+    def fields(self) -> Mapping[str, Sequence[str]]:
+        """What a start needs beside a prompt, by graph."""
+        return {} if self.assignments is None else {CODING: _CODING_FIELDS}
+
     async def start(self, body: StartIn, caller: Principal) -> Start:
         """All that a new workflow begins with. Raises Invalid, and what the tracker of a coding workflow raises."""
         opening = self.opening(body, caller.owner)
         if self.assignments is None or opening.graph != CODING:
-            for field, given in (("issueId", body.issue_id), ("worktreePath", body.worktree_path)):
+            for field, given in zip(_CODING_FIELDS, (body.issue_id, body.worktree_path), strict=True):
                 if given is not None:
                     raise Invalid("only a coding workflow can be given this", field=field)
             return Start(opening, await self.request(body, caller.owner))

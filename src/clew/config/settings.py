@@ -266,9 +266,7 @@ class Cleanup:
     every_seconds: Annotated[
         float, Setting(0, seconds(0, 604800), "How often to clean up unasked without a schedule; 0 is never.")
     ]
-    budget_seconds: Annotated[
-        float, Setting(8, seconds(0, 300), "Longest cleanup; the rest is done later.")
-    ]
+    budget_seconds: Annotated[float, Setting(8, seconds(0, 300), "Longest cleanup; the rest is done later.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

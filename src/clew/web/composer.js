@@ -1,7 +1,13 @@
-// Where one writes: a prompt, files, and for a new thread the graph.
+// Where one writes: a prompt, files, and for a new thread the graph and what that needs.
 
 import { Component, createRef, html } from "./html.js";
 import { size } from "./words.js";
+
+// What graphs need beside a prompt: its label, and what it looks like.
+const FIELDS = {
+  issueId: ["Issue", "SHOP-7"],
+  worktreePath: ["Worktree", "/home/ann/code/shop"],
+};
 
 export class Composer extends Component {
   state = { isOver: false };
@@ -65,6 +71,10 @@ export class Composer extends Component {
       <textarea ref=${this.#field} rows="2" dir="auto" aria-label=${label} placeholder=${label} value=${text}
         onInput=${(event) => model.write(event.target.value)}
         onKeyDown=${(event) => this.#press(event)} onPaste=${(event) => this.#paste(event)}></textarea>
+      ${isNew && (state.fields[state.graph] ?? []).map((name) => html`<label class="field" key=${name}>${FIELDS[name]?.[0] ?? name}
+        <input required placeholder=${FIELDS[name]?.[1] ?? ""} value=${draft.fields[name] ?? ""} spellcheck=${false}
+          onInput=${(event) => model.fill(name, event.target.value)} />
+      </label>`)}
       ${uploads.all.length > 0 && html`<ul class="files" aria-label="Files to send">
         ${uploads.all.map((upload) => html`<li><${Attached} model=${model} upload=${upload} /></li>`)}
       </ul>`}

@@ -27,6 +27,7 @@ export class Model {
       key: key.get() ? "given" : "none", // or, while the server wants one: "asked", "tried", "wrong", "withheld"
       graphs: [],
       graph: "",
+      fields: {}, // what a start needs beside a prompt, by graph
       threads: [],
       hasMore: false,
       isLoaded: false,
@@ -45,7 +46,7 @@ export class Model {
   // What is being written, for each thread apart and for a new one.
   get draft() {
     if (!this.drafts.has(this.id)) {
-      this.drafts.set(this.id, { text: "", uploads: new Uploads(() => this.paint()), isSending: false, problem: "", once: "" });
+      this.drafts.set(this.id, { text: "", fields: {}, uploads: new Uploads(() => this.paint()), isSending: false, problem: "", once: "" });
     }
     return this.drafts.get(this.id);
   }
@@ -121,7 +122,8 @@ export class Model {
     await this.#quietly(async () => {
       const { graphs } = await fetchJson("api/graphs");
       const chosen = this.state.graph || graphs.find((graph) => graph.isDefault)?.name || graphs[0]?.name;
-      this.change({ graphs: graphs.map((graph) => graph.name), graph: chosen });
+      const fields = Object.fromEntries(graphs.map((graph) => [graph.name, graph.fields]));
+      this.change({ graphs: graphs.map((graph) => graph.name), graph: chosen, fields });
     });
   }
 
@@ -232,6 +234,11 @@ export class Model {
     this.paint();
   }
 
+  fill(name, value) {
+    Object.assign(this.draft, { fields: { ...this.draft.fields, [name]: value }, once: "", problem: "" });
+    this.paint();
+  }
+
   attach(files) {
     Object.assign(this.draft, { once: "", problem: "" });
     this.draft.uploads.add(files);
@@ -254,7 +261,9 @@ export class Model {
       const body = { prompt: draft.text, listFileId: draft.uploads.ids };
       const path = id ? `api/workflows/start?id=${encodeURIComponent(id)}` : "api/workflows/start";
       // Until the graphs are known, the server's choice.
-      const more = id ? {} : { graph: this.state.graph || undefined, verbose: true };
+      const wanted = this.state.fields[this.state.graph] ?? [];
+      const given = Object.fromEntries(wanted.map((name) => [name, draft.fields[name]?.trim()]));
+      const more = id ? {} : { graph: this.state.graph || undefined, verbose: true, ...given };
       const begun = await post(path, { ...body, ...more }, { "Idempotency-Key": draft.once });
       this.drafts.delete(id);
       if (!id && !this.id) location.hash = `#/threads/${encodeURIComponent(begun.id)}`;
