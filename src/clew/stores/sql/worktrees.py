@@ -3,7 +3,7 @@
 from clew.domain.errors import Crowded, WorktreeTaken
 from clew.domain.records import Hold
 from clew.domain.thread import ACTIVE
-from clew.stores.sql.work import FOR_UPDATE, Statement, Work
+from clew.stores.sql.work import Statement, Work
 
 _ACTIVE = ", ".join(f"'{status}'" for status in ACTIVE)
 # A thread that has ended or is deleted has let go: nothing needs to be written for that.
@@ -12,11 +12,17 @@ _HOLDERS = (
     f" WHERE threads.status IN ({_ACTIVE}) AND threads.deleted_at IS NULL AND threads.id <> $1"
 )
 
+# A row that whoever takes a worktree holds meanwhile.
+_LOCK = (
+    "INSERT INTO duties (name, owner, lease_until) VALUES ('worktrees', '', 0)"
+    " ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner"
+)
+
 
 def take(thread_id: str, hold: Hold) -> Work[None]:
     """Raises WorktreeTaken or Crowded. Part of the transaction that makes the thread active."""
     # Starts wait for each other here. The next statement sees what the one before has committed.
-    yield Statement(f"SELECT 1 FROM worktrees WHERE path = '' {FOR_UPDATE}")
+    yield Statement(_LOCK)
     taken = {path for (path,) in (yield Statement(_HOLDERS, (thread_id,)))}
     if hold.path in taken:
         raise WorktreeTaken(f"another workflow is active in {hold.path}")
