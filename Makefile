@@ -6,8 +6,8 @@ PAGE := src/clew/web/vendor/versions.json
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
 # Twice the cores of a small machine: many tests wait for a process they have killed. But not a Postgres for
-# each of sixty-four cores.
-WORKERS ?= -n 4
+# each of sixty-four cores. Who is done takes over from who is not, or one of them would end long after the others.
+WORKERS ?= -n 4 --dist worksteal
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
 .PHONY: help setup serve test faults check fix screenshot bench clean
