@@ -14,10 +14,11 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from clew.domain.assistants import Assistant, Object, Schemas, Search
 from clew.domain.calls import Call, CallStatus
 from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
 from clew.domain.documents import Extraction
-from clew.domain.events import Body, Event, ToolCall
+from clew.domain.events import Body, Event, Order, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.inquiries import Inquiry, Purpose, Reply
@@ -27,6 +28,7 @@ from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
 from clew.domain.records import (
     ApiKey,
+    Chunk,
     Claim,
     ContentItem,
     Conversation,
@@ -468,6 +470,10 @@ class Inbox(Protocol):
         """What waits, oldest first. It leaves the queue with the commit that `admits` it."""
         ...
 
+    async def waiting(self, source: str, thread_id: str) -> Sequence[Incoming]:
+        """What waits for one thread, in the order it came."""
+        ...
+
     async def answered(self, tenant: str, key: str, fingerprint: str) -> Json | None:
         """The answer given to this request before, if any. Raises Duplicate if the key asked for something else."""
         ...
@@ -554,6 +560,38 @@ class Keys(Protocol):
     async def revoke(self, key_id: str, *, now: datetime) -> None:
         """Raises NotFound."""
         ...
+
+
+class Assistants(Protocol):
+    """Assistants that people made, with all their versions. Another owner's does not exist: NotFound."""
+
+    async def add(self, assistant: Assistant, owner: Owner) -> bool:
+        """False if the tenant has one of this id, whoever's it is."""
+        ...
+
+    async def get(self, assistant_id: str, owner: Owner) -> Assistant: ...
+
+    async def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Sequence[Assistant]:
+        """All that the search wants and whose graph is one of these, in no order."""
+        ...
+
+    async def revise(
+        self, assistant_id: str, owner: Owner, change: Callable[[Assistant], Assistant]
+    ) -> Assistant:
+        """Make a new version of the one that counts, which counts from now on. Of two changes none is lost."""
+        ...
+
+    async def versions(
+        self, assistant_id: str, owner: Owner, *, metadata: Object, limit: int, offset: int
+    ) -> Sequence[Assistant]:
+        """The newest first, those with this metadata. Each is as old as the version."""
+        ...
+
+    async def set_latest(self, assistant_id: str, owner: Owner, version: int, *, now: datetime) -> Assistant:
+        """From now on that version counts. NotFound also without such a version."""
+        ...
+
+    async def delete(self, assistant_id: str, owner: Owner) -> None: ...
 
 
 class Items(Protocol):
@@ -800,6 +838,43 @@ class Bridge(Protocol):
         """The graph's own state as JSON. Raises NotFound when its graph is not registered here."""
         ...
 
+    async def snapshot(
+        self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
+    ) -> Json:
+        """The graph's state, newest or at that place, as LangGraph's clients know it. Raises NotFound."""
+        ...
+
+    async def history(
+        self,
+        thread: Thread,
+        *,
+        limit: int,
+        before: Mapping[str, str] | None = None,
+        place: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Sequence[Json]:
+        """Its states, newest first."""
+        ...
+
+    async def change_state(
+        self,
+        thread: Thread,
+        values: Json,
+        *,
+        as_node: str | None = None,
+        place: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid."""
+        ...
+
+    async def copy(self, source: str, target: str) -> None:
+        """Give one thread the states of another."""
+        ...
+
+    async def take_back(self, run_id: str) -> None:
+        """Drop the states that a run led to."""
+        ...
+
     async def forget(self, thread_id: str) -> None:
         """Drop the graph's own state (checkpoints). Unknown ids are skipped."""
         ...
@@ -833,6 +908,29 @@ class Graphs(Protocol):
 
     @property
     def broken(self) -> Mapping[str, str]: ...
+
+
+class Anatomy(Protocol):
+    """How registered graphs are made, for those who look at them. Raises NotFound for a graph that is not here."""
+
+    def title(self, graph: str) -> str:
+        """The name its maker gave it; else the one it is registered under."""
+        ...
+
+    async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:
+        """Its nodes and edges; with `xray` those of subgraphs too, so many levels deep.
+
+        Raises Invalid if it cannot be drawn.
+        """
+        ...
+
+    async def schemas(self, graph: str) -> Schemas: ...
+
+    async def subgraphs(
+        self, graph: str, *, namespace: str | None = None, recurse: bool = False
+    ) -> Mapping[str, Schemas]:
+        """The schemas of its subgraphs, or of the one in this namespace."""
+        ...
 
 
 class Subscription(Protocol):
@@ -888,6 +986,48 @@ class Listener(Protocol):
 
     def forget(self, message: str) -> None:
         """Drop what is not told yet of a message: all of it can be read now."""
+        ...
+
+
+class ChunkRows(Protocol):
+    """Parts of streams that are kept for a while."""
+
+    async def add(self, thread_id: str, run_id: str, some: Sequence[Chunk], *, now: datetime) -> None:
+        """Raises NotFound if the thread was deleted."""
+        ...
+
+    async def after(self, thread_id: str, run_id: str, number: int) -> Sequence[Chunk]:
+        """Some of those with a greater number, in order; none when there are none."""
+        ...
+
+    async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
+
+
+class Follower(Protocol):
+    async def next(self, seconds: float) -> Chunk | None:
+        """The next part; None if none came for so long."""
+        ...
+
+
+class Chunks(Protocol):
+    """What graphs stream by order, part by part. Live for whoever follows; kept a while where that was ordered."""
+
+    def begin(self, thread_id: str, order: Order, *, attempt: int) -> Callable[[str, bytes], None]:
+        """An attempt at the run begins: the parts of it are told by name, as JSON. Telling never waits."""
+        ...
+
+    async def flush(self, run_id: str) -> None:
+        """Wait until what is to be kept of the run is kept."""
+        ...
+
+    def end(self, run_id: str) -> None:
+        """The attempt is over, however it went."""
+        ...
+
+    def follow(
+        self, thread_id: str, run_id: str, *, after: int | None = None
+    ) -> AbstractContextManager[Follower]:
+        """The parts from now on; with `after`, also those before that have a greater number, as far as they are kept."""
         ...
 
 

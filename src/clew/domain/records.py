@@ -123,6 +123,15 @@ class Incoming:
     thread_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of what a run streams: JSON under a name."""
+
+    number: int  # grows within the run, also from one attempt to the next
+    name: str
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """What a provider's webhook sent: header names in small letters, the body as it came, and read if it is JSON."""

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
-from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, UserMessage
+from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, Order, UserMessage
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
+from clew.domain.runs import answers_in
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
@@ -65,6 +66,7 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
+        order: Order | None = None,
         scope: Scope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`.
@@ -81,6 +83,7 @@ class Commands:
             held=held,
             stamp=self._stamp(),
             by=_by(scope),
+            order=order,
         )
         return await self._commit(change, once=once, admits=admits)
 
@@ -112,6 +115,43 @@ class Commands:
             )
 
         return await self._change(thread_id, owner, decide, once=once, admits=admits)
+
+    async def carry_out(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        order: Order,
+        request: Request,
+        *,
+        admits: Incoming | None = None,
+        scope: Scope | None = None,
+    ) -> Thread:
+        """Begin a run that was ordered. A thread that waits for answers need not be given any more."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.carry_out(
+                thread,
+                order,
+                await self.calls.find(thread.id, status=OPEN) if thread.pending else (),
+                request.message,
+                graph_input=request.graph_input,
+                stamp=self._stamp(),
+                by=_by(scope),
+            )
+
+        return await self._change(thread_id, owner, decide, admits=admits)
+
+    async def answer_all(
+        self, thread_id: str, owner: Owner | None, resume: Json, order: Order, *, by: str = ""
+    ) -> Thread:
+        """Go on with what the thread asked, as a run that was ordered."""
+
+        async def decide(thread: Thread) -> Change:
+            answers = answers_in(thread, resume)
+            given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
+            return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
+
+        return await self._change(thread_id, owner, decide)
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         """Take a failed thread up again where it stood, unless what it works on was taken back."""

@@ -8,7 +8,7 @@ from clew.domain.thread import Json, Thread
 from clew.stores.codec import dump, load, micros
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold_unless_new
-from clew.stores.sql.work import Statement, Tables, Work, reads, writes
+from clew.stores.sql.work import Row, Statement, Tables, Work, reads, writes
 
 FORGET = tuple(
     f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1"
@@ -64,17 +64,16 @@ class InboxRows(Tables):
             " ORDER BY admitted_at, source, source_id LIMIT $1",
             (limit,),
         )
-        return [
-            Incoming(
-                source=row[0],
-                source_id=row[1],
-                fingerprint=row[2],
-                payload=load(row[3]),
-                conversation=row[4],
-                thread_id=row[5],
-            )
-            for row in rows
-        ]
+        return [_incoming(row) for row in rows]
+
+    @reads
+    def waiting(self, source: str, thread_id: str) -> Work[list[Incoming]]:
+        rows = yield Statement(
+            "SELECT source, source_id, fingerprint, payload, conversation, thread_id FROM inbox"
+            " WHERE thread_id = $2 AND source = $1 AND status = 'queued' ORDER BY admitted_at, number",
+            (source, thread_id),
+        )
+        return [_incoming(row) for row in rows]
 
     @reads
     def answered(self, tenant: str, key: str, fingerprint: str) -> Work[Json]:
@@ -86,6 +85,18 @@ class InboxRows(Tables):
         for sql in FORGET:
             forgotten += len((yield Statement(sql, (micros(older_than), limit))))
         return forgotten
+
+
+def _incoming(row: Row) -> Incoming:
+    source, source_id, fingerprint, payload, conversation, thread_id = row
+    return Incoming(
+        source=source,
+        source_id=source_id,
+        fingerprint=fingerprint,
+        payload=load(payload),
+        conversation=conversation,
+        thread_id=thread_id,
+    )
 
 
 def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
