@@ -28,11 +28,12 @@ from clew.engine.sweeper import Chores, Sweeper
 from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.describe import GraphAnatomy
 from clew.graph.failures import classify
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
-from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
+from clew.ports import Anatomy, Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
@@ -71,6 +72,7 @@ class Execution:
     live: Live
     bridge: LangGraphBridge
     registry: Registry
+    anatomy: Anatomy
     cleanup: Cleanup
 
 
@@ -179,7 +181,13 @@ async def open_execution(
         try:
             async with bell.listening(bus.ring, runner.look), runner.running(stopping):
                 yield Execution(
-                    commands=commands, bus=bus, live=live, bridge=bridge, registry=registry, cleanup=cleanup
+                    commands=commands,
+                    bus=bus,
+                    live=live,
+                    bridge=bridge,
+                    registry=registry,
+                    anatomy=GraphAnatomy(registry.graphs),
+                    cleanup=cleanup,
                 )
         finally:
             sweeping.cancel()
