@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
+from clew.api.langgraph.assistants import assistants_router
+from clew.api.langgraph.info import info_router
+from clew.api.langgraph.store import store_router
 from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
@@ -37,10 +41,12 @@ from clew.api.ws import ws_router
 from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
+from clew.engine.assistants import Roster
 from clew.engine.export import Export
+from clew.engine.shelf import Shelf
 from clew.engine.uploads import Uploads
 from clew.opening import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
-from clew.ports import Door, Store
+from clew.ports import Door, Items, Store
 from clew.stores.measured import measured
 from clew.telemetry import Metrics, shared_metrics
 
@@ -116,6 +122,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 files_router(stores.files, _uploads(settings, stores)),
                 *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
                 channels_router(doors),
+                *await _langgraph_routers(stores, graph_store.items, execution),
             ],
             authenticator=authenticator,
             metrics=metrics,
@@ -215,6 +222,22 @@ def _workflow_routers(
         approvals_router(commands, store, "", looks=looks),
         events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
         ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
+    ]
+
+
+async def _langgraph_routers(stores: Stores, items: Items, execution: "Execution") -> list[APIRouter]:
+    roster = Roster(
+        assistants=stores.assistants,
+        graphs=execution.registry,
+        anatomy=execution.anatomy,
+        clock=utc_now,
+        new_id=new_id,
+        since=await stores.begun_at(),
+    )
+    return [
+        info_router(version=__version__, langgraph_version=version("langgraph")),
+        assistants_router(roster, execution.anatomy),
+        store_router(Shelf(items=items)),
     ]
 
 
