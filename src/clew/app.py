@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,6 @@ from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.http import create_http
-from clew.api.langgraph.assistants import assistants_router
-from clew.api.langgraph.info import info_router
-from clew.api.langgraph.store import store_router
 from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
@@ -41,12 +37,10 @@ from clew.api.ws import ws_router
 from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
-from clew.engine.assistants import Roster
 from clew.engine.export import Export
-from clew.engine.shelf import Shelf
 from clew.engine.uploads import Uploads
 from clew.opening import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
-from clew.ports import Door, Items, Store
+from clew.ports import Door, Store
 from clew.stores.measured import measured
 from clew.telemetry import Metrics, shared_metrics
 
@@ -71,6 +65,7 @@ class App:
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncGenerator[App]:
     from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
+    from clew.langgraph_face import open_langgraph  # noqa: PLC0415 - the same
     from clew.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
 
     metrics = shared_metrics()
@@ -112,6 +107,21 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
         doors = await stack.enter_async_context(
             _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping)
         )
+        streams = Streams(
+            stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
+        )
+        langgraph = await stack.enter_async_context(
+            open_langgraph(
+                settings,
+                stores,
+                store,
+                graph_store.items,
+                execution,
+                streams=streams,
+                authenticator=authenticator,
+                stopping=stopping,
+            )
+        )
         http = create_http(
             [
                 page_router(WEB, authenticator=authenticator, version=__version__),
@@ -120,9 +130,9 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 threads_router(store, utc_now),
                 audit_router(stores.audit, looks=Looks(store, utc_now)),
                 files_router(stores.files, _uploads(settings, stores)),
-                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
+                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, streams),
                 channels_router(doors),
-                *await _langgraph_routers(stores, graph_store.items, execution),
+                *langgraph,
             ],
             authenticator=authenticator,
             metrics=metrics,
@@ -188,13 +198,10 @@ def _workflow_routers(
     execution: "Execution",
     authenticator: Authenticator,
     metrics: Metrics,
-    stopping: asyncio.Event,
+    streams: Streams,
 ) -> list[APIRouter]:
     commands, bus, live = execution.commands, execution.bus, execution.live
     looks = Looks(store, utc_now)
-    streams = Streams(
-        stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
-    )
     offer = Offer(
         graphs=execution.registry,
         profiles=settings.profiles,
@@ -222,22 +229,6 @@ def _workflow_routers(
         approvals_router(commands, store, "", looks=looks),
         events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
         ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
-    ]
-
-
-async def _langgraph_routers(stores: Stores, items: Items, execution: "Execution") -> list[APIRouter]:
-    roster = Roster(
-        assistants=stores.assistants,
-        graphs=execution.registry,
-        anatomy=execution.anatomy,
-        clock=utc_now,
-        new_id=new_id,
-        since=await stores.begun_at(),
-    )
-    return [
-        info_router(version=__version__, langgraph_version=version("langgraph")),
-        assistants_router(roster, execution.anatomy),
-        store_router(Shelf(items=items)),
     ]
 
 

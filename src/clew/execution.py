@@ -18,6 +18,7 @@ from clew.domain.thread import Status, Thread
 from clew.drivers.api import Access, ApiDriver
 from clew.drivers.profiles import DEFAULT, Drivers
 from clew.engine.bus import LocalBus
+from clew.engine.chunks import LocalChunks
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
 from clew.engine.documents import Documents
@@ -33,9 +34,10 @@ from clew.graph.failures import classify
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
-from clew.ports import Anatomy, Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries
+from clew.ports import Anatomy, Audit, Bell, Bus, Calls, Chunks, Files, Inbox, Live, Store, Summaries
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.chunks import ChunkTable
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
@@ -70,6 +72,7 @@ class Execution:
     commands: Commands
     bus: Bus
     live: Live
+    chunks: Chunks
     bridge: LangGraphBridge
     registry: Registry
     anatomy: Anatomy
@@ -96,12 +99,14 @@ async def open_execution(
         await _tell_stranded(parts.store, registry)
         bus = LocalBus(beyond=bell.ring)
         live = LocalLive()
+        chunks = LocalChunks(ChunkTable(parts.db), bus, parts.clock)
         bridge = LangGraphBridge(
             registry.graphs,
             saver,
             parts.graph_store,
             clock=parts.clock,
             live=live,
+            chunks=chunks,
             verbose=settings.runner.verbose,
             stages=registry.stages,
         )
@@ -184,6 +189,7 @@ async def open_execution(
                     commands=commands,
                     bus=bus,
                     live=live,
+                    chunks=chunks,
                     bridge=bridge,
                     registry=registry,
                     anatomy=GraphAnatomy(registry.graphs),

@@ -23,6 +23,7 @@ from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.items import Answer, ItemChange, Namespace, Question
+from clew.domain.labels import ThreadSearch
 from clew.domain.ledger import Settled, Terms, Verdict
 from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
@@ -483,6 +484,22 @@ class Inbox(Protocol):
         ...
 
 
+class Labels(Protocol):
+    """What clients hang on their threads to find them by. Not part of the log: the thread is the same without."""
+
+    async def put(self, thread_id: str, labels: Mapping[str, Json]) -> None:
+        """Set these; others stay. Raises NotFound, Invalid."""
+        ...
+
+    async def of(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Json]]: ...
+
+    async def find(self, wanted: ThreadSearch) -> Sequence[str]:
+        """The ids of the threads that have these labels, and objects of them inside of theirs."""
+        ...
+
+    async def count(self, wanted: ThreadSearch) -> int: ...
+
+
 class Conversations(Protocol):
     """Chats of channels. One of all processes at a time sees to one, under a lease by the database's time.
 
@@ -842,6 +859,10 @@ class Bridge(Protocol):
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Json:
         """The graph's state, newest or at that place, as LangGraph's clients know it. Raises NotFound."""
+        ...
+
+    async def output(self, thread: Thread) -> Json:
+        """What the graph gives out at its end, as JSON, and what it asks, if it does."""
         ...
 
     async def history(

@@ -106,12 +106,16 @@ def open_thread(
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
+def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp) -> Change:
+    """A new thread in which nothing is to be done yet: its first round is over as it begins."""
+    started = RoundStarted(round=1, opening=opening)
+    return record(None, [started, RoundFinished(status=Status.COMPLETED)], stamp=stamp, thread_id=thread_id)
+
+
 def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
     """Start the round of a thread that was only made."""
     if thread.status is not Status.PENDING:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it was started already")
-    if not thread.graph:
-        raise NotAllowed(f"thread {thread.id!r} has no graph yet")
     return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
 
 

@@ -87,6 +87,10 @@ class Commands:
         )
         return await self._commit(change, once=once, admits=admits)
 
+    async def open_idle(self, thread_id: str, opening: Opening) -> Thread:
+        """Open a thread for runs that are ordered later."""
+        return await self._commit(lifecycle.open_idle(thread_id, opening, stamp=self._stamp()))
+
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
             return lifecycle.begin(thread, stamp=self._stamp(), by=_by(scope))
@@ -262,6 +266,14 @@ class Commands:
             return change
 
         return await self._change(thread_id, owner, decide)
+
+    async def hide(self, thread_id: str, run_id: str) -> Thread:
+        """A run of the past is not told of any more."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.redact(thread, run_id, stamp=self._stamp())
+
+        return await self._change(thread_id, None, decide)
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""

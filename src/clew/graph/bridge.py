@@ -152,6 +152,15 @@ class LangGraphBridge:
             return EMPTY
         return await snapshots.snapshot(self._graph(thread), thread.id, place, subgraphs=subgraphs)
 
+    async def output(self, thread: Thread) -> Json:
+        graph = self._graph(thread)
+        state = await snapshots.snapshot(graph, thread.id)
+        names = graph.output_channels
+        values = state["values"]
+        if isinstance(values, dict) and not isinstance(names, str):
+            values = {name: value for name, value in values.items() if name in names}
+        return {**values, "__interrupt__": state["interrupts"]} if state["interrupts"] else values
+
     async def history(
         self,
         thread: Thread,

@@ -12,7 +12,9 @@ from clew.stores.sql.work import Many, Statement, Tables, Work, reads, writes
 PAGE = 500
 
 
-class ChunkRows(Tables):
+class ChunkTable(Tables):
+    """The ChunkRows port on a SQL database."""
+
     @writes
     def add(self, thread_id: str, run_id: str, some: Sequence[Chunk], *, now: datetime) -> Work[None]:
         yield from hold(thread_id)

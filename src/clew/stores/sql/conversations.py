@@ -27,8 +27,7 @@ DUE = (
     "FROM conversations AS c LEFT JOIN threads AS t ON t.id = c.thread_id AND t.deleted_at IS NULL"
     " WHERE c.is_active = 1 AND (c.attempts = 0 OR c.due_at <= clew_now()) AND (c.lease_until IS NULL OR c.lease_until <= clew_now())"
     " AND (c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq)"
-    " AND (t.status IS NULL OR t.status NOT IN ('running', 'pending') OR (t.status = 'pending' AND t.graph = '')) AND "
-    + among("c.source || ''", 1)
+    " AND COALESCE(t.status, '') NOT IN ('running', 'pending') AND " + among("c.source || ''", 1)
 )
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"

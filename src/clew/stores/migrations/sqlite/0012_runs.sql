@@ -1,12 +1,12 @@
--- What a client calls a thread by: one row a name, the value as JSON.
+-- What a client calls a thread by: one row a value, with the names that lead to it, both as JSON.
 CREATE TABLE labels (
     thread_id TEXT NOT NULL,
-    name      TEXT NOT NULL,
+    path      TEXT NOT NULL,
     value     TEXT NOT NULL,
-    PRIMARY KEY (thread_id, name)
+    PRIMARY KEY (thread_id, path)
 ) WITHOUT ROWID;
 
-CREATE INDEX labels_by_value ON labels (name, value);
+CREATE INDEX labels_by_value ON labels (path, value);
 
 -- What a run streamed, for those who come back to it.
 CREATE TABLE chunks (

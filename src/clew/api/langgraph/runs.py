@@ -1,0 +1,265 @@
+"""/runs and /threads/{id}/runs: begin one, wait for it, stream it, cancel it."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Annotated, Any
+from uuid import uuid4
+
+from fastapi import APIRouter, Header, Path, Query
+from starlette.responses import Response, StreamingResponse
+
+from clew.api.auth import Authenticator
+from clew.api.credentials import Principal
+from clew.api.guard import Caller
+from clew.api.langgraph.errors import errors, needs
+from clew.api.langgraph.run_schemas import CancelIn, RunIn, RunOut
+from clew.api.langgraph.streaming import RunStream, waiting
+from clew.api.looks import Looks
+from clew.api.starts import said
+from clew.api.streams import Streams
+from clew.api.workflows import scope_of
+from clew.domain.assistants import Assistant
+from clew.domain.errors import ClewError, Invalid, NotAllowed, NotFound
+from clew.domain.events import Order
+from clew.domain.runs import Run, RunStatus
+from clew.domain.thread import Json
+from clew.engine.assistants import Roster
+from clew.engine.ordering import Action, Ordering, Wanted
+from clew.ports import Chunks, Follower
+
+ThreadId = Annotated[str, Path(max_length=256)]
+RunId = Annotated[str, Path(max_length=256)]
+MOST = 100
+
+_STREAM: Mapping[int | str, dict[str, Any]] = {
+    200: {"description": "The parts.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+
+
+def langgraph_runs_router(
+    ordering: Ordering,
+    roster: Roster,
+    chunks: Chunks,
+    *,
+    looks: Looks,
+    streams: Streams,
+    authenticator: Authenticator,
+) -> APIRouter:
+    router = APIRouter(tags=["langgraph"])
+
+    @router.post("/threads/{thread_id}/runs", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def create_run(caller: Caller, thread_id: ThreadId, body: RunIn, response: Response) -> RunOut:
+        """Begin a run in the background."""
+        run = await begin(caller, thread_id, body)
+        response.headers["Content-Location"] = _path(run)
+        return RunOut.of(run)
+
+    @router.post("/runs", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def create_stateless_run(caller: Caller, body: RunIn, response: Response) -> RunOut:
+        """Begin a run in the background, in a thread of its own."""
+        run = await begin(caller, None, body)
+        response.headers["Content-Location"] = _path(run)
+        return RunOut.of(run)
+
+    @router.post("/runs/batch", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def create_runs(caller: Caller, body: list[RunIn]) -> list[RunOut]:
+        """Begin several, each in a thread of its own."""
+        if len(body) > MOST:
+            raise Invalid(f"more than {MOST} runs", field="body")
+        return [RunOut.of(await begin(caller, None, one)) for one in body]
+
+    @router.post("/threads/{thread_id}/runs/wait", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def wait_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
+        """Begin a run and answer with the values it ends with."""
+        return waits(await begin(caller, thread_id, body), caller)
+
+    @router.post("/runs/wait", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def wait_stateless_run(caller: Caller, body: RunIn) -> Response:
+        return waits(await begin(caller, None, body), caller)
+
+    @router.post(
+        "/threads/{thread_id}/runs/stream",
+        response_class=StreamingResponse,
+        responses={**_STREAM, **errors(Invalid, NotFound, NotAllowed)},
+    )
+    @needs("write")
+    async def stream_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
+        """Begin a run and stream it."""
+        return await streamed(caller, thread_id, body)
+
+    @router.post(
+        "/runs/stream",
+        response_class=StreamingResponse,
+        responses={**_STREAM, **errors(Invalid, NotFound)},
+    )
+    @needs("write")
+    async def stream_stateless_run(caller: Caller, body: RunIn) -> Response:
+        return await streamed(caller, None, body)
+
+    @router.post("/runs/cancel", status_code=204, responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def cancel_runs(caller: Caller, body: CancelIn, action: Action = "interrupt") -> None:
+        """Cancel runs of one thread: those named, or all of a status."""
+        if body.thread_id is None:
+            raise Invalid("needed here", field="thread_id")
+        thread = await looks.at(body.thread_id, caller.owner)
+        for run in await ordering.of(thread):
+            named = body.run_ids is not None and run.id in body.run_ids
+            if named or (not run.status.is_over and body.status in ("all", run.status)):
+                await ordering.cancel(thread, run, action)
+
+    @router.get("/threads/{thread_id}/runs", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def list_runs(
+        caller: Caller,
+        thread_id: ThreadId,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 10,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        status: RunStatus | None = None,
+    ) -> list[RunOut]:
+        """The newest first."""
+        runs = await ordering.of(await looks.at(thread_id, caller.owner))
+        wanted = [run for run in reversed(runs) if status in (None, run.status)]
+        return [RunOut.of(run) for run in wanted[offset : offset + limit]]
+
+    @router.get("/threads/{thread_id}/runs/{run_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> RunOut:
+        return RunOut.of(await found(caller, thread_id, run_id))
+
+    @router.delete(
+        "/threads/{thread_id}/runs/{run_id}", status_code=204, responses=errors(Invalid, NotFound, NotAllowed)
+    )
+    @needs("write")
+    async def delete_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
+        """Tell of it no more. What it led to stays."""
+        run = await found(caller, thread_id, run_id)
+        if run.status is RunStatus.PENDING:
+            await ordering.queue.drop(thread_id, run_id)
+        else:
+            await ordering.commands.hide(thread_id, run_id)
+
+    @router.post("/threads/{thread_id}/runs/{run_id}/cancel", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def cancel_run(
+        caller: Caller,
+        thread_id: ThreadId,
+        run_id: RunId,
+        wait: bool = False,  # noqa: ARG001 - it has always ended when we answer
+        action: Action = "interrupt",
+    ) -> Json:
+        run = await found(caller, thread_id, run_id)
+        await ordering.cancel(await looks.at(thread_id, caller.owner), run, action)
+        return {}
+
+    @router.get("/threads/{thread_id}/runs/{run_id}/join", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def join_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> Response:
+        """The values a run ends with, once it is over."""
+        return waits(await found(caller, thread_id, run_id), caller)
+
+    @router.get(
+        "/threads/{thread_id}/runs/{run_id}/stream",
+        response_class=StreamingResponse,
+        responses={**_STREAM, **errors(Invalid, NotFound)},
+    )
+    @needs("read")
+    async def join_stream(
+        caller: Caller,
+        thread_id: ThreadId,
+        run_id: RunId,
+        cancel_on_disconnect: bool = False,
+        last_event_id: Annotated[
+            str | None, Header(alias="Last-Event-ID", max_length=32, pattern=r"^-?[0-9]+$")
+        ] = None,
+    ) -> Response:
+        """Stream a run from here on, or from where the client was."""
+        run = await found(caller, thread_id, run_id)
+        after = None if last_event_id is None else max(0, int(last_event_id))
+        with ExitStack() as stack:
+            follower = stack.enter_context(chunks.follow(thread_id, run_id, after=after))
+            return answer(run, follower, stack.pop_all(), caller, cancels=cancel_on_disconnect)
+
+    async def begin(
+        caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
+    ) -> Run:
+        order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
+        wanted = Wanted(
+            order=order,
+            input=body.input,
+            message=said(body.input),
+            resumes=body.command is not None and body.command.resumes,
+            resume=body.command.resume if body.command else None,
+            after=body.after,
+            makes_thread=thread_id is None or body.if_not_exists == "create",
+        )
+        if thread_id is None and wanted.resumes:
+            raise Invalid("only a run of a thread can be resumed", field="command.resume")
+        return await ordering.begin(
+            thread_id or fresh or str(uuid4()), caller.owner, wanted, scope_of(caller)
+        )
+
+    async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> Order:
+        assistant = await roster.resolve(body.assistant_id, caller.owner)
+        order = body.order(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
+        return _furnished(order, assistant)
+
+    async def streamed(caller: Principal, thread_id: str | None, body: RunIn) -> Response:
+        # Somebody must listen before the first word is said.
+        run_id, fresh = str(uuid4()), str(uuid4())
+        with ExitStack() as stack:
+            follower = stack.enter_context(chunks.follow(thread_id or fresh, run_id))
+            run = await begin(caller, thread_id, body, run_id, fresh=fresh)
+            return answer(run, follower, stack.pop_all(), caller, cancels=body.on_disconnect == "cancel")
+
+    def answer(
+        run: Run, follower: Follower, stack: ExitStack, caller: Principal, *, cancels: bool
+    ) -> Response:
+        async def cut_off() -> None:
+            with suppress(ClewError):
+                thread = await ordering.store.get(run.thread_id, caller.owner)
+                await ordering.cancel(thread, await ordering.get(thread, run.id), "interrupt")
+
+        return RunStream(
+            ordering,
+            run,
+            follower,
+            stack,
+            caller,
+            streams=streams,
+            authenticator=authenticator,
+            headers={"Location": f"{_path(run)}/stream", "Content-Location": _path(run)},
+            cut_off=cut_off if cancels else None,
+        )
+
+    def waits(run: Run, caller: Principal) -> Response:
+        headers = {"Location": f"{_path(run)}/join", "Content-Location": _path(run)}
+        return waiting(ordering, run, caller, headers, streams=streams)
+
+    async def found(caller: Principal, thread_id: str, run_id: str) -> Run:
+        return await ordering.get(await looks.at(thread_id, caller.owner), run_id)
+
+    return router
+
+
+def _furnished(order: Order, assistant: Assistant) -> Order:
+    """With what the assistant brings along; what the caller says counts more."""
+    context = {**assistant.context, **(order.context or {})}
+    configurable = {**_mapping(assistant.config), **_mapping(order.config)}
+    config = {**assistant.config, **order.config, "configurable": configurable}
+    return replace(order, config=config, context=context or None)
+
+
+def _mapping(config: Mapping[str, Json]) -> Mapping[str, Json]:
+    value = config.get("configurable")
+    return value if isinstance(value, Mapping) else {}
+
+
+def _path(run: Run) -> str:
+    return f"/threads/{run.thread_id}/runs/{run.id}"

@@ -1,0 +1,184 @@
+"""Runs by order, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+from clew.domain.errors import Conflict, NotAllowed, NotFound
+from clew.domain.events import Event, Opening, Order
+from clew.domain.ledger import GATE
+from clew.domain.records import Scope
+from clew.domain.runs import TELLING, Run, RunStatus, runs_of
+from clew.domain.thread import Json, Owner, Status, Thread
+from clew.engine.commands import Commands, Request
+from clew.engine.queue import Queued, RunQueue
+from clew.ports import Bridge, Bus, Clock, Labels, Store
+
+Action: TypeAlias = Literal["interrupt", "rollback"]
+
+BUSY = "Thread is already running a task. Wait for it to finish or choose a different multitask strategy."
+# How often to decide anew because the thread moved on meanwhile.
+ATTEMPTS = 20
+LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One run as somebody asks for it."""
+
+    order: Order
+    input: Json = None
+    message: Json = None
+    resumes: bool = False  # with `resume`, which may be anything
+    resume: Json = None
+    after: timedelta = timedelta()
+    makes_thread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    store: Store
+    commands: Commands
+    queue: RunQueue
+    bridge: Bridge
+    labels: Labels
+    bus: Bus
+    clock: Clock
+    new_id: Callable[[], str]
+    ttl: timedelta
+
+    async def make(
+        self,
+        thread_id: str,
+        owner: Owner,
+        labels: Mapping[str, Json],
+        *,
+        graph: str = "",
+        ttl: timedelta | None = None,
+    ) -> Thread:
+        """A thread that nothing was asked of yet. Raises Conflict if there is one of that id."""
+        opening = Opening(owner=owner, graph=graph, ttl=ttl or self.ttl)
+        thread = await self.commands.open_idle(thread_id, opening)
+        await self.labels.put(thread_id, labels)
+        return thread
+
+    async def begin(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
+        """Begin the run, or see to it that it begins in its turn. Raises NotFound, NotAllowed."""
+        order = wanted.order
+        try:
+            thread = await self.store.get(thread_id, owner)
+        except NotFound:
+            if not wanted.makes_thread:
+                raise
+            return await self._open(thread_id, owner, wanted, scope)
+        await self.labels.put(thread_id, _names(order))
+        if wanted.after > timedelta():
+            return await self._put_off(thread_id, wanted, scope)
+        for _ in range(ATTEMPTS):
+            if thread.status is Status.RUNNING or await self.queue.of(thread_id):
+                if order.strategy == "enqueue" and not wanted.resumes:
+                    return await self._put_off(thread_id, wanted, scope)
+                if order.strategy in ("interrupt", "rollback"):
+                    await self.cancel_all(thread, "rollback" if order.strategy == "rollback" else "interrupt")
+                elif thread.status is Status.RUNNING:
+                    raise NotAllowed(BUSY)
+            try:
+                thread = await self._begin_now(thread_id, owner, wanted, scope)
+            except NotAllowed:
+                thread = await self.store.get(thread_id, owner)
+                if thread.status is not Status.RUNNING:
+                    raise
+            else:
+                return await self.get(thread, order.run_id)
+        raise Conflict(f"thread {thread_id!r} does not come to rest")
+
+    async def of(self, thread: Thread) -> list[Run]:
+        """All runs of a thread, oldest first; those that wait come last."""
+        begun = [run for run in runs_of(await self._telling(thread)) if run.id not in thread.redacted]
+        return begun + await self.queue.of(thread.id)
+
+    async def get(self, thread: Thread, run_id: str) -> Run:
+        """Raises NotFound."""
+        for run in reversed(await self.of(thread)):
+            if run.id == run_id:
+                return run
+        raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
+
+    async def cancel(self, thread: Thread, run: Run, action: Action) -> None:
+        """End a run, or take it off the queue. One that is over is left alone, unless it is to be rolled back."""
+        if run.status is RunStatus.PENDING:
+            await self.queue.drop(thread.id, run.id)
+        elif run.status is RunStatus.RUNNING:
+            with suppress(NotAllowed):  # it has just ended by itself
+                await self.commands.stop(thread.id, None)
+        if action == "rollback" and run.first_seq:
+            await self.bridge.take_back(run.id)
+            self.bridge.drop(thread.id)
+            await self.commands.hide(thread.id, run.id)
+
+    async def cancel_all(self, thread: Thread, action: Action) -> None:
+        for run in await self.of(thread):
+            if not run.status.is_over:
+                await self.cancel(thread, run, action)
+
+    async def rested(self, thread_id: str, owner: Owner, run_id: str, seconds: float) -> Run:
+        """The run, once it is over or the time is."""
+        with self.bus.subscribe(thread_id, for_rest=True) as bell:
+            while True:
+                run = await self.get(await self.store.get(thread_id, owner), run_id)
+                if run.status.is_over or seconds <= 0:
+                    return run
+                await bell.wait(min(seconds, LOOK_SECONDS))
+                seconds -= LOOK_SECONDS
+
+    async def output(self, thread: Thread) -> Json:
+        """What the thread's graph has come to, with what it asks."""
+        return await self.bridge.output(thread)
+
+    async def _open(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
+        opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
+        request = Request(message=wanted.message, graph_input=wanted.input)
+        if wanted.after > timedelta():
+            await self.make(thread_id, owner, _names(wanted.order))
+            return await self._put_off(thread_id, wanted, scope)
+        thread = await self.commands.start(
+            opening, request, thread_id=thread_id, order=wanted.order, scope=scope
+        )
+        await self.labels.put(thread_id, _names(wanted.order))
+        return runs_of(await self._telling(thread))[0]
+
+    async def _begin_now(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Thread:
+        thread = await self.store.get(thread_id, owner)
+        if wanted.resumes:
+            return await self.commands.answer_all(
+                thread_id, owner, wanted.resume, wanted.order, by=scope.user_id
+            )
+        says_nothing = wanted.input is None and wanted.order.command is None
+        if says_nothing and thread.pending and all(key.startswith(GATE) for key in thread.pending):
+            # To go on, where the graph only stopped to be told so.
+            yes = {key: {"approved": True} for key in thread.pending}
+            return await self.commands.answer_all(thread_id, owner, yes, wanted.order, by=scope.user_id)
+        request = Request(message=wanted.message, graph_input=wanted.input)
+        return await self.commands.carry_out(thread_id, owner, wanted.order, request, scope=scope)
+
+    async def _put_off(self, thread_id: str, wanted: Wanted, scope: Scope) -> Run:
+        now = self.clock()
+        queued = Queued(
+            order=wanted.order,
+            input=wanted.input,
+            message=wanted.message,
+            user_id=scope.user_id,
+            at=now,
+            not_before=now + wanted.after if wanted.after > timedelta() else None,
+        )
+        return await self.queue.put(thread_id, queued)
+
+    async def _telling(self, thread: Thread) -> list[Event]:
+        return [*await self.store.read(thread.id, before=thread.last_seq + 1, types=TELLING)]
+
+
+def _names(order: Order) -> dict[str, Json]:
+    """What clients look for their threads by."""
+    return {"graph_id": order.graph, "assistant_id": order.assistant_id}
