@@ -43,10 +43,13 @@ async def open_langgraph(
 ) -> AsyncGenerator[list[APIRouter]]:
     """Inside the block runs that wait get their turn."""
     looks = Looks(store, utc_now)
+    labels = LabelRows(stores.db)
     roster = Roster(
         assistants=stores.assistants,
         graphs=execution.registry,
         anatomy=execution.anatomy,
+        labels=labels,
+        delete_thread=execution.commands.delete,
         clock=utc_now,
         new_id=new_id,
         since=await stores.begun_at(),
@@ -68,7 +71,7 @@ async def open_langgraph(
         commands=execution.commands,
         queue=queue,
         bridge=execution.bridge,
-        labels=LabelRows(stores.db),
+        labels=labels,
         bus=execution.bus,
         clock=utc_now,
         new_id=new_id,

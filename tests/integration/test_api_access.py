@@ -24,6 +24,7 @@ from tests.samples import ANN, opened
 pytestmark = pytest.mark.anyio
 
 WORKFLOW = "/api/workflows/{workflow_id}"
+ASSISTANT = "/assistants/{assistant_id}"
 
 # The scope each route asks for; None is for everybody. A route that is not here fails the tests below.
 ROUTES: dict[tuple[str, str], str | None] = {
@@ -89,6 +90,26 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", "/channels/telegram/{bot}"): None,
     ("POST", "/channels/wecom/{app}"): None,
     ("GET", "/channels/wecom/{app}"): None,
+    # What LangGraph's own clients ask for.
+    ("GET", "/info"): "read",
+    ("GET", "/ok"): None,
+    ("POST", "/assistants"): "write",
+    ("POST", "/assistants/search"): "read",
+    ("POST", "/assistants/count"): "read",
+    ("GET", f"{ASSISTANT}"): "read",
+    ("PATCH", f"{ASSISTANT}"): "write",
+    ("DELETE", f"{ASSISTANT}"): "write",
+    ("POST", f"{ASSISTANT}/versions"): "read",
+    ("POST", f"{ASSISTANT}/latest"): "write",
+    ("GET", f"{ASSISTANT}/graph"): "read",
+    ("GET", f"{ASSISTANT}/schemas"): "read",
+    ("GET", f"{ASSISTANT}/subgraphs"): "read",
+    ("GET", f"{ASSISTANT}/subgraphs/{{namespace}}"): "read",
+    ("PUT", "/store/items"): "write",
+    ("GET", "/store/items"): "read",
+    ("DELETE", "/store/items"): "write",
+    ("POST", "/store/items/search"): "read",
+    ("POST", "/store/namespaces"): "read",
     # It asks for a key itself: a browser can only send it once the socket is open. See test_ws.py.
     ("WEBSOCKET", "/ws/events"): None,
 }
@@ -99,6 +120,13 @@ BODIES: dict[str, Any] = {
     "resolve": {"answer": 1},
     "answer": {"text": "yes"},
     "deadline": {"deadline": "2030-01-01T00:00:00Z"},
+    "assistants": {"graph_id": "chat"},
+    "search": {},
+    "count": {},
+    "versions": {},
+    "latest": {"version": 1},
+    "items": {"namespace": ["a"], "key": "k", "value": {}},
+    "namespaces": {},
 }
 # What a key does not open: a secret that is not set, a thread that waits for no answer, an upload of nothing.
 CLOSED = {
@@ -109,6 +137,10 @@ CLOSED = {
     ("POST", "/channels/telegram/{bot}"): {401},
     ("POST", "/channels/wecom/{app}"): {401},
     ("GET", "/channels/wecom/{app}"): {401},
+    # Without what names an item, or says what to change.
+    ("GET", "/store/items"): {422},
+    ("DELETE", "/store/items"): {422},
+    ("PATCH", "/assistants/{assistant_id}"): {422},
 }
 HTTP = [route for route in ROUTES if route[0] != "WEBSOCKET"]
 WITH_A_KEY = [route for route in HTTP if ROUTES[route] is not None]
@@ -189,6 +221,8 @@ async def ask(
         name=name,
         bot="bot",
         app="app",
+        assistant_id="chat",
+        namespace="a",
     )
     body = json.dumps(BODIES.get(path.rpartition("/")[2])).encode() if method in ("POST", "PUT") else b""
     shown = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}
@@ -230,7 +264,7 @@ async def test_every_route_has_an_entry_in_the_table(house: House) -> None:
 async def test_the_public_routes_are_exactly_these() -> None:
     public = {path for (_, path), scope in ROUTES.items() if scope is None}
     assert public == {
-        *("/health", "/ready", "/ws/events", "/api/optimize/cleanup"),
+        *("/health", "/ready", "/ok", "/ws/events", "/api/optimize/cleanup"),
         *("/web/{name}", "/web/vendor/{name}"),
         *("/channels/telegram/{bot}", "/channels/wecom/{app}"),
     }
@@ -240,7 +274,7 @@ async def test_the_public_routes_are_exactly_these() -> None:
 async def test_a_good_key_opens_every_route(house: House, route: tuple[str, str]) -> None:
     """Opens the door, that is: what is behind it may be missing, or not in the state for it."""
     is_there = not any(missing in route[1] for missing in ("{call_id}", "{document_id}", "{file_id}"))
-    opens = {200} if route[0] == "GET" and is_there else {200, 404, 409}
+    opens = {200} if route[0] == "GET" and is_there else {200, 204, 404, 409}
     opens = CLOSED.get(route, opens)
     for name in ("good", "whole tenant"):
         assert (await ask(house, route, Authorization=f"Bearer {house.keys[name]}")).status in opens

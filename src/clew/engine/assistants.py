@@ -1,15 +1,17 @@
 """All assistants: the system has one for each graph, and people have those they made."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid5
 
 from clew.domain.assistants import Assistant, Object, Search, Wish, new_assistant, revised
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
+from clew.domain.labels import ThreadSearch
 from clew.domain.metadata import contains
 from clew.domain.thread import Owner
-from clew.ports import Anatomy, Assistants, Clock, Graphs
+from clew.ports import Anatomy, Assistants, Clock, Graphs, Labels
 
 # Of the ids that LangGraph gives to its own assistants, one for each graph.
 NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
@@ -22,6 +24,8 @@ class Roster:
     assistants: Assistants
     graphs: Graphs
     anatomy: Anatomy
+    labels: Labels
+    delete_thread: Callable[[str, Owner], Awaitable[None]]
     clock: Clock
     new_id: Callable[[], str]
     since: datetime  # the age of the system's assistants: the same in every process, or pages would overlap
@@ -89,9 +93,20 @@ class Roster:
             raise NotFound(f"assistant {assistant_id!r} has no version {version}")
         return system
 
-    async def delete(self, assistant_id: str, owner: Owner) -> None:
+    async def delete(self, assistant_id: str, owner: Owner, *, with_threads: bool = False) -> None:
+        """Delete it, and before it the owner's threads that it ran last."""
         self._require_somebodys(assistant_id)
-        await self.assistants.delete(as_id(assistant_id), owner)
+        found = await self.assistants.get(as_id(assistant_id), owner)
+        if with_threads:
+            await self._delete_threads(found.id, owner)
+        await self.assistants.delete(found.id, owner)
+
+    async def _delete_threads(self, assistant_id: str, owner: Owner) -> None:
+        wanted = ThreadSearch(owner=owner, labels={"assistant_id": assistant_id}, limit=100)
+        while some := await self.labels.find(wanted):
+            for thread_id in some:
+                with suppress(NotFound):  # somebody else was faster
+                    await self.delete_thread(thread_id, owner)
 
     def _system(self, assistant_id: str) -> Assistant | None:
         """By its graph's name, or by its id."""

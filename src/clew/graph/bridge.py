@@ -339,7 +339,7 @@ class GraphRun:
                 ns = inside[0] if inside else ()
                 if self._parts is not None:
                     self._parts.hear(ns, mode, part)
-                if ns:
+                if ns or mode not in ("tasks", "updates", "messages"):
                     continue
                 if mode == "messages":
                     if self._speech is not None:

@@ -214,9 +214,11 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
 
     @router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
-    async def delete_assistant(caller: Caller, assistant_id: AssistantId) -> None:
-        """Delete it with all its versions."""
-        await roster.delete(assistant_id, caller.owner)
+    async def delete_assistant(
+        caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
+    ) -> None:
+        """Delete it with all its versions; and, if told so, the caller's threads that it ran last."""
+        await roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
 
     @router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))
     @needs("read")

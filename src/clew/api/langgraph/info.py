@@ -29,15 +29,15 @@ class OkOut(BaseModel):
 
 
 def info_router(*, version: str, langgraph_version: str) -> APIRouter:
-    router = APIRouter(tags=["langgraph"])
+    router = APIRouter()
 
-    @router.get("/info")
+    @router.get("/info", tags=["langgraph"])
     @needs("read")
     async def info() -> InfoOut:
         """Which server this is, and what it can do."""
         return InfoOut(version=version, langgraph_py_version=langgraph_version)
 
-    @router.get("/ok")
+    @router.get("/ok", tags=["health"])
     @public
     async def ok() -> OkOut:
         """The process is alive; says nothing about the database."""
