@@ -333,7 +333,8 @@ async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
 
 async def test_who_asks_for_items_alone_is_shown_no_histories(ports: Ports) -> None:
     await fill(ports.histories, Place(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
-    await ports.items.change("", [], [put("h/one", "note", {"last_seq": 5}), put("h/two", "note"), put("hh")])
+    await ports.items.change("", [], [put("h/two", "note"), put("hh")])
+    await ports.items.change("", [], [put("h/one", "note", {"last_seq": 5})])
     for key in ("__meta__", "chunk:000000"):
         assert (await ports.items.ask("", [GetItem(namespace=("h", "one"), key=key, views=False)])) == [None]
     found = await find(ports.items, "h", views=False)

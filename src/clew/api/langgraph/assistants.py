@@ -43,7 +43,7 @@ class ConfigIn(BaseModel):
     configurable: Object | None = None
 
 
-class WishIn(BaseModel):
+class AssistantChangeIn(BaseModel):
     graph_id: str | None = None
     config: ConfigIn | None = None
     context: Object | None = None
@@ -63,19 +63,19 @@ class WishIn(BaseModel):
         )
 
 
-class CreateIn(WishIn):
+class AssistantIn(AssistantChangeIn):
     graph_id: str
     assistant_id: UUID | None = None
     if_exists: Literal["raise", "do_nothing"] = "raise"
 
 
-class CountIn(BaseModel):
+class AssistantCountIn(BaseModel):
     metadata: Object | None = None
     graph_id: str | None = None
     name: str | None = None
 
 
-class SearchIn(CountIn):
+class AssistantSearchIn(AssistantCountIn):
     limit: Limit = 10
     offset: Offset = 0
     sort_by: SortKey | None = None
@@ -94,17 +94,17 @@ class SearchIn(CountIn):
         )
 
 
-class VersionsIn(BaseModel):
+class AssistantVersionsIn(BaseModel):
     metadata: Object | None = None
     limit: Limit = 10
     offset: Offset = 0
 
 
-class LatestIn(BaseModel):
+class AssistantLatestIn(BaseModel):
     version: Annotated[int, Field(ge=1, le=MAX_OFFSET)]
 
 
-class VersionOut(BaseModel):
+class AssistantVersionOut(BaseModel):
     assistant_id: str
     graph_id: str
     name: str
@@ -120,11 +120,11 @@ class VersionOut(BaseModel):
         return cls(**_fields(assistant))
 
 
-class AssistantOut(VersionOut):
+class AssistantOut(AssistantVersionOut):
     updated_at: Moment
 
 
-class PartOut(BaseModel):
+class AssistantPartOut(BaseModel):
     """An assistant, or the fields of it that were asked for."""
 
     assistant_id: str = ""
@@ -173,7 +173,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
 
     @router.post("", responses=errors(Invalid, NotFound, Conflict))
     @needs("write")
-    async def create_assistant(caller: Caller, body: CreateIn) -> AssistantOut:
+    async def create_assistant(caller: Caller, body: AssistantIn) -> AssistantOut:
         """Make an assistant of a graph."""
         made = await roster.create(
             caller.owner,
@@ -186,15 +186,17 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
 
     @router.post("/search", responses=errors(Invalid, NotFound), response_model_exclude_unset=True)
     @needs("read")
-    async def search_assistants(caller: Caller, body: SearchIn, response: Response) -> list[PartOut]:
+    async def search_assistants(
+        caller: Caller, body: AssistantSearchIn, response: Response
+    ) -> list[AssistantPartOut]:
         """The caller's assistants and those of the system, the newest first if not told otherwise."""
         found, total = await roster.find(caller.owner, body.search())
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
-        return [PartOut.of(assistant, body.select) for assistant in found]
+        return [AssistantPartOut.of(assistant, body.select) for assistant in found]
 
     @router.post("/count", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def count_assistants(caller: Caller, body: CountIn) -> int:
+    async def count_assistants(caller: Caller, body: AssistantCountIn) -> int:
         """How many a search would find."""
         wanted = Search(graph=body.graph_id, name=body.name, metadata=body.metadata)
         _, total = await roster.find(caller.owner, wanted)
@@ -208,7 +210,9 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
 
     @router.patch("/{assistant_id}", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
-    async def update_assistant(caller: Caller, assistant_id: AssistantId, body: WishIn) -> AssistantOut:
+    async def update_assistant(
+        caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
+    ) -> AssistantOut:
         """Make a new version of it. Metadata is added to what is there; anything else takes its place."""
         return AssistantOut.of(await roster.revise(assistant_id, caller.owner, body.wish()))
 
@@ -222,16 +226,18 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
 
     @router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def list_versions(caller: Caller, assistant_id: AssistantId, body: VersionsIn) -> list[VersionOut]:
+    async def list_versions(
+        caller: Caller, assistant_id: AssistantId, body: AssistantVersionsIn
+    ) -> list[AssistantVersionOut]:
         """Its versions, the newest first."""
         found = await roster.versions(
             assistant_id, caller.owner, metadata=body.metadata or {}, limit=body.limit, offset=body.offset
         )
-        return [VersionOut.of(version) for version in found]
+        return [AssistantVersionOut.of(version) for version in found]
 
     @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound))
     @needs("write")
-    async def set_latest(caller: Caller, assistant_id: AssistantId, body: LatestIn) -> AssistantOut:
+    async def set_latest(caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn) -> AssistantOut:
         """From now on that version counts."""
         return AssistantOut.of(await roster.set_latest(assistant_id, caller.owner, body.version))
 

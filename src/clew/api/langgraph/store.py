@@ -24,12 +24,12 @@ Limit = Annotated[int, Field(ge=1, le=1000)]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 
 
-class NameIn(BaseModel):
+class ItemNameIn(BaseModel):
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
 
 
-class PutIn(NameIn):
+class ItemIn(ItemNameIn):
     value: dict[str, Any]
     index: Literal[False] | list[str] | None = None
     """Taken, and of no effect: nothing is indexed by meaning."""
@@ -37,7 +37,7 @@ class PutIn(NameIn):
     """In minutes, from the last time it was written or read."""
 
 
-class SearchIn(BaseModel):
+class ItemSearchIn(BaseModel):
     namespace_prefix: Labels | None = None
     filter: dict[str, Any] | None = None
     limit: Limit = 10
@@ -73,12 +73,12 @@ class ItemOut(BaseModel):
         )
 
 
-class FoundOut(ItemOut):
+class FoundItemOut(ItemOut):
     score: float | None = None
 
 
 class ItemsOut(BaseModel):
-    items: list[FoundOut]
+    items: list[FoundItemOut]
 
 
 class NamespacesOut(BaseModel):
@@ -90,7 +90,7 @@ def store_router(shelf: Shelf) -> APIRouter:
 
     @router.put("/items", status_code=204, responses=errors(Invalid, NotAllowed))
     @needs("write")
-    async def put_item(caller: Caller, body: PutIn) -> None:
+    async def put_item(caller: Caller, body: ItemIn) -> None:
         """Write an item, new or over an old one."""
         ttl = None if body.ttl is None else timedelta(minutes=body.ttl)
         await shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
@@ -110,13 +110,13 @@ def store_router(shelf: Shelf) -> APIRouter:
 
     @router.delete("/items", status_code=204, responses=errors(Invalid, NotAllowed))
     @needs("write")
-    async def delete_item(caller: Caller, body: NameIn) -> None:
+    async def delete_item(caller: Caller, body: ItemNameIn) -> None:
         """Delete an item. One that is not there is gone already."""
         await shelf.delete(caller.owner, tuple(body.namespace), body.key)
 
     @router.post("/items/search", responses=errors(Invalid))
     @needs("read")
-    async def search_items(caller: Caller, body: SearchIn) -> ItemsOut:
+    async def search_items(caller: Caller, body: ItemSearchIn) -> ItemsOut:
         """Items in a namespace and below it, the newest change first."""
         found = await shelf.find(
             caller.owner,
@@ -126,7 +126,7 @@ def store_router(shelf: Shelf) -> APIRouter:
             offset=body.offset,
             refresh=body.refresh_ttl is not False,
         )
-        return ItemsOut(items=[FoundOut.of(item) for item in found])
+        return ItemsOut(items=[FoundItemOut.of(item) for item in found])
 
     @router.post("/namespaces", responses=errors(Invalid))
     @needs("read")
