@@ -163,6 +163,7 @@ class RoundFinished:
     type: ClassVar[str] = "round_finished"
     status: Status
     reason: str = ""
+    error: str = ""  # what failed, in its own words; the reason says what was made of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

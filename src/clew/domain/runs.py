@@ -48,6 +48,7 @@ class Run:
     updated_at: datetime
     first_seq: int = 0  # where in the log it begins; 0 for one that waits for its turn
     reason: str = ""  # why it failed
+    error: str = ""  # the same in the words of what failed
 
     @property
     def id(self) -> str:
@@ -67,10 +68,10 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     current: Run | None = None
     waits: set[str] = set()
 
-    def ends(event: Event, status: RunStatus, reason: str = "") -> None:
+    def ends(event: Event, status: RunStatus, reason: str = "", error: str = "") -> None:
         nonlocal current
         if current is not None:
-            runs[-1] = replace(current, status=status, updated_at=event.at, reason=reason)
+            runs[-1] = replace(current, status=status, updated_at=event.at, reason=reason, error=error)
             current = None
 
     for event in log:
@@ -90,10 +91,10 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
             case Suspension(call_id=call_id):
                 waits.add(call_id)
                 ends(event, RunStatus.SUCCESS)
-            case RoundFinished(status=status, reason=reason):
+            case RoundFinished(status=status, reason=reason, error=error):
                 waits.clear()
                 timed_out = status is Status.FAILED and reason.startswith("timeout:")
-                ends(event, RunStatus.TIMEOUT if timed_out else _ENDS[status], reason)
+                ends(event, RunStatus.TIMEOUT if timed_out else _ENDS[status], reason, error)
             case _:
                 pass
     return runs

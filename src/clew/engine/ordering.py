@@ -22,6 +22,7 @@ BUSY = "Thread is already running a task. Wait for it to finish or choose a diff
 # How often to decide anew because the thread moved on meanwhile.
 ATTEMPTS = 20
 LOOK_SECONDS = 2.0
+NEWEST = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +102,15 @@ class Ordering:
 
     async def get(self, thread: Thread, run_id: str) -> Run:
         """Raises NotFound."""
-        for run in reversed(await self.of(thread)):
-            if run.id == run_id:
+        # Most who ask for one ask for one of the last.
+        newest = await self.store.read(
+            thread.id, before=thread.last_seq + 1, types=TELLING, newest=True, limit=NEWEST
+        )
+        begun = runs_of(newest)
+        if not any(run.id == run_id for run in begun) and len(newest) == NEWEST:
+            begun = runs_of(await self._telling(thread))
+        for run in [*reversed(begun), *await self.queue.of(thread.id)]:
+            if run.id == run_id and run_id not in thread.redacted:
                 return run
         raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
 

@@ -168,7 +168,7 @@ class Step:
                 if not isinstance(decision, Retry):
                     # What was retried and given up below has said so already.
                     reason = str(failure) if isinstance(failure, GivenUp) else f"{decision.reason}: {failure}"
-                    return [_finished(Status.FAILED, reason)]
+                    return [_finished(Status.FAILED, reason, error=str(failure))]
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
                 await asyncio.sleep(decision.seconds)
@@ -310,5 +310,5 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
     return _finished(Status.COMPLETED)
 
 
-def _finished(status: Status, reason: str = "") -> RoundFinished:
-    return RoundFinished(status=status, reason=reason)
+def _finished(status: Status, reason: str = "", error: str = "") -> RoundFinished:
+    return RoundFinished(status=status, reason=reason, error=error)

@@ -120,7 +120,9 @@ def _last(run: Run) -> bytes:
 
 
 def _failure(run: Run) -> dict[str, str]:
-    return {
-        "error": "TimeoutError" if run.status is RunStatus.TIMEOUT else "RunFailed",
-        "message": run.reason,
-    }
+    """The exception's own name and words, where it had any."""
+    name, _, words = run.error.partition(": ")
+    if name.isidentifier():
+        return {"error": name, "message": words}
+    name = "TimeoutError" if run.status is RunStatus.TIMEOUT else "RunFailed"
+    return {"error": name, "message": run.reason}
