@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeAlias
 from clew.domain.assistants import Assistant, Object, Schemas, Search
 from clew.domain.calls import Call, CallStatus
 from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
+from clew.domain.cron_jobs import CronJob, CronSearch
 from clew.domain.documents import Extraction
 from clew.domain.events import Body, Event, Order, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
@@ -35,6 +36,7 @@ from clew.domain.records import (
     Conversation,
     Delivery,
     Document,
+    Errand,
     File,
     Incoming,
     Lease,
@@ -609,6 +611,72 @@ class Assistants(Protocol):
         ...
 
     async def delete(self, assistant_id: str, owner: Owner) -> None: ...
+
+
+class Crons(Protocol):
+    """Runs that are ordered again and again. Another owner's does not exist: NotFound."""
+
+    async def add(self, job: CronJob, *, most: int) -> None:
+        """Raises NotAllowed where its owner has so many, NotFound if its thread is gone."""
+        ...
+
+    async def get(self, cron_id: str, owner: Owner) -> CronJob: ...
+
+    async def find(self, owner: Owner, wanted: CronSearch) -> Sequence[CronJob]:
+        """All that the search wants, in no order."""
+        ...
+
+    async def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> CronJob:
+        """Of two changes none is lost. Whose it is, and in which thread, does not change."""
+        ...
+
+    async def delete(self, cron_id: str, owner: Owner) -> None: ...
+
+    async def are_due(self, *, now: datetime) -> bool:
+        """Whether `claim` would find anything. A read, so that waiting costs nothing."""
+        ...
+
+    async def claim(self, *, now: datetime, lease: timedelta, limit: int) -> Sequence[CronJob]:
+        """Those that are due, or that a clock far ahead has counted. Nobody else gets them until the lease has run out."""
+        ...
+
+    async def advance(self, claimed: CronJob, counted: CronJob) -> bool:
+        """Let go of it with its next time; False if it was changed or deleted meanwhile, and that counts."""
+        ...
+
+
+class Errands(Protocol):
+    """What is to be done when runs are over. Written before a run begins, so that no crash loses it."""
+
+    async def add(self, errand: Errand, *, wait: timedelta) -> None:
+        """To be looked at after so long, and when its thread does not run. One that is there already stays as it is."""
+        ...
+
+    async def are_due(self) -> bool:
+        """Whether `claim` would find anything."""
+        ...
+
+    async def claim(self, *, lease: timedelta, limit: int) -> Sequence[Errand]:
+        """Nobody else gets them until the lease has run out."""
+        ...
+
+    async def put_off(self, errand: Errand, *, wait: timedelta) -> None:
+        """Let go of it as it is now, and look again after so long."""
+        ...
+
+    async def done(self, run_id: str) -> None: ...
+
+
+class Webhooks(Protocol):
+    """Addresses that callers left to be told when something is over."""
+
+    def require(self, url: str) -> None:
+        """Raises Invalid for what cannot be told, now or ever."""
+        ...
+
+    async def tell(self, url: str, body: bytes) -> None:
+        """Raises Transient or Permanent unless it was taken."""
+        ...
 
 
 class Items(Protocol):

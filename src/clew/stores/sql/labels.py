@@ -76,7 +76,9 @@ class LabelRows(Tables):
 
 def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
     mine, args = owned(wanted.owner, 1)
-    where = f"deleted_at IS NULL{mine}"
+    # What goes with its run is not worth a client's while.
+    gone = "SELECT 1 FROM errands WHERE errands.thread_id = threads.id AND is_temporary = 1"
+    where = f"deleted_at IS NULL AND NOT EXISTS ({gone}){mine}"
     if wanted.ids is not None:
         where += f" AND {among('id', len(args) + 1)}"
         args += (Texts(wanted.ids),)

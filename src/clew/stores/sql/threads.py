@@ -72,6 +72,8 @@ UNUSUAL = (
     "histories",
     "labels",
     "chunks",
+    "crons",
+    "errands",
 )
 PURGED = (*USUAL, *UNUSUAL)
 THEIRS = among("thread_id", 1)
