@@ -10,8 +10,9 @@ from clew.domain.thread import Json, Owner, Status
 
 SortKey: TypeAlias = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
 
-# Names inside of names; and how many leaves one thread may have.
+# Names inside of names; how long they may be, one inside of the other; and how many leaves one thread may have.
 DEEPEST = 8
+LONGEST = 1000
 MOST = 200
 
 
@@ -33,9 +34,16 @@ def leaves(labels: Mapping[str, Json]) -> dict[str, str]:
     """By path, both as JSON. An object that holds another holds each of its leaves. Raises Invalid."""
     found: dict[str, str] = {}
     _gather(labels, (), found)
-    if len(found) > MOST:
-        raise Invalid(f"more than {MOST} values", field="metadata")
+    require_few(len(found))
+    if any(len(path) > LONGEST for path in found):
+        raise Invalid(f"names longer than {LONGEST} characters", field="metadata")
     return found
+
+
+def require_few(leaves: int) -> None:
+    """Raises Invalid for more than a thread may have."""
+    if leaves > MOST:
+        raise Invalid(f"more than {MOST} values", field="metadata")
 
 
 def grown(found: Iterable[tuple[str, str]]) -> dict[str, Json]:

@@ -28,6 +28,7 @@ from clew.domain.events import (
     id_prefix,
 )
 from clew.domain.ledger import is_yes
+from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thread, may_follow
 
 NewId: TypeAlias = Callable[[], str]
@@ -238,12 +239,23 @@ def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
     return record(thread, bodies, stamp=stamp)
 
 
-def stop(thread: Thread, open_calls: Iterable[Call], *, stamp: Stamp, notes: Sequence[Body] = ()) -> Change:
-    """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call."""
+def stop(
+    thread: Thread,
+    open_calls: Iterable[Call],
+    *,
+    stamp: Stamp,
+    notes: Sequence[Body] = (),
+    undoes: str = "",
+) -> Change:
+    """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call.
+
+    With the run that it `undoes`, that is not told of any more, and nothing is built on it.
+    """
     if thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is already {thread.status}")
     finished = RoundFinished(status=Status.STOPPED, reason="stopped by user")
-    return record(thread, [*_cancelled(open_calls), *notes, finished], stamp=stamp)
+    forgotten = [Redacted(message_id=undoes, hides=(undone(undoes),))] if undoes else []
+    return record(thread, [*_cancelled(open_calls), *notes, finished, *forgotten], stamp=stamp)
 
 
 def _cancelled(open_calls: Iterable[Call]) -> list[ToolResult]:

@@ -121,6 +121,7 @@ class Incoming:
     conversation: str | None = None
     number: int = 0  # greater than that of all that came before it there; given when admitted
     thread_id: str | None = None
+    withdrawn_at: datetime | None = None  # its turn will not come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

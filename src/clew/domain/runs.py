@@ -100,6 +100,16 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     return runs
 
 
+def undone(run_id: str) -> str:
+    """How a thread remembers that what the run led to is not to be built on."""
+    return f"undone/{run_id}"
+
+
+def unquoted(run: Run) -> Run:
+    """The run without what its graph was given: that may quote a message that was taken back."""
+    return replace(run, input=None, order=replace(run.order, command=None))
+
+
 def answers_in(thread: Thread, resume: Json) -> dict[str, Json]:
     """Which question each answer is for: by its id, or without one if there is only one to answer."""
     if not thread.pending:

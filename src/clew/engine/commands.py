@@ -12,7 +12,7 @@ from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Openin
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
-from clew.domain.runs import answers_in
+from clew.domain.runs import TELLING, answers_in, runs_of
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
@@ -236,15 +236,23 @@ class Commands:
         """End the round at once: first in the log, then in the process that runs it."""
 
         async def decide(thread: Thread) -> Change:
-            open_calls = await self.calls.find(thread.id, status=OPEN)
-            draft = self.drafts.get(thread.id)
-            said = (AssistantMessage(content=draft, cancelled=True),) if draft else ()
-            closed = await self._closed(thread)
-            return lifecycle.stop(thread, open_calls, notes=(*said, *notes, *closed), stamp=self._stamp())
+            return await self._stopped(thread, notes)
 
-        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
-        self.halt(thread_id)
-        return thread
+        return await self._end(thread_id, owner, decide)
+
+    async def stop_run(self, thread_id: str, run_id: str, *, undoes: bool) -> Thread:
+        """The same for a run that was ordered, and no other; with `undoes`, nobody is told of it any more.
+
+        Raises NotAllowed when it is not the one under way."""
+
+        async def decide(thread: Thread) -> Change:
+            log = await self.store.read(thread.id, after=thread.round_seq - 1, types=TELLING)
+            runs = runs_of(log)
+            if not runs or runs[-1].id != run_id or runs[-1].status.is_over:
+                raise NotAllowed(f"run {run_id!r} of thread {thread_id!r} is not under way")
+            return await self._stopped(thread, undoes=run_id if undoes else "")
+
+        return await self._end(thread_id, None, decide)
 
     async def redact(self, thread_id: str, owner: Owner | None, message_id: str, file_id: str = "") -> Thread:
         """Take a message back, or one file of it: nobody is shown it any more, and no model is told."""
@@ -310,6 +318,22 @@ class Commands:
         self.halt(thread_id)
         self.bridge.drop(thread_id)
         self.bus.publish(thread_id)
+
+    async def _stopped(self, thread: Thread, notes: tuple[Body, ...] = (), *, undoes: str = "") -> Change:
+        open_calls = await self.calls.find(thread.id, status=OPEN)
+        draft = self.drafts.get(thread.id)
+        said = (AssistantMessage(content=draft, cancelled=True),) if draft and not undoes else ()
+        closed = await self._closed(thread)
+        return lifecycle.stop(
+            thread, open_calls, notes=(*said, *notes, *closed), undoes=undoes, stamp=self._stamp()
+        )
+
+    async def _end(
+        self, thread_id: str, owner: Owner | None, decide: Callable[[Thread], Awaitable[Change]]
+    ) -> Thread:
+        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
+        self.halt(thread_id)
+        return thread
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
         close = self.closings.get(thread.graph)

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from clew.domain.errors import Conflict, NotAllowed, NotFound
-from clew.domain.events import Event, Opening, Order
+from clew.domain.events import Event, Opening, Order, Resolution
 from clew.domain.ledger import GATE
 from clew.domain.records import Scope
-from clew.domain.runs import TELLING, Run, RunStatus, runs_of
+from clew.domain.redaction import lacks_a_message, without
+from clew.domain.runs import TELLING, Run, RunStatus, runs_of, unquoted
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.commands import Commands, Request
 from clew.engine.queue import Queued, RunQueue
+from clew.engine.redaction import redacted_texts
 from clew.ports import Bridge, Bus, Clock, Labels, Store
 
 Action: TypeAlias = Literal["interrupt", "rollback"]
@@ -22,6 +24,8 @@ BUSY = "Thread is already running a task. Wait for it to finish or choose a diff
 # How often to decide anew because the thread moved on meanwhile.
 ATTEMPTS = 20
 LOOK_SECONDS = 2.0
+# Under which name the values of a graph that stopped tell what it asks.
+ASKED = "__interrupt__"
 NEWEST = 200
 
 
@@ -65,6 +69,13 @@ class Ordering:
         await self.labels.put(thread_id, labels)
         return thread
 
+    async def posed(self, thread: Thread) -> Thread:
+        """The thread with the graph it was made for, if no run has given it one."""
+        if thread.graph:
+            return thread
+        named = (await self.labels.of((thread.id,)))[thread.id].get("graph_id")
+        return replace(thread, graph=named) if isinstance(named, str) else thread
+
     async def begin(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
         """Begin the run, or see to it that it begins in its turn. Raises NotFound, NotAllowed."""
         order = wanted.order
@@ -73,17 +84,24 @@ class Ordering:
         except NotFound:
             if not wanted.makes_thread:
                 raise
-            return await self._open(thread_id, owner, wanted, scope)
-        await self.labels.put(thread_id, _names(order))
+            try:
+                return await self._open(thread_id, owner, wanted, scope)
+            except Conflict:
+                # Somebody else was faster. If it is somebody else's, it is not to be found.
+                thread = await self.store.get(thread_id, owner)
+        if order.checkpoint_id:
+            place = {"checkpoint_id": order.checkpoint_id}
+            await self.bridge.snapshot(replace(thread, graph=order.graph), place)
         if wanted.after > timedelta():
             return await self._put_off(thread_id, wanted, scope)
         for _ in range(ATTEMPTS):
-            if thread.status is Status.RUNNING or await self.queue.of(thread_id):
-                if order.strategy == "enqueue" and not wanted.resumes:
-                    return await self._put_off(thread_id, wanted, scope)
+            is_running = thread.status is Status.RUNNING
+            if is_running or await self.queue.is_awaited(thread_id):
                 if order.strategy in ("interrupt", "rollback"):
                     await self.cancel_all(thread, "rollback" if order.strategy == "rollback" else "interrupt")
-                elif thread.status is Status.RUNNING:
+                elif order.strategy == "enqueue" and not wanted.resumes:
+                    return await self._put_off(thread_id, wanted, scope)
+                elif is_running or not wanted.resumes:
                     raise NotAllowed(BUSY)
             try:
                 thread = await self._begin_now(thread_id, owner, wanted, scope)
@@ -92,39 +110,49 @@ class Ordering:
                 if thread.status is not Status.RUNNING:
                     raise
             else:
+                await self._name(thread_id, order)
                 return await self.get(thread, order.run_id)
         raise Conflict(f"thread {thread_id!r} does not come to rest")
 
     async def of(self, thread: Thread) -> list[Run]:
         """All runs of a thread, oldest first; those that wait come last."""
+        # The queue first: a run whose turn comes meanwhile is then in the log, or in both.
+        others = await self.queue.of(thread.id)
+        thread = await self.store.get(thread.id)
         begun = [run for run in runs_of(await self._telling(thread)) if run.id not in thread.redacted]
-        return begun + await self.queue.of(thread.id)
+        known = {run.id for run in begun} | thread.redacted
+        others = [run for run in others if run.id not in known]
+        over = [run for run in others if run.status.is_over]
+        runs = sorted([*begun, *over], key=lambda run: run.created_at)
+        runs += [run for run in others if not run.status.is_over]
+        return [unquoted(run) for run in runs] if lacks_a_message(thread) else runs
 
     async def get(self, thread: Thread, run_id: str) -> Run:
         """Raises NotFound."""
-        # Most who ask for one ask for one of the last.
-        newest = await self.store.read(
-            thread.id, before=thread.last_seq + 1, types=TELLING, newest=True, limit=NEWEST
-        )
-        begun = runs_of(newest)
-        if not any(run.id == run_id for run in begun) and len(newest) == NEWEST:
-            begun = runs_of(await self._telling(thread))
-        for run in [*reversed(begun), *await self.queue.of(thread.id)]:
-            if run.id == run_id and run_id not in thread.redacted:
+        for run in reversed(await self.of(thread)):
+            if run.id == run_id:
                 return run
         raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
 
     async def cancel(self, thread: Thread, run: Run, action: Action) -> None:
-        """End a run, or take it off the queue. One that is over is left alone, unless it is to be rolled back."""
-        if run.status is RunStatus.PENDING:
-            await self.queue.drop(thread.id, run.id)
-        elif run.status is RunStatus.RUNNING:
+        """End a run, or take it off the queue. One that is over is left alone."""
+        if run.status is RunStatus.PENDING and await self.queue.withdraw(thread.id, run.id):
+            if action == "rollback":
+                await self.queue.forget(thread.id, run.id)
+        elif not run.status.is_over:
+            undoes = action == "rollback"
             with suppress(NotAllowed):  # it has just ended by itself
-                await self.commands.stop(thread.id, None)
-        if action == "rollback" and run.first_seq:
-            await self.bridge.take_back(run.id)
-            self.bridge.drop(thread.id)
+                await self.commands.stop_run(thread.id, run.id, undoes=undoes)
+                if undoes:
+                    await self.bridge.take_back(run.id)
+                    self.bridge.drop(thread.id)
+
+    async def delete(self, thread: Thread, run: Run) -> None:
+        """Tell of it no more. What it led to stays. Raises NotAllowed while the thread does not rest."""
+        if run.first_seq:
             await self.commands.hide(thread.id, run.id)
+        else:
+            await self.queue.forget(thread.id, run.id)
 
     async def cancel_all(self, thread: Thread, action: Action) -> None:
         for run in await self.of(thread):
@@ -142,19 +170,35 @@ class Ordering:
                 seconds -= LOOK_SECONDS
 
     async def output(self, thread: Thread) -> Json:
-        """What the thread's graph has come to, with what it asks."""
-        return await self.bridge.output(thread)
+        """What the thread's graph has come to, with what it still asks, and without what was taken back."""
+        found = await self.bridge.output(thread)
+        if isinstance(found, dict) and found.get(ASKED):
+            answered = await self.answered(thread)
+            found = {**found, ASKED: [one for one in found[ASKED] if one["id"] not in answered]}
+        return without(found, await redacted_texts(self.store, thread))
+
+    async def answered(self, thread: Thread) -> frozenset[str]:
+        """Which of the questions that the graph stopped at were answered, while others keep it waiting."""
+        if thread.status is not Status.BLOCKED:
+            return frozenset()
+        log = await self.store.read(thread.id, after=thread.round_seq - 1, types=(Resolution.type,))
+        given = {event.body.call_id for event in log if isinstance(event.body, Resolution)}
+        return frozenset(given - thread.pending.keys())
 
     async def _open(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
         opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
         request = Request(message=wanted.message, graph_input=wanted.input)
         if wanted.after > timedelta():
-            await self.make(thread_id, owner, _names(wanted.order))
+            await self.make(thread_id, owner, {})
             return await self._put_off(thread_id, wanted, scope)
         thread = await self.commands.start(
-            opening, request, thread_id=thread_id, order=wanted.order, scope=scope
+            opening,
+            request,
+            thread_id=thread_id,
+            order=wanted.order,
+            scope=scope,
         )
-        await self.labels.put(thread_id, _names(wanted.order))
+        await self._name(thread_id, wanted.order)
         return runs_of(await self._telling(thread))[0]
 
     async def _begin_now(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Thread:
@@ -181,12 +225,17 @@ class Ordering:
             at=now,
             not_before=now + wanted.after if wanted.after > timedelta() else None,
         )
-        return await self.queue.put(thread_id, queued)
+        run = await self.queue.put(thread_id, queued)
+        await self._name(thread_id, wanted.order)
+        return run
 
     async def _telling(self, thread: Thread) -> list[Event]:
         return [*await self.store.read(thread.id, before=thread.last_seq + 1, types=TELLING)]
 
-
-def _names(order: Order) -> dict[str, Json]:
-    """What clients look for their threads by."""
-    return {"graph_id": order.graph, "assistant_id": order.assistant_id}
+    async def _name(self, thread_id: str, order: Order) -> None:
+        """By what clients look for their threads."""
+        names = {"graph_id": order.graph, "assistant_id": order.assistant_id}
+        known = (await self.labels.of((thread_id,)))[thread_id]
+        if {**known, **names} != known:
+            with suppress(NotFound):  # it has just been deleted
+                await self.labels.put(thread_id, names)

@@ -74,32 +74,44 @@ class RunQueue:
         # One that is for later must not hold up what comes after it, so it waits by itself.
         key = thread_id if queued.not_before is None else f"{thread_id}/{run_id}"
         payload = _QUEUED.dump_python(queued, mode="json")
-        await self._inbox.admit(
-            Incoming(
-                source=SOURCE,
-                source_id=run_id,
-                fingerprint=run_id,
-                payload=payload,
-                conversation=key,
-                thread_id=thread_id,
-            ),
-            now=self._clock(),
+        incoming = Incoming(
+            source=SOURCE,
+            source_id=run_id,
+            fingerprint=run_id,
+            payload=payload,
+            conversation=key,
+            thread_id=thread_id,
         )
+        await self._inbox.admit(incoming, now=self._clock(), is_opened=True)
         self._rung.set()
-        return pending_run(thread_id, queued)
+        return waiting_run(thread_id, queued)
 
     async def of(self, thread_id: str) -> list[Run]:
-        """What waits for the thread, in order."""
-        waiting = await self._inbox.waiting(SOURCE, thread_id)
-        return [pending_run(thread_id, queued_from(one)) for one in waiting]
+        """What waits for the thread, in order; and what was withdrawn, for as long as that is remembered."""
+        return [
+            waiting_run(thread_id, queued_from(one), withdrawn_at=one.withdrawn_at)
+            for one in await self._inbox.waiting(SOURCE, thread_id)
+        ]
 
-    async def drop(self, thread_id: str, run_id: str) -> bool:
+    async def is_awaited(self, thread_id: str) -> bool:
+        """Whether runs wait for the thread to come to rest. Those that are for later do not."""
+        return any(
+            one.withdrawn_at is None and one.conversation == thread_id
+            for one in await self._inbox.waiting(SOURCE, thread_id)
+        )
+
+    async def withdraw(self, thread_id: str, run_id: str) -> bool:
         """Take a run off the queue before its turn; False if it does not wait."""
         for one in await self._inbox.waiting(SOURCE, thread_id):
             if one.source_id == run_id:
-                await self._inbox.settle(one, now=self._clock())
-                return True
+                return await self._inbox.withdraw(one, now=self._clock())
         return False
+
+    async def forget(self, thread_id: str, run_id: str) -> None:
+        """Tell of it no more, whether it waits or was withdrawn."""
+        for one in await self._inbox.waiting(SOURCE, thread_id):
+            if one.source_id == run_id:
+                await self._inbox.settle(one, now=self._clock())
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
@@ -178,9 +190,9 @@ class RunQueue:
                     admits=incoming,
                     scope=Scope(user_id=queued.user_id, is_system=False),
                 )
-            except NotAllowed:
-                continue  # somebody else's run came first
-            except (NotFound, Repeated):
+            except (NotAllowed, Repeated):
+                continue  # somebody else's run came first, or this one was withdrawn
+            except NotFound:
                 await self._inbox.settle(incoming, now=self._clock())
 
 
@@ -188,12 +200,12 @@ def queued_from(incoming: Incoming) -> Queued:
     return _QUEUED.validate_python(incoming.payload)
 
 
-def pending_run(thread_id: str, queued: Queued) -> Run:
+def waiting_run(thread_id: str, queued: Queued, *, withdrawn_at: datetime | None = None) -> Run:
     return Run(
         thread_id=thread_id,
         order=queued.order,
         input=queued.input,
-        status=RunStatus.PENDING,
+        status=RunStatus.PENDING if withdrawn_at is None else RunStatus.INTERRUPTED,
         created_at=queued.at,
-        updated_at=queued.at,
+        updated_at=withdrawn_at or queued.at,
     )

@@ -27,6 +27,7 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.ledger import GATE, is_yes
+from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Thread
 from clew.domain.views import GraphState
 from clew.graph import snapshots
@@ -48,22 +49,6 @@ from clew.ports import Chunks, Clock, Live, Run
 ROUND = "clew_round"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
-
-# The state of a thread that no graph was given to yet.
-EMPTY: Mapping[str, Json] = MappingProxyType(
-    {
-        "values": {},
-        "next": [],
-        "tasks": [],
-        "metadata": {},
-        "created_at": None,
-        "checkpoint": None,
-        "parent_checkpoint": None,
-        "interrupts": [],
-        "checkpoint_id": None,
-        "parent_checkpoint_id": None,
-    }
-)
 
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
@@ -101,6 +86,7 @@ class LangGraphBridge:
     ) -> AsyncGenerator[Body, None]:
         thread = run.thread
         order = newest_order(log)
+        await self._finish_undoing(thread)
         driven = GraphRun(
             with_stops(self._graph(thread), order),
             self._saver,
@@ -136,10 +122,8 @@ class LangGraphBridge:
             control.request_drain()
 
     async def state(self, thread: Thread) -> GraphState:
-        if thread.graph not in self._graphs:
-            raise NotFound(f"no graph {thread.graph!r} is registered here")
         config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
-        state = await self._graphs[thread.graph].aget_state(config)
+        state = await self._known(thread).aget_state(config)
         try:
             return GraphState(values=as_json(state.values), next=state.next)
         except ValueError as exc:
@@ -148,12 +132,10 @@ class LangGraphBridge:
     async def snapshot(
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Json:
-        if not thread.graph:
-            return EMPTY
-        return await snapshots.snapshot(self._graph(thread), thread.id, place, subgraphs=subgraphs)
+        return await snapshots.snapshot(self._known(thread), thread.id, place, subgraphs=subgraphs)
 
     async def output(self, thread: Thread) -> Json:
-        graph = self._graph(thread)
+        graph = self._known(thread)
         state = await snapshots.snapshot(graph, thread.id)
         names = graph.output_channels
         values = state["values"]
@@ -173,7 +155,7 @@ class LangGraphBridge:
         if not thread.graph:
             return ()
         return await snapshots.history(
-            self._graph(thread), thread.id, limit=limit, before=before, place=place, metadata=metadata
+            self._known(thread), thread.id, limit=limit, before=before, place=place, metadata=metadata
         )
 
     async def change_state(
@@ -186,7 +168,7 @@ class LangGraphBridge:
     ) -> Json:
         config: RunnableConfig = {"metadata": {ROUND: thread.round}}
         return await snapshots.change(
-            self._graph(thread), thread.id, values, as_node=as_node, place=place, config=config
+            self._known(thread), thread.id, values, as_node=as_node, place=place, config=config
         )
 
     async def copy(self, source: str, target: str) -> None:
@@ -194,6 +176,16 @@ class LangGraphBridge:
 
     async def take_back(self, run_id: str) -> None:
         await self._saver.adelete_for_runs([run_id])
+
+    async def _finish_undoing(self, thread: Thread) -> None:
+        """Nothing is built on a run that was undone: whoever undid it may have been cut off, or not be done yet."""
+        gone = {what for what in thread.redacted if what.startswith(undone(""))}
+        if not gone:
+            return
+        saved = await self._saver.aget_tuple({"configurable": {"thread_id": thread.id, "checkpoint_ns": ""}})
+        if saved is not None and undone(str(saved.metadata.get("run_id"))) in gone:
+            await self.take_back(str(saved.metadata["run_id"]))
+            self.drop(thread.id)
 
     async def forget(self, thread_id: str) -> None:
         await self._saver.adelete_thread(thread_id)
@@ -219,6 +211,12 @@ class LangGraphBridge:
             return None
         tell = chunks.begin(thread.id, order, attempt=fence)
         return Parts(order, tell)
+
+    def _known(self, thread: Thread) -> Graph:
+        """For those who only look. Raises NotFound."""
+        if thread.graph not in self._graphs:
+            raise NotFound(f"no graph {thread.graph!r} is registered here")
+        return self._graph(thread)
 
     def _graph(self, thread: Thread) -> Graph:
         if thread.graph not in self._graphs:

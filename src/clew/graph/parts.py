@@ -50,21 +50,25 @@ class Parts:
     def _parts(self, mode: str, part: Any) -> Iterator[tuple[str, Any]]:
         match mode:
             case "messages" if TUPLES in self._wanted:
-                yield "messages", part
-            case "messages":
+                message, described = part
+                yield "messages", [message, without_ours(described)]
+            case "messages" if mode in self._wanted:
                 yield from self._messages(*part)
             case "updates" if mode not in self._wanted:
                 # A question is heard by everybody; a stop that was declared asks nothing.
                 if part.get(INTERRUPT):
                     yield "values", part
-            case "debug" if part["type"] == "checkpoint":
-                yield mode, {**part, "payload": _checkpoint(part["payload"])}
+            case _ if mode not in self._wanted:
+                pass  # for ourselves
+            case "debug":
+                shown = _checkpoint if part["type"] == "checkpoint" else _task
+                yield mode, {**part, "payload": shown(part["payload"])}
             case "checkpoints":
                 yield mode, _checkpoint(part)
-            case _ if mode in self._wanted:
-                yield mode, part
+            case "tasks":
+                yield mode, _task(part)
             case _:
-                pass  # for ourselves
+                yield mode, part
 
     def _messages(self, message: BaseMessage, described: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Each time all that was said of the message so far."""
@@ -106,10 +110,15 @@ def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
     shown["metadata"] = without_ours(payload.get("metadata") or {})
     shown["checkpoint"] = place_of(payload.get("config"))
     shown["parent_checkpoint"] = place_of(payload.get("parent_config"))
-    shown["tasks"] = [_task(task) for task in payload.get("tasks", ())]
+    shown["tasks"] = [_task_at(task) for task in payload.get("tasks", ())]
     return shown
 
 
-def _task(task: Mapping[str, Any]) -> dict[str, Any]:
+def _task_at(task: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in task.items() if name != "state"}
     return shown | {"checkpoint": place_of(task.get("state"))}
+
+
+def _task(task: Mapping[str, Any]) -> dict[str, Any]:
+    """As it begins, with what it is called by, or as it ends."""
+    return {**task, "metadata": without_ours(task["metadata"])} if task.get("metadata") else {**task}

@@ -1,13 +1,13 @@
 """States of a thread's graph as LangGraph's clients see them: now, before, and changed by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.errors import InvalidUpdateError
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
-from clew.domain.errors import Corrupt, Invalid, NotFound
+from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound
 from clew.domain.thread import Json
 from clew.graph.parts import place_of, without_ours
 from clew.graph.standing import Graph
@@ -18,10 +18,7 @@ async def snapshot(
     graph: Graph, thread_id: str, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
 ) -> Json:
     """The newest state, or the one at `place`. Raises NotFound when there is no such place."""
-    state = await graph.aget_state(_config(thread_id, place), subgraphs=subgraphs)
-    if place is not None and place.get("checkpoint_id") and state.created_at is None:
-        raise NotFound(f"thread {thread_id!r} has no checkpoint {place['checkpoint_id']!r}")
-    return shown(thread_id, state)
+    return shown(thread_id, await _state(graph, thread_id, place, subgraphs=subgraphs))
 
 
 async def history(
@@ -33,14 +30,15 @@ async def history(
     place: Mapping[str, str] | None = None,
     metadata: Mapping[str, Json] | None = None,
 ) -> list[Json]:
-    """The states, newest first."""
+    """The states, newest first. Raises NotFound when there is no such place."""
     states = graph.aget_state_history(
         _config(thread_id, place),
         filter=dict(metadata) if metadata else None,
         before=_config(thread_id, before) if before else None,
         limit=limit,
     )
-    return [shown(thread_id, state) async for state in states]
+    with _of_a_graph_inside(thread_id, place):
+        return [shown(thread_id, state) async for state in states]
 
 
 async def change(
@@ -52,16 +50,42 @@ async def change(
     place: Mapping[str, str] | None = None,
     config: RunnableConfig,
 ) -> Json:
-    """Write values as if a node had returned them; the place that leads to. Raises Invalid."""
+    """Write values as if a node had returned them; the place that leads to. Raises Invalid, NotFound."""
+    if place is not None:
+        await _state(graph, thread_id, place)
     merged: RunnableConfig = {
         **config,
         "configurable": {**_config(thread_id, place)["configurable"], **config.get("configurable", {})},
     }
     try:
         written = await graph.aupdate_state(merged, values, as_node=as_node)
-    except InvalidUpdateError as exc:
-        raise Invalid(str(exc), field="values") from exc
+    except ClewError:
+        raise
+    except Exception as exc:
+        # Whatever the graph's own reducers make of values that they were not made for.
+        raise Invalid(f"{type(exc).__name__}: {exc}", field="values") from exc
     return place_of(written)
+
+
+async def _state(
+    graph: Graph, thread_id: str, place: Mapping[str, str] | None, *, subgraphs: bool = False
+) -> StateSnapshot:
+    with _of_a_graph_inside(thread_id, place):
+        state = await graph.aget_state(_config(thread_id, place), subgraphs=subgraphs)
+    if place is not None and place.get("checkpoint_id") and state.created_at is None:
+        raise NotFound(f"thread {thread_id!r} has no checkpoint {place['checkpoint_id']!r}")
+    return state
+
+
+@contextmanager
+def _of_a_graph_inside(thread_id: str, place: Mapping[str, str] | None) -> Generator[None]:
+    """A place in a graph that is not there is no place."""
+    try:
+        yield
+    except ValueError as exc:
+        if place is None or not place.get("checkpoint_ns"):
+            raise
+        raise NotFound(f"thread {thread_id!r} has no graph at {place['checkpoint_ns']!r}") from exc
 
 
 def shown(thread_id: str, state: StateSnapshot) -> Json:

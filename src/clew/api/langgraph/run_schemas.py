@@ -1,12 +1,21 @@
 """What a run is asked for with, and how it is shown, in LangGraph's words."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
+from clew.api.langgraph.wire import Moment
 from clew.domain.events import Order
 from clew.domain.runs import Run
 from clew.domain.thread import Json
@@ -17,11 +26,21 @@ Mode: TypeAlias = Literal[
 Object: TypeAlias = dict[str, Json]
 
 
+def _named(value: str) -> str:
+    """As we write it, however the caller does."""
+    return str(UUID(value))
+
+
+# The id of a thread or a run: a UUID to clients, a text to us.
+Id = Annotated[str, AfterValidator(_named), WithJsonSchema({"type": "string", "format": "uuid"})]
+
+
 def _listed(value: object) -> object:
     """One is as good as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
+Modes = Annotated[list[Mode], BeforeValidator(_listed)]
 Nodes = Annotated[list[Annotated[str, Field(max_length=256)]], BeforeValidator(_listed)]
 
 
@@ -36,14 +55,23 @@ class Place(BaseModel):
     thread_id: str | None = None
 
 
+class SendIn(BaseModel):
+    """A node to go to, with an input of its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node: str
+    input: Json = None
+
+
 class CommandIn(BaseModel):
     """What to tell the graph beside, or in place of, an input."""
 
     model_config = ConfigDict(frozen=True)
 
     resume: Json = None
-    update: Json = None
-    goto: Json = None
+    update: Object | list[tuple[str, Json]] | None = None
+    goto: str | SendIn | list[str | SendIn] | None = None
 
     @property
     def resumes(self) -> bool:
@@ -61,7 +89,7 @@ class RunIn(BaseModel):
     config: Object = Field(default_factory=dict)
     context: Object | None = None
     metadata: Object = Field(default_factory=dict)
-    stream_mode: Annotated[list[Mode], BeforeValidator(_listed)] = ["values"]
+    stream_mode: Modes = ["values"]
     stream_subgraphs: bool = False
     stream_resumable: bool = False
     interrupt_before: Nodes = []
@@ -89,7 +117,7 @@ class RunIn(BaseModel):
         place = self.checkpoint.checkpoint_id if self.checkpoint else self.checkpoint_id
         command = None
         if self.command is not None and (self.command.update is not None or self.command.goto):
-            command = {"update": self.command.update, "goto": self.command.goto}
+            command = self.command.model_dump(mode="json", include={"update", "goto"})
         return Order(
             run_id=run_id,
             assistant_id=assistant_id,
@@ -118,8 +146,8 @@ class RunOut(BaseModel):
     run_id: str
     thread_id: str
     assistant_id: str
-    created_at: datetime
-    updated_at: datetime
+    created_at: Moment
+    updated_at: Moment
     status: str
     metadata: Mapping[str, Json]
     kwargs: Mapping[str, Json]
@@ -142,8 +170,8 @@ class RunOut(BaseModel):
                 "config": order.config,
                 "context": order.context,
                 "stream_mode": list(order.modes),
-                "interrupt_before": _nodes(order.stops_before),
-                "interrupt_after": _nodes(order.stops_after),
+                "interrupt_before": nodes_of(order.stops_before),
+                "interrupt_after": nodes_of(order.stops_after),
                 "webhook": order.webhook or None,
                 "subgraphs": order.subgraphs,
                 "resumable": order.is_resumable,
@@ -156,10 +184,10 @@ class RunOut(BaseModel):
 class CancelIn(BaseModel):
     """Which runs to cancel: these of one thread, or all of a status."""
 
-    thread_id: str | None = None
-    run_ids: list[str] | None = None
+    thread_id: Id | None = None
+    run_ids: Annotated[list[Id], Field(max_length=1000)] | None = None
     status: Literal["pending", "running", "all"] | None = None
 
 
-def _nodes(nodes: Sequence[str]) -> list[str] | str | None:
+def nodes_of(nodes: Sequence[str]) -> list[str] | str | None:
     return "*" if nodes == ("*",) else list(nodes) or None

@@ -1,20 +1,20 @@
 """/runs and /threads/{id}/runs: begin one, wait for it, stream it, cancel it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from fastapi import APIRouter, Header, Path, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
-from clew.api.langgraph.run_schemas import CancelIn, RunIn, RunOut
-from clew.api.langgraph.streaming import RunStream, waiting
+from clew.api.langgraph.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
+from clew.api.langgraph.streaming import CutOff, RunStream, Waiting
 from clew.api.looks import Looks
 from clew.api.starts import said
 from clew.api.streams import Streams
@@ -28,8 +28,8 @@ from clew.engine.assistants import Roster
 from clew.engine.ordering import Action, Ordering, Wanted
 from clew.ports import Chunks, Follower
 
-ThreadId = Annotated[str, Path(max_length=256)]
-RunId = Annotated[str, Path(max_length=256)]
+ThreadId = Annotated[Id, Path()]
+RunId = Annotated[Id, Path()]
 MOST = 100
 
 _STREAM: Mapping[int | str, dict[str, Any]] = {
@@ -70,18 +70,23 @@ def langgraph_runs_router(
         """Begin several, each in a thread of its own."""
         if len(body) > MOST:
             raise Invalid(f"more than {MOST} runs", field="body")
+        for one in body:  # all of them, or none
+            await roster.resolve(one.assistant_id, caller.owner)
+            _require_no_answer(one)
         return [RunOut.of(await begin(caller, None, one)) for one in body]
 
     @router.post("/threads/{thread_id}/runs/wait", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def wait_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Begin a run and answer with the values it ends with."""
-        return waits(await begin(caller, thread_id, body), caller)
+        run = await begin(caller, thread_id, body)
+        return waits(run, caller, cancels=body.on_disconnect == "cancel")
 
     @router.post("/runs/wait", responses=errors(Invalid, NotFound))
     @needs("write")
     async def wait_stateless_run(caller: Caller, body: RunIn) -> Response:
-        return waits(await begin(caller, None, body), caller)
+        run = await begin(caller, None, body)
+        return waits(run, caller, cancels=body.on_disconnect == "cancel")
 
     @router.post(
         "/threads/{thread_id}/runs/stream",
@@ -114,7 +119,7 @@ def langgraph_runs_router(
             if named or (not run.status.is_over and body.status in ("all", run.status)):
                 await ordering.cancel(thread, run, action)
 
-    @router.get("/threads/{thread_id}/runs", responses=errors(Invalid, NotFound))
+    @router.get("/threads/{thread_id}/runs", response_model=list[RunOut], responses=errors(Invalid, NotFound))
     @needs("read")
     async def list_runs(
         caller: Caller,
@@ -122,11 +127,15 @@ def langgraph_runs_router(
         limit: Annotated[int, Query(ge=1, le=1000)] = 10,
         offset: Annotated[int, Query(ge=0)] = 0,
         status: RunStatus | None = None,
-    ) -> list[RunOut]:
-        """The newest first."""
+        select: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
+    ) -> JSONResponse:
+        """The newest first; of each all there is, or what is selected."""
         runs = await ordering.of(await looks.at(thread_id, caller.owner))
         wanted = [run for run in reversed(runs) if status in (None, run.status)]
-        return [RunOut.of(run) for run in wanted[offset : offset + limit]]
+        shown = [RunOut.of(run).model_dump(mode="json") for run in wanted[offset : offset + limit]]
+        if select:
+            shown = [{name: one[name] for name in select if name in one} for one in shown]
+        return JSONResponse(shown)
 
     @router.get("/threads/{thread_id}/runs/{run_id}", responses=errors(Invalid, NotFound))
     @needs("read")
@@ -139,11 +148,8 @@ def langgraph_runs_router(
     @needs("write")
     async def delete_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
         """Tell of it no more. What it led to stays."""
-        run = await found(caller, thread_id, run_id)
-        if run.status is RunStatus.PENDING:
-            await ordering.queue.drop(thread_id, run_id)
-        else:
-            await ordering.commands.hide(thread_id, run_id)
+        thread = await looks.at(thread_id, caller.owner)
+        await ordering.delete(thread, await ordering.get(thread, run_id))
 
     @router.post("/threads/{thread_id}/runs/{run_id}/cancel", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
@@ -154,8 +160,8 @@ def langgraph_runs_router(
         wait: bool = False,  # noqa: ARG001 - it has always ended when we answer
         action: Action = "interrupt",
     ) -> Json:
-        run = await found(caller, thread_id, run_id)
-        await ordering.cancel(await looks.at(thread_id, caller.owner), run, action)
+        thread = await looks.at(thread_id, caller.owner)
+        await ordering.cancel(thread, await ordering.get(thread, run_id), action)
         return {}
 
     @router.get("/threads/{thread_id}/runs/{run_id}/join", responses=errors(Invalid, NotFound))
@@ -174,6 +180,7 @@ def langgraph_runs_router(
         caller: Caller,
         thread_id: ThreadId,
         run_id: RunId,
+        stream_mode: Annotated[list[Mode | Literal[""]], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
         cancel_on_disconnect: bool = False,
         last_event_id: Annotated[
             str | None, Header(alias="Last-Event-ID", max_length=32, pattern=r"^-?[0-9]+$")
@@ -184,7 +191,14 @@ def langgraph_runs_router(
         after = None if last_event_id is None else max(0, int(last_event_id))
         with ExitStack() as stack:
             follower = stack.enter_context(chunks.follow(thread_id, run_id, after=after))
-            return answer(run, follower, stack.pop_all(), caller, cancels=cancel_on_disconnect)
+            return answer(
+                run,
+                follower,
+                stack.pop_all(),
+                caller,
+                cancels=cancel_on_disconnect,
+                names={mode.removesuffix("-tuple") for mode in stream_mode if mode},
+            )
 
     async def begin(
         caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
@@ -199,8 +213,8 @@ def langgraph_runs_router(
             after=body.after,
             makes_thread=thread_id is None or body.if_not_exists == "create",
         )
-        if thread_id is None and wanted.resumes:
-            raise Invalid("only a run of a thread can be resumed", field="command.resume")
+        if thread_id is None:
+            _require_no_answer(body)
         return await ordering.begin(
             thread_id or fresh or str(uuid4()), caller.owner, wanted, scope_of(caller)
         )
@@ -219,13 +233,14 @@ def langgraph_runs_router(
             return answer(run, follower, stack.pop_all(), caller, cancels=body.on_disconnect == "cancel")
 
     def answer(
-        run: Run, follower: Follower, stack: ExitStack, caller: Principal, *, cancels: bool
+        run: Run,
+        follower: Follower,
+        stack: ExitStack,
+        caller: Principal,
+        *,
+        cancels: bool,
+        names: Collection[str] = (),
     ) -> Response:
-        async def cut_off() -> None:
-            with suppress(ClewError):
-                thread = await ordering.store.get(run.thread_id, caller.owner)
-                await ordering.cancel(thread, await ordering.get(thread, run.id), "interrupt")
-
         return RunStream(
             ordering,
             run,
@@ -235,12 +250,22 @@ def langgraph_runs_router(
             streams=streams,
             authenticator=authenticator,
             headers={"Location": f"{_path(run)}/stream", "Content-Location": _path(run)},
-            cut_off=cut_off if cancels else None,
+            names=names,
+            cut_off=cancelling(run, caller) if cancels else None,
         )
 
-    def waits(run: Run, caller: Principal) -> Response:
+    def waits(run: Run, caller: Principal, *, cancels: bool = False) -> Response:
         headers = {"Location": f"{_path(run)}/join", "Content-Location": _path(run)}
-        return waiting(ordering, run, caller, headers, streams=streams)
+        cut_off = cancelling(run, caller) if cancels else None
+        return Waiting(ordering, run, caller, streams=streams, headers=headers, cut_off=cut_off)
+
+    def cancelling(run: Run, caller: Principal) -> CutOff:
+        async def cancel() -> None:
+            with suppress(ClewError):
+                thread = await ordering.store.get(run.thread_id, caller.owner)
+                await ordering.cancel(thread, await ordering.get(thread, run.id), "interrupt")
+
+        return cancel
 
     async def found(caller: Principal, thread_id: str, run_id: str) -> Run:
         return await ordering.get(await looks.at(thread_id, caller.owner), run_id)
@@ -259,6 +284,11 @@ def _furnished(order: Order, assistant: Assistant) -> Order:
 def _mapping(config: Mapping[str, Json]) -> Mapping[str, Json]:
     value = config.get("configurable")
     return value if isinstance(value, Mapping) else {}
+
+
+def _require_no_answer(body: RunIn) -> None:
+    if body.command is not None and body.command.resumes:
+        raise Invalid("only a run of a thread can be resumed", field="command.resume")
 
 
 def _path(run: Run) -> str:

@@ -1,23 +1,30 @@
 """What a run streams, as LangGraph's clients read it: server-sent events, named by mode."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import ExitStack
+from typing import TypeAlias
 
 from fastapi.sse import format_sse_event
-from pydantic_core import to_json
-from starlette.responses import StreamingResponse
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.events import EventStream, Tell
-from clew.api.streams import Streams
+from clew.api.streams import Streams, first_of
+from clew.domain.errors import NotFound
 from clew.domain.records import Chunk
+from clew.domain.redaction import without
 from clew.domain.runs import Run, RunStatus
-from clew.domain.thread import Json
+from clew.domain.thread import Json, Thread
 from clew.engine.ordering import Ordering
+from clew.engine.redaction import redacted_texts
 from clew.ports import Follower
+
+CutOff: TypeAlias = Callable[[], Awaitable[None]]
 
 # Without a bell one looks this often whether the run is over.
 LOOK_SECONDS = 2.0
@@ -40,15 +47,19 @@ class RunStream(EventStream):
         streams: Streams,
         authenticator: Authenticator,
         headers: dict[str, str],
-        cut_off: Callable[[], Awaitable[None]] | None = None,
+        names: Collection[str] = (),
+        cut_off: CutOff | None = None,
     ) -> None:
+        """`names` are the parts that are wanted, if not all."""
         super().__init__(self._tell_run, caller, streams, authenticator, headers=headers)
         self._ordering = ordering
         self._run = run
         self._follower = follower
         self._stack = stack
         self._owner = caller.owner
+        self._names = names
         self._cut_off = cut_off
+        self._hidden: Sequence[str] = ()
         self._is_over = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,65 +72,120 @@ class RunStream(EventStream):
 
     async def _tell_run(self, tell: Tell) -> None:
         metadata = {"run_id": self._run.id, "attempt": 1}
-        await tell(_frame(Chunk(0, "metadata", to_json(metadata)), numbered=False))
+        await tell(_frame("metadata", metadata))
+        try:
+            thread = await self._thread()
+            # Nothing is taken back while a run is under way.
+            self._hidden = await redacted_texts(self._ordering.store, thread)
+            run = await self._tell_parts(tell)
+        except NotFound as exc:
+            await tell(_frame("error", {"error": "NotFound", "message": str(exc)}))
+        else:
+            await tell(_last(run))
+        self._is_over = True
+
+    async def _tell_parts(self, tell: Tell) -> Run:
+        """Until the run is over. Raises NotFound if it is deleted."""
         quiet = 0.0
         while True:
             chunk = await self._follower.next(LOOK_SECONDS)
             if chunk is not None:
                 quiet = 0.0
-                await tell(_frame(chunk, numbered=self._run.order.is_resumable))
+                await self._tell_part(tell, chunk)
                 continue
-            thread = await self._ordering.store.get(self._run.thread_id, self._owner)
-            run = await self._ordering.get(thread, self._run.id)
+            run = await self._ordering.get(await self._thread(), self._run.id)
             if run.status.is_over:
                 # What was told before the end was in the log is here by now.
                 while (chunk := await self._follower.next(0)) is not None:
-                    await tell(_frame(chunk, numbered=run.order.is_resumable))
-                await tell(_last(run))
-                self._is_over = True
-                return
+                    await self._tell_part(tell, chunk)
+                return run
             quiet += LOOK_SECONDS
             if quiet >= PING_SECONDS:
                 await tell(b": heartbeat\n\n")
                 quiet = 0.0
 
+    async def _tell_part(self, tell: Tell, chunk: Chunk) -> None:
+        if self._names and re.split(r"[/|]", chunk.name, maxsplit=1)[0] not in self._names:
+            return
+        data = to_json(without(from_json(chunk.data), self._hidden)) if self._hidden else chunk.data
+        place = str(chunk.number) if self._run.order.is_resumable else None
+        await tell(format_sse_event(data_str=data.decode(), event=chunk.name, id=place))
 
-def waiting(
-    ordering: Ordering, run: Run, caller: Principal, headers: dict[str, str], *, streams: Streams
-) -> StreamingResponse:
-    """The values the run ends with, once it is over. Until then now and then a line break, which JSON does not mind."""
-
-    async def parts() -> AsyncGenerator[bytes]:
-        with streams.one("poll", caller):
-            while True:
-                now = await ordering.rested(run.thread_id, caller.owner, run.id, HEARTBEAT_SECONDS)
-                if now.status.is_over:
-                    break
-                yield b"\n"
-            yield to_json(await outcome(ordering, now, caller))
-
-    return StreamingResponse(parts(), media_type="application/json", headers=headers)
+    async def _thread(self) -> Thread:
+        return await self._ordering.store.get(self._run.thread_id, self._owner)
 
 
-async def outcome(ordering: Ordering, run: Run, caller: Principal) -> Json:
-    if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
-        return {"__error__": _failure(run)}
-    thread = await ordering.store.get(run.thread_id, caller.owner)
-    return await ordering.output(thread)
+class Waiting(Response):
+    """The values a run ends with, once it is over. Until then now and then a line break, which JSON does not mind."""
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        run: Run,
+        caller: Principal,
+        *,
+        streams: Streams,
+        headers: dict[str, str],
+        cut_off: CutOff | None = None,
+    ) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._ordering = ordering
+        self._run = run
+        self._caller = caller
+        self._streams = streams
+        self._cut_off = cut_off
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - Starlette's
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        with self._streams.one("poll", self._caller):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            try:
+                await first_of(self._answer(send), gone(), self._streams.stopping.wait())
+            finally:
+                if not self._is_over and self._cut_off is not None and not self._streams.stopping.is_set():
+                    await asyncio.shield(self._cut_off())
+
+    async def _answer(self, send: Send) -> None:
+        try:
+            while not (run := await self._rested()).status.is_over:
+                await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+            values = await self._outcome(run)
+        except NotFound as exc:
+            values = {"__error__": {"error": "NotFound", "message": str(exc)}}
+        self._is_over = True
+        await send({"type": "http.response.body", "body": to_json(values), "more_body": False})
+
+    async def _rested(self) -> Run:
+        run = self._run
+        return await self._ordering.rested(run.thread_id, self._caller.owner, run.id, HEARTBEAT_SECONDS)
+
+    async def _outcome(self, run: Run) -> Json:
+        if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
+            return {"__error__": failure(run)}
+        thread = await self._ordering.store.get(run.thread_id, self._caller.owner)
+        return await self._ordering.output(thread)
 
 
-def _frame(chunk: Chunk, *, numbered: bool) -> bytes:
-    place = str(chunk.number) if numbered else None
-    return format_sse_event(data_str=chunk.data.decode(), event=chunk.name, id=place)
+def _frame(name: str, data: Json) -> bytes:
+    return format_sse_event(data_str=to_json(data).decode(), event=name)
 
 
 def _last(run: Run) -> bytes:
     if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
-        return format_sse_event(data_str=to_json(_failure(run)).decode(), event="error")
-    return format_sse_event(data_str=to_json({"status": run.status}).decode(), event="end")
+        return _frame("error", failure(run))
+    return _frame("end", {"status": run.status})
 
 
-def _failure(run: Run) -> dict[str, str]:
+def failure(run: Run) -> dict[str, str]:
     """The exception's own name and words, where it had any."""
     name, _, words = run.error.partition(": ")
     if name.isidentifier():

@@ -1,13 +1,14 @@
 """Threads and their states, in LangGraph's words."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from clew.api.langgraph.run_schemas import Object, Place
+from clew.api.langgraph.run_schemas import Id, Object, Place
+from clew.api.langgraph.wire import Moment
 from clew.domain.labels import SortKey
 from clew.domain.thread import Json, Status, Thread
 
@@ -74,12 +75,13 @@ class ThreadIn(Lenient):
 
 class ThreadPatchIn(Lenient):
     metadata: Object = Field(default_factory=dict)
+    ttl: Json = None
 
 
 class SearchIn(Lenient):
     metadata: Object = Field(default_factory=dict)
     values: Object = Field(default_factory=dict)
-    ids: list[str] | None = None
+    ids: Annotated[list[Id], Field(max_length=1000)] | None = None
     status: ThreadStatus | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
@@ -100,23 +102,28 @@ class StateAtIn(Lenient):
     subgraphs: bool = False
 
 
+def _unwrapped(value: object) -> object:
+    """A place may come as the config it is in."""
+    return value["configurable"] if isinstance(value, dict) and "configurable" in value else value
+
+
 class HistoryIn(Lenient):
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    before: Place | Annotated[str, Field(max_length=64)] | dict[Literal["configurable"], Place] | None = None
+    before: Annotated[Id | Place, BeforeValidator(_unwrapped)] | None = None
     metadata: Object = Field(default_factory=dict)
     checkpoint: Place | None = None
 
 
 class PruneIn(Lenient):
-    thread_ids: Annotated[list[str], Field(max_length=1000)]
+    thread_ids: Annotated[list[Id], Field(max_length=1000)]
     strategy: Literal["delete", "keep_latest"] = "delete"
 
 
 class ThreadDetails(BaseModel):
     thread_id: str
-    created_at: datetime
-    updated_at: datetime
-    state_updated_at: datetime
+    created_at: Moment
+    updated_at: Moment
+    state_updated_at: Moment
     metadata: Mapping[str, Json]
     status: ThreadStatus
     config: Mapping[str, Json]

@@ -1,7 +1,7 @@
 """/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 from uuid import UUID, uuid4
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
-from clew.api.langgraph.run_schemas import Place
+from clew.api.langgraph.run_schemas import Id, Place
 from clew.api.langgraph.thread_schemas import (
     HistoryIn,
     PruneIn,
@@ -23,17 +23,30 @@ from clew.api.langgraph.thread_schemas import (
     ThreadPatchIn,
     statuses_of,
 )
+from clew.api.langgraph.wire import tell_page
 from clew.api.looks import Looks
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.domain.labels import ThreadSearch
-from clew.domain.redaction import without
+from clew.domain.redaction import lacks_a_message, without
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.ordering import Ordering
 from clew.engine.redaction import redacted_texts
 
-ThreadId = Annotated[str, Path(max_length=256)]
-TOTAL = "x-pagination-total"
-NEXT = "x-pagination-next"
+ThreadId = Annotated[Id, Path()]
+
+# The state of a thread that no graph was given to yet.
+EMPTY: Mapping[str, Json] = {
+    "values": {},
+    "next": [],
+    "tasks": [],
+    "metadata": {},
+    "created_at": None,
+    "checkpoint": None,
+    "parent_checkpoint": None,
+    "interrupts": [],
+    "checkpoint_id": None,
+    "parent_checkpoint_id": None,
+}
 
 
 def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
@@ -65,10 +78,9 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         shown = [one.model_dump(mode="json") for one in found if one is not None]
         if body.select:
             shown = [{name: one[name] for name in body.select if name in one} for one in shown]
-        headers = {TOTAL: str(total)}
-        if wanted.offset + len(ids) < total:
-            headers[NEXT] = str(wanted.offset + len(ids))
-        return JSONResponse(shown, headers=headers)
+        answer = JSONResponse(shown)
+        tell_page(answer, offset=wanted.offset, limit=wanted.limit, total=total)
+        return answer
 
     @router.post("/count", responses=errors(Invalid))
     @needs("read")
@@ -109,6 +121,8 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         prefer: Annotated[str | None, Header(max_length=200)] = None,
     ) -> Response:
         """Add to what it is labelled with."""
+        if body.ttl is not None:
+            raise Invalid("how long a thread lives is said when it is made", field="ttl")
         thread = await looks.at(thread_id, caller.owner)
         await labels.put(thread_id, body.metadata)
         if prefer == "return=minimal":
@@ -126,6 +140,8 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
         thread = await looks.at(thread_id, caller.owner)
+        if lacks_a_message(thread):
+            raise NotAllowed(f"thread {thread_id!r} cannot be copied: its past tells of a deleted message")
         target = str(uuid4())
         known = (await labels.of((thread_id,)))[thread_id]
         copied = await ordering.make(target, thread.owner, known, graph=thread.graph)
@@ -156,9 +172,11 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     @needs("write")
     async def update_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
         if thread.status is Status.RUNNING:
             raise NotAllowed(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
+        if not thread.graph:
+            raise NotAllowed(f"thread {thread_id!r} has no graph yet, and no graph_id in its metadata")
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
@@ -169,12 +187,11 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     @needs("read")
     async def get_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
-        thread = await looks.at(thread_id, caller.owner)
-        before = _before(body)
+        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
         states = await bridge.history(
             thread,
             limit=body.limit,
-            before=before,
+            before=_before(body),
             place=_named(body.checkpoint) if body.checkpoint else None,
             metadata=body.metadata,
         )
@@ -183,8 +200,11 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     async def details(thread: Thread) -> ThreadDetails:
         known = (await labels.of((thread.id,)))[thread.id]
-        is_busy = bool(await ordering.queue.of(thread.id))
-        return ThreadDetails.of(thread, known, await state(thread), is_busy=is_busy)
+        try:
+            now = await state(thread)
+        except NotFound:
+            now = EMPTY  # its graph is not served here any more
+        return ThreadDetails.of(thread, known, now, is_busy=await ordering.queue.is_awaited(thread.id))
 
     async def details_of(thread_id: str, owner: Owner) -> ThreadDetails | None:
         try:
@@ -194,8 +214,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     async def state(
         thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
-    ) -> Json:
-        found = await bridge.snapshot(thread, place, subgraphs=subgraphs)
+    ) -> Mapping[str, Json]:
+        posed = await ordering.posed(thread)
+        found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY
+        if place is None:
+            found = _without_answered(found, await ordering.answered(thread))
+        elif found["checkpoint"] is None:
+            raise NotFound(f"thread {thread.id!r} has no such checkpoint")
         return _without(found, await redacted_texts(store, thread))
 
     return router
@@ -229,11 +254,30 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
             return None
         case str(checkpoint_id):
             return {"checkpoint_id": checkpoint_id}
-        case Place() as place:
+        case place:
             return _named(place)
-        case configs:
-            return _named(configs["configurable"])
 
 
-def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Json:
-    return {**state, "values": without(state["values"], hidden)} if hidden else state
+def _without_answered(state: Mapping[str, Json], answered: Collection[str]) -> Mapping[str, Json]:
+    """The state without the questions that were answered while others wait."""
+    if not answered:
+        return state
+    tasks = [{**task, "interrupts": _unanswered(task["interrupts"], answered)} for task in state["tasks"]]
+    return {**state, "tasks": tasks, "interrupts": _unanswered(state["interrupts"], answered)}
+
+
+def _unanswered(interrupts: Iterable[Mapping[str, Json]], answered: Collection[str]) -> list[Json]:
+    return [one for one in interrupts if one["id"] not in answered]
+
+
+def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
+    """The state without these texts in anything that a graph was given, or gave."""
+    if not hidden:
+        return state
+    shown = {name: without(state[name], hidden) for name in ("values", "interrupts")}
+    return {**state, **shown, "tasks": [_task_without(task, hidden) for task in state["tasks"]]}
+
+
+def _task_without(task: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
+    shown = {name: without(task[name], hidden) for name in ("result", "error", "interrupts")}
+    return {**task, **shown, "state": task["state"] and _without(task["state"], hidden)}

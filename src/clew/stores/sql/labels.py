@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from clew.domain.labels import SortKey, ThreadSearch, grown, leaves
+from clew.domain.labels import SortKey, ThreadSearch, grown, leaves, require_few
 from clew.domain.thread import Json
 from clew.stores.sql.existence import hold
 from clew.stores.sql.threads import owned
@@ -28,14 +28,18 @@ _COLUMN: Mapping[SortKey, str] = {
 }
 
 
+# So much of a value is in the index; Postgres takes no more than 2,700 bytes for a row there.
+INDEXED = 200
+
+
 class LabelRows(Tables):
     """The Labels port on a SQL database."""
 
     @writes
     def put(self, thread_id: str, labels: Mapping[str, Json]) -> Work[None]:
         yield from hold(thread_id)
-        # What is named again is replaced whole, whatever was below it.
-        for name in labels:
+        # What is named again is replaced whole, whatever was below it. In order: others may be at the same names.
+        for name in sorted(labels):
             (start,) = leaves({name: None})
             yield Statement(
                 "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
@@ -43,9 +47,12 @@ class LabelRows(Tables):
             )
         if found := leaves(labels):
             yield Many(
-                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)",
-                [(thread_id, path, value) for path, value in found.items()],
+                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)"
+                " ON CONFLICT (thread_id, path) DO UPDATE SET value = excluded.value",
+                [(thread_id, path, value) for path, value in sorted(found.items())],
             )
+        ((number,),) = yield Statement("SELECT count(*) FROM labels WHERE thread_id = $1", (thread_id,))
+        require_few(number)
 
     @reads
     def of(self, thread_ids: Collection[str]) -> Work[dict[str, dict[str, Json]]]:
@@ -87,6 +94,10 @@ def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
         args += tuple(wanted.statuses)
     for path, value in leaves(wanted.labels).items():
         # By the value first: most names are everybody's, most values are few threads'.
-        where += f" AND id IN (SELECT thread_id FROM labels WHERE path = ${len(args) + 1} AND value = ${len(args) + 2})"
-        args += (path, value)
+        first, second, third = (f"${len(args) + n}" for n in (1, 2, 3))
+        where += (
+            f" AND id IN (SELECT thread_id FROM labels WHERE path = {first}"
+            f" AND substr(value, 1, {INDEXED}) = {second} AND value = {third})"
+        )
+        args += (path, value[:INDEXED], value)
     return where, args
