@@ -25,7 +25,7 @@ from clew.engine.documents import Documents
 from clew.engine.live import LocalLive
 from clew.engine.run import Memory
 from clew.engine.step import Step
-from clew.engine.sweeper import Chores, Sweeper
+from clew.engine.sweeper import Chores, sweeping
 from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
@@ -182,22 +182,21 @@ async def open_execution(
             ttl=timedelta(days=settings.threads.ttl_days),
             next_turn=_schedule(settings),
         )
-        sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
-        try:
-            async with bell.listening(bus.ring, runner.look), runner.running(stopping):
-                yield Execution(
-                    commands=commands,
-                    bus=bus,
-                    live=live,
-                    chunks=chunks,
-                    bridge=bridge,
-                    registry=registry,
-                    anatomy=GraphAnatomy(registry.graphs),
-                    cleanup=cleanup,
-                )
-        finally:
-            sweeping.cancel()
-            await asyncio.gather(sweeping, return_exceptions=True)
+        async with (
+            sweeping([*chores.all(), *cleanup.chores()]),
+            bell.listening(bus.ring, runner.look),
+            runner.running(stopping),
+        ):
+            yield Execution(
+                commands=commands,
+                bus=bus,
+                live=live,
+                chunks=chunks,
+                bridge=bridge,
+                registry=registry,
+                anatomy=GraphAnatomy(registry.graphs),
+                cleanup=cleanup,
+            )
 
 
 async def _tell_stranded(store: Store, registry: Registry) -> None:

@@ -44,6 +44,10 @@ NAMES = frozenset(
         "delivery_admitted",
         "answer_before_send",
         "answer_after_send",
+        # of what LangGraph's clients order
+        "cron_begun_before_advance",
+        "webhook_before_send",
+        "webhook_after_send",
         # inside the stores, around one transaction
         "commit_begun",
         "commit_written",

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from clew.domain.errors import Invalid
+from clew.domain.events import Order
 from clew.domain.metadata import contains
 from clew.domain.thread import Json
 
@@ -101,6 +102,19 @@ def revised(assistant: Assistant, wish: Wish, *, now: datetime) -> Assistant:
         metadata={**assistant.metadata, **(wish.metadata or {})},
         updated_at=now,
     )
+
+
+def furnished(order: Order, assistant: Assistant) -> Order:
+    """With what the assistant brings along; what the order says counts more."""
+    context = {**assistant.context, **(order.context or {})}
+    configurable = {**_configurable(assistant.config), **_configurable(order.config)}
+    config = {**assistant.config, **order.config, "configurable": configurable}
+    return replace(order, config=config, context=context or None)
+
+
+def _configurable(config: Object) -> Object:
+    value = config.get("configurable")
+    return value if isinstance(value, Mapping) else {}
 
 
 def _in_step(assistant: Assistant, wish: Wish) -> tuple[Object, Object]:

@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 from clew.domain.errors import Conflict, NotAllowed, NotFound
 from clew.domain.events import Event, Opening, Order, Resolution
 from clew.domain.ledger import GATE
-from clew.domain.records import Scope
+from clew.domain.records import Incoming, Scope
 from clew.domain.redaction import lacks_a_message, without
 from clew.domain.runs import TELLING, Run, RunStatus, runs_of, unquoted
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.commands import Commands, Request
-from clew.engine.queue import Queued, RunQueue
+from clew.engine.queue import SOURCE, Queued, RunQueue
 from clew.engine.redaction import redacted_texts
 from clew.ports import Bridge, Bus, Clock, Labels, Store
 
@@ -40,6 +40,16 @@ class Wanted:
     resume: Json = None
     after: timedelta = timedelta()
     makes_thread: bool = False
+    once: bool = False  # the same run may be asked for again: then Repeated is raised
+
+    def admission(self, thread_id: str) -> Incoming | None:
+        """What keeps it from being begun twice; the same that stands for it while it waits."""
+        if not self.once:
+            return None
+        run_id = self.order.run_id
+        return Incoming(
+            source=SOURCE, source_id=run_id, fingerprint=run_id, payload=None, thread_id=thread_id
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +206,7 @@ class Ordering:
             request,
             thread_id=thread_id,
             order=wanted.order,
+            admits=wanted.admission(thread_id),
             scope=scope,
         )
         await self._name(thread_id, wanted.order)
@@ -213,7 +224,9 @@ class Ordering:
             yes = {key: {"approved": True} for key in thread.pending}
             return await self.commands.answer_all(thread_id, owner, yes, wanted.order, by=scope.user_id)
         request = Request(message=wanted.message, graph_input=wanted.input)
-        return await self.commands.carry_out(thread_id, owner, wanted.order, request, scope=scope)
+        return await self.commands.carry_out(
+            thread_id, owner, wanted.order, request, admits=wanted.admission(thread_id), scope=scope
+        )
 
     async def _put_off(self, thread_id: str, wanted: Wanted, scope: Scope) -> Run:
         now = self.clock()

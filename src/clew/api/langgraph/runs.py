@@ -19,11 +19,12 @@ from clew.api.looks import Looks
 from clew.api.starts import said
 from clew.api.streams import Streams
 from clew.api.workflows import scope_of
-from clew.domain.assistants import Assistant
+from clew.domain.assistants import furnished
 from clew.domain.errors import ClewError, Invalid, NotAllowed, NotFound
 from clew.domain.events import Order
 from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json
+from clew.engine.aftermath import Aftermath
 from clew.engine.assistants import Roster
 from clew.engine.ordering import Action, Ordering, Wanted
 from clew.ports import Chunks, Follower
@@ -41,6 +42,7 @@ def langgraph_runs_router(
     ordering: Ordering,
     roster: Roster,
     chunks: Chunks,
+    aftermath: Aftermath,
     *,
     looks: Looks,
     streams: Streams,
@@ -204,6 +206,8 @@ def langgraph_runs_router(
         caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
     ) -> Run:
         order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
+        if thread_id is None and body.on_completion == "delete":
+            order = replace(order, is_temporary=True)
         wanted = Wanted(
             order=order,
             input=body.input,
@@ -215,14 +219,14 @@ def langgraph_runs_router(
         )
         if thread_id is None:
             _require_no_answer(body)
-        return await ordering.begin(
+        return await aftermath.begin(
             thread_id or fresh or str(uuid4()), caller.owner, wanted, scope_of(caller)
         )
 
     async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> Order:
         assistant = await roster.resolve(body.assistant_id, caller.owner)
         order = body.order(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return _furnished(order, assistant)
+        return furnished(order, assistant)
 
     async def streamed(caller: Principal, thread_id: str | None, body: RunIn) -> Response:
         # Somebody must listen before the first word is said.
@@ -271,19 +275,6 @@ def langgraph_runs_router(
         return await ordering.get(await looks.at(thread_id, caller.owner), run_id)
 
     return router
-
-
-def _furnished(order: Order, assistant: Assistant) -> Order:
-    """With what the assistant brings along; what the caller says counts more."""
-    context = {**assistant.context, **(order.context or {})}
-    configurable = {**_mapping(assistant.config), **_mapping(order.config)}
-    config = {**assistant.config, **order.config, "configurable": configurable}
-    return replace(order, config=config, context=context or None)
-
-
-def _mapping(config: Mapping[str, Json]) -> Mapping[str, Json]:
-    value = config.get("configurable")
-    return value if isinstance(value, Mapping) else {}
 
 
 def _require_no_answer(body: RunIn) -> None:
