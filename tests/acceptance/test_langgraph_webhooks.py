@@ -1,4 +1,5 @@
-"""Who left an address is told when a run is over: by real servers on either database, killed and revived."""
+"""What is done when a run is over, by real servers on either database, killed and revived: who left an address is told,
+threads of stateless runs go, and what was streamed is forgotten."""
 
 import asyncio
 import time
@@ -274,6 +275,28 @@ async def test_the_outcome_of_a_run_without_a_thread_can_be_read(clients: Client
         await clients.ann.threads.get(run["thread_id"])
 
 
+async def test_a_run_that_never_comes_is_not_waited_for_for_ever(
+    clients: Clients, stage: Stage, receiver: Provider
+) -> None:
+    fresh, old = str(uuid4()), str(uuid4())
+    for run_id, begins_at in ((fresh, int(time.time() * 1_000_000)), (old, 0)):
+        stage.sql(
+            "INSERT INTO errands (run_id, thread_id, webhook, is_temporary, begins_at, due_at, attempts)"
+            f" VALUES ('{run_id}', '{uuid4()}', '{receiver.url}', 1, {begins_at}, 0, 0)"
+        )
+    await until(lambda: not errands(stage, old))
+    assert errands(stage, fresh) == 1
+    assert receiver.requests == []
+    stage.sql(f"DELETE FROM errands WHERE run_id = '{fresh}'")
+
+    run = await clients.ann.runs.create(None, "echo", input=HELLO, after_seconds=3600)
+    await clients.ann.runs.cancel(run["thread_id"], run["run_id"], action="rollback")
+    stage.sql(f"UPDATE errands SET begins_at = 0, due_at = 0 WHERE run_id = '{run['run_id']}'")
+    await until(lambda: not errands(stage, run["run_id"]))
+    with pytest.raises(NotFoundError):
+        await clients.ann.threads.get(run["thread_id"])
+
+
 async def test_its_thread_is_in_no_list(clients: Clients) -> None:
     kept = await clients.bob.runs.create(None, "echo", input=HELLO, on_completion="keep")
     gone = await clients.bob.runs.create(None, "echo", input=HELLO, after_seconds=3600)
@@ -283,3 +306,22 @@ async def test_its_thread_is_in_no_list(clients: Clients) -> None:
     assert await clients.bob.threads.count() == 1
     assert (await clients.bob.threads.get(gone["thread_id"]))["thread_id"] == gone["thread_id"]
     await clients.bob.runs.cancel(gone["thread_id"], gone["run_id"])
+
+
+async def test_what_was_streamed_is_forgotten_after_an_hour(lonely: Stage) -> None:
+    runs = []
+    with lonely.serving() as served:
+        async with clients_of(served) as clients:
+            for _ in range(2):
+                thread = await clients.ann.threads.create()
+                run = await clients.ann.runs.create(
+                    thread["thread_id"], "echo", input=HELLO, stream_resumable=True
+                )
+                await clients.ann.runs.join(thread["thread_id"], run["run_id"])
+                runs.append(run["run_id"])
+    kept = "SELECT DISTINCT run_id FROM chunks"
+    assert {run_id for (run_id,) in lonely.sql(kept)} == set(runs)
+    hour = 3600 * 1_000_000
+    lonely.sql(f"UPDATE chunks SET at = at - {hour} WHERE run_id = '{runs[0]}'")
+    with lonely.serving():
+        await until(lambda: lonely.sql(kept) == [(runs[1],)])

@@ -21,11 +21,12 @@ from clew.ports import Clock, Errands, Webhooks
 
 logger = logging.getLogger(__name__)
 
-CONCURRENCY = 16
+CONCURRENCY = 32
 # Longer than anything we do for one: telling somebody has a deadline, and what is deleted twice is deleted.
 LEASE = timedelta(minutes=1)
-# A run that waits for its turn is looked at again after so long.
+# A run that waits for its turn is looked at again after so long; one that nobody knows of, after this.
 SOON = timedelta(seconds=1)
+LATER = timedelta(seconds=5)
 # A run that was not begun so long after it should have been never will.
 UNBEGUN = timedelta(minutes=10)
 # About a quarter of an hour in all, which covers a receiver that is deployed anew.
@@ -67,7 +68,9 @@ class Aftermath:
             begins_at=self._clock() + wanted.after,
         )
         # Written first: a run that has begun may be over, and this process gone, at once.
-        await self._errands.add(errand, wait=wanted.after)
+        # Where there is nobody to tell, nothing is to be done for a while; most runs are over by then.
+        wait = timedelta() if order.webhook else self._grace * 1.1
+        await self._errands.add(errand, wait=wanted.after + wait)
         try:
             return await self._ordering.begin(thread_id, owner, wanted, scope)
         except (NotFound, NotAllowed, Invalid):
@@ -86,15 +89,17 @@ class Aftermath:
 
     async def look(self) -> bool:
         """Begin with what is due; True if there may be more at once."""
-        free = CONCURRENCY - len(self._visits)
-        if free <= 0 or not await self._errands.are_due():
+        if len(self._visits) >= CONCURRENCY:
+            await asyncio.wait(self._visits, return_when=asyncio.FIRST_COMPLETED)
+        if not await self._errands.are_due():
             return False
+        free = CONCURRENCY - sum(not visit.done() for visit in self._visits)
         due = await self._errands.claim(lease=LEASE, limit=free)
         for errand in due:
             visit = asyncio.create_task(self._visit(errand))
             self._visits.add(visit)
             visit.add_done_callback(self._visits.discard)
-        return False
+        return len(due) == free
 
     async def _visit(self, errand: Errand) -> None:
         try:
@@ -111,7 +116,7 @@ class Aftermath:
             run = await self._ordering.get(thread, errand.run_id)
         except NotFound:
             if self._clock() < errand.begins_at + UNBEGUN:
-                await self._errands.put_off(errand, wait=SOON)
+                await self._errands.put_off(errand, wait=LATER)
             else:
                 await self._end(errand)
             return

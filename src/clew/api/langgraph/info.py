@@ -9,7 +9,7 @@ from clew.api.langgraph.errors import needs
 
 class FlagsOut(BaseModel):
     assistants: bool = True
-    crons: bool = False
+    crons: bool = True
     langsmith: bool = False
 
 
