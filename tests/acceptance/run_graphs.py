@@ -21,6 +21,7 @@ NAMES = (
     "asker",
     "panel",
     "waiter",
+    "walk",
     "boom",
     "circles",
     "twice",
@@ -155,6 +156,14 @@ def waiter() -> Any:
     graph = StateGraph(Words)
     graph.add_node("wait", wait)
     graph.add_edge(START, "wait")
+    return graph.compile()
+
+
+def walk() -> Any:
+    """A step, one that waits, and a step."""
+    graph = StateGraph(Words)
+    graph.add_sequence([("first", first), ("wait", wait), ("second", second)])
+    graph.add_edge(START, "first")
     return graph.compile()
 
 

@@ -1,7 +1,7 @@
 """Runs as LangGraph's own client orders them, of a real server on either database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk_doors import Door, heard, until
 
 pytestmark = pytest.mark.anyio
 
@@ -47,44 +48,11 @@ async def thread(clients: Clients) -> str:
     return str((await clients.ann.threads.create())["thread_id"])
 
 
-class Door:
-    """Runs of the graph that waits do so until it is opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self._until = folder / "until"
-        self._marks = folder / "marks"
-
-    def input(self, word: str = "x") -> dict[str, Any]:
-        return {"words": [word], "until": str(self._until), "marks": str(self._marks)}
-
-    def open(self) -> None:
-        self._until.touch()
-
-    def marks(self) -> list[str]:
-        return self._marks.read_text().splitlines() if self._marks.exists() else []
-
-    async def entered(self, *words: str) -> None:
-        async def all_began() -> bool:
-            return all(f"began {word}" in self.marks() for word in words)
-
-        await until(all_began)
-
-
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[Door]:
     door = Door(tmp_path)
     yield door
     door.open()
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
-async def heard(stream: AsyncIterator[Any]) -> list[tuple[str, Any]]:
-    return [(part.event, part.data) async for part in stream]
 
 
 async def statuses(clients: Clients, thread: str) -> list[tuple[str, str]]:

@@ -198,5 +198,6 @@ def _fill_in(data: st.DataObject, given: Any, known: Mapping[str, list[str]]) ->
     for name in sorted(given.keys() & known.keys()):
         if known[name] and isinstance(given[name], str):
             given[name] = data.draw(st.sampled_from([*known[name], given[name]]))
+    given.pop("after_seconds", None)  # who waits for such a run waits for long
     if given.get("listFileId"):
         given["listFileId"] = known["file_id"]

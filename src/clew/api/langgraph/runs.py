@@ -33,8 +33,10 @@ ThreadId = Annotated[Id, Path()]
 RunId = Annotated[Id, Path()]
 MOST = 100
 
+# Each of the events.
+_PART = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data", "id")}}
 _STREAM: Mapping[int | str, dict[str, Any]] = {
-    200: {"description": "The parts.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    200: {"description": "The parts.", "content": {"text/event-stream": {"schema": _PART}}}
 }
 
 

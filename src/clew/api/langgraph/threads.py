@@ -109,7 +109,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
+    async def get_labelled_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         return await details(await looks.at(thread_id, caller.owner))
 
     @router.patch("/{thread_id}", responses=errors(Invalid, NotFound))
@@ -118,7 +118,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         caller: Caller,
         thread_id: ThreadId,
         body: ThreadPatchIn,
-        prefer: Annotated[str | None, Header(max_length=200)] = None,
+        prefer: Annotated[str | None, Header(alias="Prefer", max_length=200)] = None,
     ) -> Response:
         """Add to what it is labelled with."""
         if body.ttl is not None:
@@ -131,7 +131,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     @router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
-    async def delete_thread(caller: Caller, thread_id: ThreadId) -> None:
+    async def delete_labelled_thread(caller: Caller, thread_id: ThreadId) -> None:
         """Delete it with everything that belongs to it, for good."""
         await commands.delete(thread_id, caller.owner)
 
@@ -150,13 +150,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
+    async def get_thread_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
         thread = await looks.at(thread_id, caller.owner)
         return await state(thread, subgraphs=subgraphs)
 
     @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_state_at(
+    async def get_thread_state_at(
         caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
     ) -> Json:
         thread = await looks.at(thread_id, caller.owner)
@@ -164,13 +164,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
+    async def get_thread_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
         thread = await looks.at(thread_id, caller.owner)
         return await state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
 
     @router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
-    async def update_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
+    async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
         thread = await ordering.posed(await looks.at(thread_id, caller.owner))
         if thread.status is Status.RUNNING:
@@ -185,7 +185,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
 
     @router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
+    async def get_thread_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
         thread = await ordering.posed(await looks.at(thread_id, caller.owner))
         states = await bridge.history(
