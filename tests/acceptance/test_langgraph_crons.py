@@ -389,3 +389,21 @@ async def test_a_kill_neither_loses_a_time_nor_doubles_it(lonely: Stage, strateg
             ]
             (run,) = await ended(clients.ann, other)
             assert run["status"] == "success"
+
+
+async def test_a_kill_before_it_has_begun_loses_nothing(lonely: Stage) -> None:
+    # The first commit of that server makes the thread, the second would begin the run.
+    with lonely.serving(CLEW_FAILPOINTS="accept_before_commit:kill@2") as dying:
+        async with clients_of(dying) as clients:
+            thread = await clients.ann.threads.create()
+            made = await clients.ann.crons.create_for_thread(
+                thread["thread_id"], "echo", schedule=DAILY, input=HELLO
+            )
+            miss(lonely, made["cron_id"])
+        dying.server.wait()
+    with lonely.serving() as served:
+        free(lonely)
+        async with clients_of(served) as clients:
+            await taken(clients, made["cron_id"])
+            (run,) = await ended(clients.ann, thread["thread_id"])
+            assert run["status"] == "success"
