@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from clew.domain.labels import SortKey, ThreadSearch, grown, leaves, require_few
 from clew.domain.thread import Json
-from clew.stores.sql.existence import hold
+from clew.stores.sql.existence import hold_alone
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
     Many,
@@ -37,9 +37,9 @@ class LabelRows(Tables):
 
     @writes
     def put(self, thread_id: str, labels: Mapping[str, Json]) -> Work[None]:
-        yield from hold(thread_id)
-        # What is named again is replaced whole, whatever was below it. In order: others may be at the same names.
-        for name in sorted(labels):
+        yield from hold_alone(thread_id)
+        # What is named again is replaced whole, whatever was below it.
+        for name in labels:
             (start,) = leaves({name: None})
             yield Statement(
                 "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
@@ -47,9 +47,8 @@ class LabelRows(Tables):
             )
         if found := leaves(labels):
             yield Many(
-                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)"
-                " ON CONFLICT (thread_id, path) DO UPDATE SET value = excluded.value",
-                [(thread_id, path, value) for path, value in sorted(found.items())],
+                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)",
+                [(thread_id, path, value) for path, value in found.items()],
             )
         ((number,),) = yield Statement("SELECT count(*) FROM labels WHERE thread_id = $1", (thread_id,))
         require_few(number)
