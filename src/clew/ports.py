@@ -902,6 +902,10 @@ class Run(Ledger, Protocol):
         """Keep what was sent to a model, where that is switched on."""
         ...
 
+    async def idle(self) -> None:
+        """Wait until no tool is under way."""
+        ...
+
     def stamp(self) -> Stamp:
         """The time, and where ids come from."""
         ...

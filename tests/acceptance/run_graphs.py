@@ -1,4 +1,4 @@
-"""Graphs for runs: they speak, ask, wait, fail, go in circles, and tell what reached them."""
+"""Graphs for runs: they speak, ask, wait, fail, go in circles, send mails, and tell what reached them."""
 
 import asyncio
 import operator
@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage
 from langgraph.config import get_config, get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
+
+from clew import tool
 
 NAMES = (
     "echo",
@@ -20,6 +24,7 @@ NAMES = (
     "teller",
     "asker",
     "panel",
+    "mailer",
     "waiter",
     "walk",
     "boom",
@@ -140,6 +145,27 @@ def panel() -> Any:
 
 def is_there(path: str | None) -> bool:
     return path is None or Path(path).exists()
+
+
+@tool(approval=True, idempotent=False)
+async def send_mail(to: str) -> str:
+    """Send a mail."""
+    return f"sent to {to}"
+
+
+def want(state: MessagesState) -> Any:
+    calls = [{"name": "send_mail", "args": {"to": to}, "id": f"call-{to}"} for to in ("ann", "bob")]
+    return {"messages": [AIMessage(content="", tool_calls=calls)]}
+
+
+def mailer() -> Any:
+    """Two mails at once, for each of which somebody must say yes."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("want", want)
+    graph.add_node("tools", ToolNode([send_mail]))
+    graph.add_edge(START, "want")
+    graph.add_edge("want", "tools")
+    return graph.compile()
 
 
 async def wait(state: Words) -> Words:

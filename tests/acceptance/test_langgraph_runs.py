@@ -432,6 +432,10 @@ async def test_a_thread_is_made_for_a_run_if_that_is_wanted(clients: Clients) ->
     for stranger in (clients.bob, clients.rival):
         with pytest.raises(NotFoundError):
             await stranger.runs.create(thread, "echo", input=X, if_not_exists="create")
+    # In a new thread there is nothing to go on with.
+    for more in ({"command": {"resume": 1}}, {"input": X, "checkpoint_id": NOWHERE}):
+        with pytest.raises(NotFoundError):
+            await clients.ann.runs.create(str(uuid4()), "echo", if_not_exists="create", **more)
 
 
 async def test_a_question_ends_a_run_and_its_answer_begins_one(clients: Clients, thread: str) -> None:
@@ -500,6 +504,27 @@ async def test_questions_asked_together_are_answered_one_by_one(clients: Clients
     assert [one["value"] for some in now["interrupts"].values() for one in some] == ["left?"]
     values = await clients.ann.runs.wait(thread, "panel", command={"resume": {ids["left?"]: "L"}})
     assert sorted(values["words"]) == ["left L", "right R", "x"]
+
+
+async def test_tools_that_need_a_yes_are_answered_by_their_calls(clients: Clients, thread: str) -> None:
+    told = await heard(clients.ann.runs.stream(thread, "mailer", input={"messages": []}))
+    assert [one["value"]["tool"] for one in told[-2][1]["__interrupt__"]] == ["send_mail"]
+    now = await clients.ann.threads.get(thread)
+    (asked,) = now["interrupts"].values()
+    assert {one["id"]: one["value"]["args"] for one in asked} == {
+        "call-ann": {"to": "ann"},
+        "call-bob": {"to": "bob"},
+    }
+    assert (await clients.ann.threads.get_state(thread))["interrupts"] == asked
+    with pytest.raises(ConflictError):
+        await clients.ann.runs.create(thread, "mailer", command={"resume": True})
+    values = await clients.ann.runs.wait(thread, "mailer", command={"resume": {"call-bob": False}})
+    assert [one["id"] for one in values["__interrupt__"]] == ["call-ann"]
+    values = await clients.ann.runs.wait(thread, "mailer", command={"resume": True})
+    answers = {one["tool_call_id"]: one["content"] for one in values["messages"] if one["type"] == "tool"}
+    assert answers["call-ann"] == "sent to ann"
+    assert "refused" in answers["call-bob"]
+    assert (await clients.ann.threads.get(thread))["status"] == "idle"
 
 
 async def test_a_run_stops_where_it_is_told_to_and_goes_on(clients: Clients, thread: str) -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langgraph.types import Interrupt
 
 from clew.domain.events import Order
 from clew.graph.parts import Parts, as_bytes, place_of, without_ours
@@ -31,11 +32,18 @@ def test_only_what_was_ordered_is_told() -> None:
 
 
 def test_a_question_is_told_to_everybody() -> None:
-    asks = ("updates", {"__interrupt__": [{"id": "i1", "value": "?"}]})
-    assert heard(("values",), asks) == [("values", asks[1])]
-    assert heard(("custom",), asks) == [("values", asks[1])]
-    assert heard(("updates",), asks) == [("updates", asks[1])]
-    assert heard(("values",), ("updates", {"__interrupt__": []})) == []
+    asks = ("updates", {"__interrupt__": (Interrupt(value="?", id="i1"),)})
+    for mode, name in (("values", "values"), ("custom", "values"), ("updates", "updates")):
+        ((told, data),) = heard((mode,), asks)
+        assert (told, [(one["id"], one["value"]) for one in data["__interrupt__"]]) == (name, [("i1", "?")])
+    assert heard(("values",), ("updates", {"__interrupt__": ()})) == []
+
+
+def test_a_question_of_a_tool_has_the_id_of_its_call() -> None:
+    value = {"clew_call": "call-1", "tool": "send", "args": {}}
+    ((_, data),) = heard(("updates",), ("updates", {"__interrupt__": (Interrupt(value=value, id="i1"),)}))
+    (one,) = data["__interrupt__"]
+    assert (one["id"], one["value"]) == ("call-1", {"tool": "send", "args": {}})
 
 
 def test_a_part_of_a_graph_inside_is_told_with_its_place() -> None:

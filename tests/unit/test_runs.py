@@ -8,8 +8,9 @@ import pytest
 from clew.domain.calls import fold_calls
 from clew.domain.errors import NotAllowed
 from clew.domain.events import Body, Event, Opening, Order, Redacted, Resolution, RoundFinished, UserMessage
+from clew.domain.ledger import GATE
 from clew.domain.lifecycle import Change, answer_all, carry_out, open_idle, stop
-from clew.domain.runs import Run, RunStatus, answers_in, runs_of, undone, unquoted
+from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
 from tests.samples import ANN, recorded, stamp, waits
 
@@ -185,6 +186,18 @@ def test_several_questions_are_answered_by_their_ids(story: Story) -> None:
     for wrong in ("yes", {"c1": 1, "c9": 2}, {}, None):
         with pytest.raises(NotAllowed):
             answers_in(thread, wrong)
+
+
+def test_what_is_still_asked_is_what_the_thread_waits_for(story: Story) -> None:
+    thread = asking(story, "c1", "c2", "c3", f"{GATE}x")
+    asked = [{"id": call_id, "value": "?"} for call_id in ("c1", "c2")]
+    # LangGraph knows nothing of c3, which stopped beside c1.
+    beside = {"id": "c3", "value": thread.pending["c3"].prompt}
+    assert still_asked(thread, asked) == [*asked, beside]
+    story.answers("r2", "c1")
+    assert still_asked(story.thread, asked) == [asked[1], beside]
+    # Somebody has written past it by hand.
+    assert still_asked(story.thread, []) == []
 
 
 def test_a_thread_that_asked_nothing_takes_no_answer(story: Story) -> None:

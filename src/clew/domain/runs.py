@@ -15,6 +15,7 @@ from clew.domain.events import (
     Suspension,
     ToolResult,
 )
+from clew.domain.ledger import GATE
 from clew.domain.thread import Json, Status, Thread
 
 # What has to be read to tell which runs there were and how they ended.
@@ -108,6 +109,19 @@ def undone(run_id: str) -> str:
 def unquoted(run: Run) -> Run:
     """The run without what its graph was given: that may quote a message that was taken back."""
     return replace(run, input=None, order=replace(run.order, command=None))
+
+
+def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:
+    """Of what a graph that waits has asked, what nobody has answered; and what LangGraph does not know of, since it
+    stops at the first of several tools that ask."""
+    known = {one["id"]: one for one in interrupts}
+    if not known:
+        return []
+    return [
+        known.get(call_id, {"id": call_id, "value": asked.prompt})
+        for call_id, asked in thread.pending.items()
+        if not call_id.startswith(GATE)
+    ]
 
 
 def answers_in(thread: Thread, resume: Json) -> dict[str, Json]:

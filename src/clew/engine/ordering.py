@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 from clew.domain.errors import Conflict, NotAllowed, NotFound
-from clew.domain.events import Event, Opening, Order, Resolution
+from clew.domain.events import Event, Opening, Order
 from clew.domain.ledger import GATE
 from clew.domain.records import Incoming, Scope
 from clew.domain.redaction import lacks_a_message, without
-from clew.domain.runs import TELLING, Run, RunStatus, runs_of, unquoted
+from clew.domain.runs import TELLING, Run, RunStatus, runs_of, still_asked, unquoted
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.commands import Commands, Request
 from clew.engine.queue import SOURCE, Queued, RunQueue
@@ -124,12 +124,13 @@ class Ordering:
                 return await self.get(thread, order.run_id)
         raise Conflict(f"thread {thread_id!r} does not come to rest")
 
-    async def of(self, thread: Thread) -> list[Run]:
-        """All runs of a thread, oldest first; those that wait come last."""
+    async def of(self, thread: Thread, *, newest: bool = False) -> list[Run]:
+        """All runs of a thread, or those of its newest round, oldest first; those that wait come last."""
         # The queue first: a run whose turn comes meanwhile is then in the log, or in both.
         others = await self.queue.of(thread.id)
         thread = await self.store.get(thread.id)
-        begun = [run for run in runs_of(await self._telling(thread)) if run.id not in thread.redacted]
+        log = await self._telling(thread, after=thread.round_seq - 1 if newest else 0)
+        begun = [run for run in runs_of(log) if run.id not in thread.redacted]
         known = {run.id for run in begun} | thread.redacted
         others = [run for run in others if run.id not in known]
         over = [run for run in others if run.status.is_over]
@@ -139,9 +140,10 @@ class Ordering:
 
     async def get(self, thread: Thread, run_id: str) -> Run:
         """Raises NotFound."""
-        for run in reversed(await self.of(thread)):
-            if run.id == run_id:
-                return run
+        for newest in (True, False):  # mostly it is under way, and a log may be long
+            for run in reversed(await self.of(thread, newest=newest)):
+                if run.id == run_id:
+                    return run
         raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
 
     async def cancel(self, thread: Thread, run: Run, action: Action) -> None:
@@ -165,7 +167,8 @@ class Ordering:
             await self.queue.forget(thread.id, run.id)
 
     async def cancel_all(self, thread: Thread, action: Action) -> None:
-        for run in await self.of(thread):
+        # Those that wait first: their turn comes when the one under way has ended.
+        for run in reversed(await self.of(thread, newest=True)):
             if not run.status.is_over:
                 await self.cancel(thread, run, action)
 
@@ -182,20 +185,13 @@ class Ordering:
     async def output(self, thread: Thread) -> Json:
         """What the thread's graph has come to, with what it still asks, and without what was taken back."""
         found = await self.bridge.output(thread)
-        if isinstance(found, dict) and found.get(ASKED):
-            answered = await self.answered(thread)
-            found = {**found, ASKED: [one for one in found[ASKED] if one["id"] not in answered]}
+        if thread.status is Status.BLOCKED and (asks := still_asked(thread, found.get(ASKED, ()))):
+            found = {**found, ASKED: asks}
         return without(found, await redacted_texts(self.store, thread))
 
-    async def answered(self, thread: Thread) -> frozenset[str]:
-        """Which of the questions that the graph stopped at were answered, while others keep it waiting."""
-        if thread.status is not Status.BLOCKED:
-            return frozenset()
-        log = await self.store.read(thread.id, after=thread.round_seq - 1, types=(Resolution.type,))
-        given = {event.body.call_id for event in log if isinstance(event.body, Resolution)}
-        return frozenset(given - thread.pending.keys())
-
     async def _open(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
+        if wanted.resumes or wanted.order.checkpoint_id:
+            raise NotFound(f"no thread {thread_id!r}, so nothing to go on with")
         opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
         request = Request(message=wanted.message, graph_input=wanted.input)
         if wanted.after > timedelta():
@@ -242,8 +238,8 @@ class Ordering:
         await self._name(thread_id, wanted.order)
         return run
 
-    async def _telling(self, thread: Thread) -> list[Event]:
-        return [*await self.store.read(thread.id, before=thread.last_seq + 1, types=TELLING)]
+    async def _telling(self, thread: Thread, *, after: int = 0) -> list[Event]:
+        return [*await self.store.read(thread.id, after=after, before=thread.last_seq + 1, types=TELLING)]
 
     async def _name(self, thread_id: str, order: Order) -> None:
         """By what clients look for their threads."""

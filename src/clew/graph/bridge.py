@@ -294,6 +294,8 @@ class GraphRun:
                         yield part
             if not stopped:
                 return
+            # A tool may be at work beside one that stopped to ask; met at its work it would look as if it had been cut off.
+            await self._run.idle()
             standing = await find_standing(self._graph, self._saver, self._config)
             if standing.gate is None and not standing.questions:
                 standing = replace(standing, gate=some_gate(standing.state))

@@ -5,12 +5,13 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import StreamMode
+from langgraph.types import Interrupt, StreamMode
 from pydantic_core import to_json
 
 from clew.domain.events import Order
 from clew.graph.bodies import FENCE
 from clew.graph.stream import named
+from clew.graph.tools import CALL
 
 INTERRUPT = "__interrupt__"
 # How clients call a mode that is LangGraph's under another name.
@@ -57,7 +58,7 @@ class Parts:
             case "updates" if mode not in self._wanted:
                 # A question is heard by everybody; a stop that was declared asks nothing.
                 if part.get(INTERRUPT):
-                    yield "values", part
+                    yield "values", _asking(part)
             case _ if mode not in self._wanted:
                 pass  # for ourselves
             case "debug":
@@ -67,6 +68,8 @@ class Parts:
                 yield mode, _checkpoint(part)
             case "tasks":
                 yield mode, _task(part)
+            case "updates" | "values":
+                yield mode, _asking(part)
             case _:
                 yield mode, part
 
@@ -82,6 +85,14 @@ class Parts:
             yield "messages/partial", [message_chunk_to_message(self._said[key])]
         else:
             yield "messages/complete", [message]
+
+
+def asked(one: Interrupt) -> Interrupt:
+    """A question of a tool has the id of its call: of those asked side by side LangGraph knows one id, or one question."""
+    if isinstance(one.value, Mapping) and CALL in one.value:
+        value = {name: said for name, said in one.value.items() if name != CALL}
+        return Interrupt(value=value, id=str(one.value[CALL]))
+    return one
 
 
 def as_bytes(data: Any) -> bytes:
@@ -103,6 +114,12 @@ def place_of(config: RunnableConfig | None) -> dict[str, Any] | None:
 
 def without_ours(described: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in described.items() if not name.startswith(_OURS) and name != FENCE}
+
+
+def _asking(part: Any) -> Any:
+    if isinstance(part, Mapping) and part.get(INTERRUPT):
+        return {**part, INTERRUPT: [asked(one) for one in part[INTERRUPT]]}
+    return part
 
 
 def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
 from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound
 from clew.domain.thread import Json
-from clew.graph.parts import place_of, without_ours
+from clew.graph.parts import asked, place_of, without_ours
 from clew.graph.standing import Graph
 from clew.graph.stream import as_json
 
@@ -130,7 +130,8 @@ def _inner_place(config: RunnableConfig) -> dict[str, Any]:
 
 
 def _interrupt(one: Interrupt) -> dict[str, Any]:
-    return {"id": one.id, "value": one.value}
+    shown = asked(one)
+    return {"id": shown.id, "value": shown.value}
 
 
 def _config(thread_id: str, place: Mapping[str, str] | None) -> RunnableConfig:

@@ -118,7 +118,8 @@ def langgraph_runs_router(
         if body.thread_id is None:
             raise Invalid("needed here", field="thread_id")
         thread = await looks.at(body.thread_id, caller.owner)
-        for run in await ordering.of(thread):
+        # Those that wait first: their turn comes when the one under way has ended.
+        for run in reversed(await ordering.of(thread)):
             named = body.run_ids is not None and run.id in body.run_ids
             if named or (not run.status.is_over and body.status in ("all", run.status)):
                 await ordering.cancel(thread, run, action)

@@ -1,7 +1,7 @@
 """/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 from uuid import UUID, uuid4
 
@@ -28,6 +28,7 @@ from clew.api.looks import Looks
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.domain.labels import ThreadSearch
 from clew.domain.redaction import lacks_a_message, without
+from clew.domain.runs import still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.ordering import Ordering
 from clew.engine.redaction import redacted_texts
@@ -217,9 +218,9 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     ) -> Mapping[str, Json]:
         posed = await ordering.posed(thread)
         found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY
-        if place is None:
-            found = _without_answered(found, await ordering.answered(thread))
-        elif found["checkpoint"] is None:
+        if place is None and thread.status is Status.BLOCKED:
+            found = _asking(found, thread)
+        if place is not None and found["checkpoint"] is None:
             raise NotFound(f"thread {thread.id!r} has no such checkpoint")
         return _without(found, await redacted_texts(store, thread))
 
@@ -258,16 +259,20 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
             return _named(place)
 
 
-def _without_answered(state: Mapping[str, Json], answered: Collection[str]) -> Mapping[str, Json]:
-    """The state without the questions that were answered while others wait."""
-    if not answered:
-        return state
-    tasks = [{**task, "interrupts": _unanswered(task["interrupts"], answered)} for task in state["tasks"]]
-    return {**state, "tasks": tasks, "interrupts": _unanswered(state["interrupts"], answered)}
-
-
-def _unanswered(interrupts: Iterable[Mapping[str, Json]], answered: Collection[str]) -> list[Json]:
-    return [one for one in interrupts if one["id"] not in answered]
+def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
+    """The state with the questions that the thread still waits for an answer to."""
+    asks = still_asked(thread, state["interrupts"])
+    left = {one["id"]: one for one in asks}
+    tasks = []
+    for task in state["tasks"]:
+        own = [left.pop(one["id"]) for one in task["interrupts"] if one["id"] in left]
+        tasks.append({**task, "interrupts": own})
+    # What LangGraph does not know of was asked beside something that it does.
+    for task in tasks:
+        if task["interrupts"]:
+            task["interrupts"] += left.values()
+            break
+    return {**state, "tasks": tasks, "interrupts": asks}
 
 
 def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
