@@ -45,6 +45,7 @@ NAMES = frozenset(
         "answer_before_send",
         "answer_after_send",
         # of what LangGraph's clients order
+        "run_stopped_before_undone",
         "cron_begun_before_advance",
         "webhook_before_send",
         "webhook_after_send",

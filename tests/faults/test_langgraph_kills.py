@@ -119,6 +119,23 @@ async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(stage:
     assert [word for word in said if word in set(acknowledged)] == acknowledged
 
 
+async def test_nothing_is_built_on_a_run_whose_undoing_was_cut_short(stage: Stage, door: Door) -> None:
+    with stage.serving(CLEW_FAILPOINTS="run_stopped_before_undone:kill") as served:
+        async with clients_of(served) as clients:
+            thread = (await clients.ann.threads.create())["thread_id"]
+            run = (await clients.ann.runs.create(thread, "waiter", input=door.input("undone")))["run_id"]
+            await door.entered("undone")
+            behind = (await clients.ann.runs.create(thread, "echo", input=X))["run_id"]
+            with pytest.raises((APIConnectionError, httpx.TransportError)):
+                await clients.ann.runs.cancel(thread, run, action="rollback")
+            served.server.wait()
+    with stage.serving() as served:
+        async with clients_of(served) as clients:
+            assert (await clients.ann.runs.join(thread, behind))["words"] == ["x", "first", "second"]
+            with pytest.raises(NotFoundError):
+                await clients.ann.runs.get(thread, run)
+
+
 async def test_a_stream_goes_on_where_it_was_after_a_kill(stage: Stage, door: Door) -> None:
     told: list[Any] = []
 

@@ -16,6 +16,7 @@ from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.commands import Commands, Request
 from clew.engine.queue import SOURCE, Queued, RunQueue
 from clew.engine.redaction import redacted_texts
+from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Clock, Labels, Store
 
 Action: TypeAlias = Literal["interrupt", "rollback"]
@@ -156,6 +157,7 @@ class Ordering:
             with suppress(NotAllowed):  # it has just ended by itself
                 await self.commands.stop_run(thread.id, run.id, undoes=undoes)
                 if undoes:
+                    failpoint("run_stopped_before_undone")
                     await self.bridge.take_back(run.id)
                     self.bridge.drop(thread.id)
 
