@@ -65,6 +65,7 @@ class App:
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncGenerator[App]:
     from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
+    from clew.langgraph_face import open_langgraph  # noqa: PLC0415 - the same
     from clew.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
 
     metrics = shared_metrics()
@@ -106,6 +107,21 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
         doors = await stack.enter_async_context(
             _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping)
         )
+        streams = Streams(
+            stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
+        )
+        langgraph = await stack.enter_async_context(
+            open_langgraph(
+                settings,
+                stores,
+                store,
+                graph_store.items,
+                execution,
+                streams=streams,
+                authenticator=authenticator,
+                stopping=stopping,
+            )
+        )
         http = create_http(
             [
                 page_router(WEB, authenticator=authenticator, version=__version__),
@@ -114,8 +130,9 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 threads_router(store, utc_now),
                 audit_router(stores.audit, looks=Looks(store, utc_now)),
                 files_router(stores.files, _uploads(settings, stores)),
-                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, stopping),
+                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, streams),
                 channels_router(doors),
+                *langgraph,
             ],
             authenticator=authenticator,
             metrics=metrics,
@@ -181,13 +198,10 @@ def _workflow_routers(
     execution: "Execution",
     authenticator: Authenticator,
     metrics: Metrics,
-    stopping: asyncio.Event,
+    streams: Streams,
 ) -> list[APIRouter]:
     commands, bus, live = execution.commands, execution.bus, execution.live
     looks = Looks(store, utc_now)
-    streams = Streams(
-        stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
-    )
     offer = Offer(
         graphs=execution.registry,
         profiles=settings.profiles,

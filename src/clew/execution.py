@@ -22,23 +22,39 @@ from clew.drivers.api import Access, ApiDriver
 from clew.drivers.profiles import DEFAULT, Drivers, Programs
 from clew.engine.assignments import Assignments
 from clew.engine.bus import LocalBus
+from clew.engine.chunks import LocalChunks
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
 from clew.engine.documents import Documents
 from clew.engine.live import LocalLive
 from clew.engine.run import Memory
 from clew.engine.step import Step
-from clew.engine.sweeper import Chores, Sweeper
+from clew.engine.sweeper import Chores, sweeping
 from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.describe import GraphAnatomy
 from clew.graph.failures import classify
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
-from clew.ports import Audit, Bell, Bus, Calls, Files, Inbox, Live, Store, Summaries, Worktrees
+from clew.ports import (
+    Anatomy,
+    Audit,
+    Bell,
+    Bus,
+    Calls,
+    Chunks,
+    Files,
+    Inbox,
+    Live,
+    Store,
+    Summaries,
+    Worktrees,
+)
 from clew.runners.local import LocalRunner
 from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.chunks import ChunkTable
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
@@ -75,8 +91,10 @@ class Execution:
     commands: Commands
     bus: Bus
     live: Live
+    chunks: Chunks
     bridge: LangGraphBridge
     registry: Registry
+    anatomy: Anatomy
     cleanup: Cleanup
     # None where the graph `coding` is somebody's own.
     assignments: Assignments | None
@@ -104,12 +122,14 @@ async def open_execution(
         await _tell_stranded(parts.store, registry)
         bus = LocalBus(beyond=bell.ring)
         live = LocalLive()
+        chunks = LocalChunks(ChunkTable(parts.db), bus, parts.clock)
         bridge = LangGraphBridge(
             registry.graphs,
             saver,
             parts.graph_store,
             clock=parts.clock,
             live=live,
+            chunks=chunks,
             verbose=settings.runner.verbose,
             stages=registry.stages,
             shows={} if has_own_coding else builtin.shows,
@@ -189,21 +209,22 @@ async def open_execution(
             ttl=timedelta(days=settings.threads.ttl_days),
             next_turn=_schedule(settings),
         )
-        sweeping = asyncio.create_task(Sweeper([*chores.all(), *cleanup.chores()]).run_forever())
-        try:
-            async with bell.listening(bus.ring, runner.look), runner.running(stopping):
-                yield Execution(
-                    commands=commands,
-                    bus=bus,
-                    live=live,
-                    bridge=bridge,
-                    registry=registry,
-                    cleanup=cleanup,
-                    assignments=assignments,
-                )
-        finally:
-            sweeping.cancel()
-            await asyncio.gather(sweeping, return_exceptions=True)
+        async with (
+            sweeping([*chores.all(), *cleanup.chores()]),
+            bell.listening(bus.ring, runner.look),
+            runner.running(stopping),
+        ):
+            yield Execution(
+                commands=commands,
+                bus=bus,
+                live=live,
+                chunks=chunks,
+                bridge=bridge,
+                registry=registry,
+                anatomy=GraphAnatomy(registry.graphs),
+                cleanup=cleanup,
+                assignments=assignments,
+            )
 
 
 async def _tell_stranded(store: Store, registry: Registry) -> None:

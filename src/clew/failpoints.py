@@ -44,6 +44,11 @@ NAMES = frozenset(
         "delivery_admitted",
         "answer_before_send",
         "answer_after_send",
+        # of what LangGraph's clients order
+        "run_stopped_before_undone",
+        "cron_begun_before_advance",
+        "webhook_before_send",
+        "webhook_after_send",
         # inside the stores, around one transaction
         "commit_begun",
         "commit_written",

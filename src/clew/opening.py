@@ -12,14 +12,15 @@ from uuid_utils import uuid7
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.engine.bus import Silence
-from clew.ports import Audit, Bell, Calls, Files, Histories, Inbox, Keys, Space, Store, Summaries
+from clew.ports import Assistants, Audit, Bell, Calls, Files, Histories, Inbox, Keys, Space, Store, Summaries
+from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
-from clew.stores.sql.migrate import versions
+from clew.stores.sql.migrate import begun_at, versions
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
@@ -40,6 +41,11 @@ class Stores:
     files: Files
     inbox: Inbox
     keys: Keys
+    assistants: Assistants
+
+    async def begun_at(self) -> datetime:
+        """When the database was made: the same to every process on it."""
+        return await self.db.read(begun_at)
 
     async def version(self) -> int:
         """How many migrations the database has seen. Raises Unavailable if it does not answer."""
@@ -199,4 +205,5 @@ def _stores(db: Database) -> Stores:
         files=FileRows(db),
         inbox=InboxRows(db),
         keys=KeyRows(db),
+        assistants=AssistantRows(db),
     )

@@ -14,25 +14,30 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, TypeAlias
 
+from clew.domain.assistants import Assistant, Object, Schemas, Search
 from clew.domain.calls import Call, CallStatus
 from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
 from clew.domain.coding import Changes, Issue
+from clew.domain.cron_jobs import CronJob, CronSearch
 from clew.domain.documents import Extraction
-from clew.domain.events import Body, Event, ToolCall
+from clew.domain.events import Body, Event, Order, ToolCall
 from clew.domain.history import Message, NewMessage, Place, Shape
 from clew.domain.history import Summary as HistorySummary
 from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.items import Answer, ItemChange, Namespace, Question
+from clew.domain.labels import ThreadSearch
 from clew.domain.ledger import Settled, Terms, Verdict
 from clew.domain.lifecycle import Change, Stamp
 from clew.domain.plan import AgentResult, AgentTask
 from clew.domain.records import (
     ApiKey,
+    Chunk,
     Claim,
     ContentItem,
     Conversation,
     Delivery,
     Document,
+    Errand,
     File,
     Hold,
     Incoming,
@@ -520,20 +525,29 @@ class Space(Protocol):
 class Inbox(Protocol):
     """What came from outside, each thing once; also the queue of a thread that is busy."""
 
-    async def admit(self, incoming: Incoming, *, now: datetime) -> bool:
+    async def admit(self, incoming: Incoming, *, now: datetime, is_opened: bool = False) -> bool:
         """Queue it, and wake its conversation if it is of one; False if it is here already.
 
         A conversation that is new is led in the thread named here, and so is one whose thread was deleted since.
-        Raises Duplicate if it came before with another content, NotFound if it is of a thread that was deleted.
+        Raises Duplicate if it came before with another content, NotFound if it is of a thread that was deleted;
+        with `is_opened`, also if that thread is not there yet, whatever conversation it is of.
         """
         ...
 
     async def settle(self, incoming: Incoming, *, now: datetime) -> None:
-        """Take it off the queue, where nothing came of it."""
+        """Take it off the queue, where nothing came of it. What it said is forgotten."""
+        ...
+
+    async def withdraw(self, incoming: Incoming, *, now: datetime) -> bool:
+        """Take it off the queue and remember what it said for a while; False if it does not wait any more."""
         ...
 
     async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:
         """What waits, oldest first. It leaves the queue with the commit that `admits` it."""
+        ...
+
+    async def waiting(self, source: str, thread_id: str) -> Sequence[Incoming]:
+        """What waits for one thread, in the order it came, and what was withdrawn."""
         ...
 
     async def answered(self, tenant: str, key: str, fingerprint: str) -> Json | None:
@@ -543,6 +557,22 @@ class Inbox(Protocol):
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int:
         """Drop old idempotency keys and admissions that are done; returns how many."""
         ...
+
+
+class Labels(Protocol):
+    """What clients hang on their threads to find them by. Not part of the log: the thread is the same without."""
+
+    async def put(self, thread_id: str, labels: Mapping[str, Json]) -> None:
+        """Set these; others stay. Raises NotFound, Invalid."""
+        ...
+
+    async def of(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Json]]: ...
+
+    async def find(self, wanted: ThreadSearch) -> Sequence[str]:
+        """The ids of the threads that have these labels, and objects of them inside of theirs."""
+        ...
+
+    async def count(self, wanted: ThreadSearch) -> int: ...
 
 
 class Conversations(Protocol):
@@ -621,6 +651,104 @@ class Keys(Protocol):
 
     async def revoke(self, key_id: str, *, now: datetime) -> None:
         """Raises NotFound."""
+        ...
+
+
+class Assistants(Protocol):
+    """Assistants that people made, with all their versions. Another owner's does not exist: NotFound."""
+
+    async def add(self, assistant: Assistant, owner: Owner) -> bool:
+        """False if the tenant has one of this id, whoever's it is."""
+        ...
+
+    async def get(self, assistant_id: str, owner: Owner) -> Assistant: ...
+
+    async def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Sequence[Assistant]:
+        """All that the search wants and whose graph is one of these, in no order."""
+        ...
+
+    async def revise(
+        self, assistant_id: str, owner: Owner, change: Callable[[Assistant], Assistant]
+    ) -> Assistant:
+        """Make a new version of the one that counts, which counts from now on. Of two changes none is lost."""
+        ...
+
+    async def versions(
+        self, assistant_id: str, owner: Owner, *, metadata: Object, limit: int, offset: int
+    ) -> Sequence[Assistant]:
+        """The newest first, those with this metadata. Each is as old as the version."""
+        ...
+
+    async def set_latest(self, assistant_id: str, owner: Owner, version: int, *, now: datetime) -> Assistant:
+        """From now on that version counts. NotFound also without such a version."""
+        ...
+
+    async def delete(self, assistant_id: str, owner: Owner) -> None: ...
+
+
+class Crons(Protocol):
+    """Runs that are ordered again and again. Another owner's does not exist: NotFound."""
+
+    async def add(self, job: CronJob, *, most: int) -> None:
+        """Raises NotAllowed where its owner has so many, NotFound if its thread is gone."""
+        ...
+
+    async def get(self, cron_id: str, owner: Owner) -> CronJob: ...
+
+    async def find(self, owner: Owner, wanted: CronSearch) -> Sequence[CronJob]:
+        """All that the search wants, in no order."""
+        ...
+
+    async def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> CronJob:
+        """Of two changes none is lost. Whose it is, and in which thread, does not change."""
+        ...
+
+    async def delete(self, cron_id: str, owner: Owner) -> None: ...
+
+    async def are_due(self, *, now: datetime) -> bool:
+        """Whether `claim` would find anything. A read, so that waiting costs nothing."""
+        ...
+
+    async def claim(self, *, now: datetime, lease: timedelta, limit: int) -> Sequence[CronJob]:
+        """Those that are due, or that a clock far ahead has counted. Nobody else gets them until the lease has run out."""
+        ...
+
+    async def advance(self, claimed: CronJob, counted: CronJob) -> bool:
+        """Let go of it with its next time; False if it was changed or deleted meanwhile, and that counts."""
+        ...
+
+
+class Errands(Protocol):
+    """What is to be done when runs are over. Written before a run begins, so that no crash loses it."""
+
+    async def add(self, errand: Errand, *, wait: timedelta) -> None:
+        """To be looked at after so long, and when its thread does not run. One that is there already stays as it is."""
+        ...
+
+    async def are_due(self) -> bool:
+        """Whether `claim` would find anything."""
+        ...
+
+    async def claim(self, *, lease: timedelta, limit: int) -> Sequence[Errand]:
+        """Nobody else gets them until the lease has run out."""
+        ...
+
+    async def put_off(self, errand: Errand, *, wait: timedelta) -> None:
+        """Let go of it as it is now, and look again after so long."""
+        ...
+
+    async def done(self, run_id: str) -> None: ...
+
+
+class Webhooks(Protocol):
+    """Addresses that callers left to be told when something is over."""
+
+    def require(self, url: str) -> None:
+        """Raises Invalid for what cannot be told, now or ever."""
+        ...
+
+    async def tell(self, url: str, body: bytes) -> None:
+        """Raises Transient or Permanent unless it was taken."""
         ...
 
 
@@ -842,6 +970,10 @@ class Run(Ledger, Protocol):
         """Keep what was sent to a model, where that is switched on."""
         ...
 
+    async def idle(self) -> None:
+        """Wait until no tool is under way."""
+        ...
+
     def stamp(self) -> Stamp:
         """The time, and where ids come from."""
         ...
@@ -866,6 +998,47 @@ class Bridge(Protocol):
 
     async def state(self, thread: Thread) -> GraphState:
         """The graph's own state as JSON. Raises NotFound when its graph is not registered here."""
+        ...
+
+    async def snapshot(
+        self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
+    ) -> Json:
+        """The graph's state, newest or at that place, as LangGraph's clients know it. Raises NotFound."""
+        ...
+
+    async def output(self, thread: Thread) -> Json:
+        """What the graph gives out at its end, as JSON, and what it asks, if it does."""
+        ...
+
+    async def history(
+        self,
+        thread: Thread,
+        *,
+        limit: int,
+        before: Mapping[str, str] | None = None,
+        place: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Sequence[Json]:
+        """Its states, newest first."""
+        ...
+
+    async def change_state(
+        self,
+        thread: Thread,
+        values: Json,
+        *,
+        as_node: str | None = None,
+        place: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid."""
+        ...
+
+    async def copy(self, source: str, target: str) -> None:
+        """Give one thread the states of another."""
+        ...
+
+    async def take_back(self, run_id: str) -> None:
+        """Drop the states that a run led to."""
         ...
 
     async def forget(self, thread_id: str) -> None:
@@ -901,6 +1074,29 @@ class Graphs(Protocol):
 
     @property
     def broken(self) -> Mapping[str, str]: ...
+
+
+class Anatomy(Protocol):
+    """How registered graphs are made, for those who look at them. Raises NotFound for a graph that is not here."""
+
+    def title(self, graph: str) -> str:
+        """The name its maker gave it; else the one it is registered under."""
+        ...
+
+    async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:
+        """Its nodes and edges; with `xray` those of subgraphs too, so many levels deep.
+
+        Raises Invalid if it cannot be drawn.
+        """
+        ...
+
+    async def schemas(self, graph: str) -> Schemas: ...
+
+    async def subgraphs(
+        self, graph: str, *, namespace: str | None = None, recurse: bool = False
+    ) -> Mapping[str, Schemas]:
+        """The schemas of its subgraphs, or of the one in this namespace."""
+        ...
 
 
 class Subscription(Protocol):
@@ -956,6 +1152,48 @@ class Listener(Protocol):
 
     def forget(self, message: str) -> None:
         """Drop what is not told yet of a message: all of it can be read now."""
+        ...
+
+
+class ChunkRows(Protocol):
+    """Parts of streams that are kept for a while."""
+
+    async def add(self, thread_id: str, run_id: str, some: Sequence[Chunk], *, now: datetime) -> None:
+        """Raises NotFound if the thread was deleted."""
+        ...
+
+    async def after(self, thread_id: str, run_id: str, number: int) -> Sequence[Chunk]:
+        """Some of those with a greater number, in order; none when there are none."""
+        ...
+
+    async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
+
+
+class Follower(Protocol):
+    async def next(self, seconds: float) -> Chunk | None:
+        """The next part; None if none came for so long."""
+        ...
+
+
+class Chunks(Protocol):
+    """What graphs stream by order, part by part. Live for whoever follows; kept a while where that was ordered."""
+
+    def begin(self, thread_id: str, order: Order, *, attempt: int) -> Callable[[str, bytes], None]:
+        """An attempt at the run begins: the parts of it are told by name, as JSON. Telling never waits."""
+        ...
+
+    async def flush(self, run_id: str) -> None:
+        """Wait until what is to be kept of the run is kept."""
+        ...
+
+    def end(self, run_id: str) -> None:
+        """The attempt is over, however it went."""
+        ...
+
+    def follow(
+        self, thread_id: str, run_id: str, *, after: int | None = None
+    ) -> AbstractContextManager[Follower]:
+        """The parts from now on; with `after`, also those before that have a greater number, as far as they are kept."""
         ...
 
 

@@ -952,7 +952,7 @@ async def test_so_it_is_when_our_database_is_gone(
 ) -> None:
     assert isinstance(store, GraphStore)
     gone: Histories = Gone()  # type: ignore[assignment]
-    broken = GraphStore(store._items, gone, backend=store.backend)
+    broken = GraphStore(store.items, gone, backend=store.backend)
     answer = await say(bot(remembering(echo(), metrics=metrics), broken), SECRET)
     assert answer.response_metadata["chat_history"] == "fallback"
     labels = (store.backend, "telegram")

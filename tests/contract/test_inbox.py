@@ -166,3 +166,68 @@ async def test_forgetting_reads_no_more_than_it_forgets(where: str, database: Da
     plan = [tuple(row) for sql in FORGET for row in await query(database, f"{explain} {sql}", 10, 1000)]
     assert "idempotency_by_age" in str(plan)
     assert "inbox_by_age" in str(plan)
+
+
+async def test_what_waits_for_a_thread_is_told_in_the_order_it_came(store: Store, inbox: Inbox) -> None:
+    for thread_id in ("t1", "t2"):
+        await store.commit(opened(thread_id))
+    for number in (2, 1, 3):
+        waits = replace(delivered(number, thread_id="t1"), conversation="t1")
+        await inbox.admit(waits, now=NOW, is_opened=True)
+    await inbox.admit(replace(delivered(4, thread_id="t2"), conversation="t2"), now=NOW, is_opened=True)
+    waiting = await inbox.waiting(DELIVERED.source, "t1")
+    assert [one.source_id for one in waiting] == ["update-2", "update-1", "update-3"]
+    assert {(one.conversation, one.thread_id, one.withdrawn_at) for one in waiting} == {("t1", "t1", None)}
+    assert waiting[0].payload == DELIVERED.payload
+    assert await inbox.waiting("telegram:other", "t1") == []
+    await store.commit(recorded(await store.get("t1"), said()), admits=waiting[0])
+    assert [one.source_id for one in await inbox.waiting(DELIVERED.source, "t1")] == ["update-1", "update-3"]
+
+
+async def test_what_is_withdrawn_does_not_come_to_its_turn_and_is_remembered(
+    store: Store, inbox: Inbox
+) -> None:
+    await store.commit(opened("t1"))
+    waits = replace(delivered(1, thread_id="t1"), conversation="t1")
+    await inbox.admit(waits, now=NOW, is_opened=True)
+    assert await inbox.withdraw(waits, now=NOW + DAY)
+    assert not await inbox.withdraw(waits, now=NOW + DAY)
+    (told,) = await inbox.waiting(DELIVERED.source, "t1")
+    assert (told.payload, told.withdrawn_at) == (DELIVERED.payload, NOW + DAY)
+    assert await inbox.queued() == []
+    with pytest.raises(Repeated):
+        await store.commit(recorded(await store.get("t1"), said()), admits=waits)
+    assert not await inbox.admit(waits, now=NOW, is_opened=True)
+    await inbox.forget(older_than=NOW + 2 * DAY)
+    assert await inbox.waiting(DELIVERED.source, "t1") == []
+
+
+async def test_what_was_begun_cannot_be_withdrawn(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened("t1"))
+    waits = replace(delivered(1, thread_id="t1"), conversation="t1")
+    await inbox.admit(waits, now=NOW, is_opened=True)
+    await store.commit(recorded(await store.get("t1"), said()), admits=waits)
+    assert not await inbox.withdraw(waits, now=NOW)
+    assert await inbox.waiting(DELIVERED.source, "t1") == []
+
+
+async def test_what_is_settled_is_told_of_no_more(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened("t1"))
+    for number in (1, 2):
+        waits = replace(delivered(number, thread_id="t1"), conversation="t1")
+        await inbox.admit(waits, now=NOW, is_opened=True)
+        if number == 2:
+            await inbox.withdraw(waits, now=NOW)
+        await inbox.settle(waits, now=NOW)
+    assert await inbox.waiting(DELIVERED.source, "t1") == []
+    assert await inbox.queued() == []
+
+
+async def test_what_is_for_a_thread_that_is_there_is_refused_for_another(store: Store, inbox: Inbox) -> None:
+    await store.commit(opened("t1"))
+    await store.bury("t1", None, now=NOW)
+    for gone in ("t1", "never"):
+        waits = replace(delivered(1, thread_id=gone), conversation=gone)
+        with pytest.raises(NotFound):
+            await inbox.admit(waits, now=NOW, is_opened=True)
+    assert await inbox.queued() == []

@@ -331,6 +331,21 @@ async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
     assert await namespaces(ports.items) == [("h", "deep", "two"), ("h", "one"), ("hh",)]
 
 
+async def test_who_asks_for_items_alone_is_shown_no_histories(ports: Ports) -> None:
+    await fill(ports.histories, Place(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
+    await ports.items.change("", [], [put("h/two", "note"), put("hh")])
+    await ports.items.change("", [], [put("h/one", "note", {"last_seq": 5})])
+    for key in ("__meta__", "chunk:000000"):
+        assert (await ports.items.ask("", [GetItem(namespace=("h", "one"), key=key, views=False)])) == [None]
+    found = await find(ports.items, "h", views=False)
+    assert [(item.namespace, item.key) for item in found] == [(("h", "one"), "note"), (("h", "two"), "note")]
+    assert await find(ports.items, "h", views=False, limit=1, offset=1) == found[1:]
+    assert await find(ports.items, "h", views=False, filter={"last_seq": 5}) == found[:1]
+    await ports.items.change("", [], [DeleteItem(namespace=("h", "one"), key="note")])
+    listed = await ports.items.ask("", [ListNamespaces(views=False)])
+    assert listed == [[("h", "two"), ("hh",)]]
+
+
 async def test_a_history_cannot_be_written_as_items(ports: Ports) -> None:
     await fill(ports.histories, Place(namespace=("h",), key="one"), 3, Shape(chunk_size=2))
     for key in ("__meta__", "chunk:000000", "chunk:000009"):

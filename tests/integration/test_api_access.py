@@ -24,6 +24,12 @@ from tests.samples import ANN, opened
 pytestmark = pytest.mark.anyio
 
 WORKFLOW = "/api/workflows/{workflow_id}"
+ASSISTANT = "/assistants/{assistant_id}"
+RUNS = "/threads/{thread_id}/runs"
+
+# Ann's thread, and one that there is not. LangGraph's clients know no other ids than such.
+HERS = "01a1e45e-c125-7785-96f2-67a94c6a3e31"
+NONE = "01a1e45e-c125-7785-96f2-67a94c6a3e32"
 
 # The scope each route asks for; None is for everybody. A route that is not here fails the tests below.
 ROUTES: dict[tuple[str, str], str | None] = {
@@ -89,16 +95,89 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", "/channels/telegram/{bot}"): None,
     ("POST", "/channels/wecom/{app}"): None,
     ("GET", "/channels/wecom/{app}"): None,
+    # What LangGraph's own clients ask for.
+    ("GET", "/info"): "read",
+    ("GET", "/ok"): None,
+    ("POST", "/assistants"): "write",
+    ("POST", "/assistants/search"): "read",
+    ("POST", "/assistants/count"): "read",
+    ("GET", f"{ASSISTANT}"): "read",
+    ("PATCH", f"{ASSISTANT}"): "write",
+    ("DELETE", f"{ASSISTANT}"): "write",
+    ("POST", f"{ASSISTANT}/versions"): "read",
+    ("POST", f"{ASSISTANT}/latest"): "write",
+    ("GET", f"{ASSISTANT}/graph"): "read",
+    ("GET", f"{ASSISTANT}/schemas"): "read",
+    ("GET", f"{ASSISTANT}/subgraphs"): "read",
+    ("GET", f"{ASSISTANT}/subgraphs/{{namespace}}"): "read",
+    ("PUT", "/store/items"): "write",
+    ("GET", "/store/items"): "read",
+    ("DELETE", "/store/items"): "write",
+    ("POST", "/store/items/search"): "read",
+    ("POST", "/store/namespaces"): "read",
+    ("POST", "/threads"): "write",
+    ("POST", "/threads/search"): "read",
+    ("POST", "/threads/count"): "read",
+    ("POST", "/threads/prune"): "write",
+    ("GET", "/threads/{thread_id}"): "read",
+    ("PATCH", "/threads/{thread_id}"): "write",
+    ("DELETE", "/threads/{thread_id}"): "write",
+    ("POST", "/threads/{thread_id}/copy"): "write",
+    ("GET", "/threads/{thread_id}/state"): "read",
+    ("GET", "/threads/{thread_id}/state/{checkpoint_id}"): "read",
+    ("POST", "/threads/{thread_id}/state/checkpoint"): "read",
+    ("POST", "/threads/{thread_id}/state"): "write",
+    ("POST", "/threads/{thread_id}/history"): "read",
+    ("POST", f"{RUNS}"): "write",
+    ("GET", f"{RUNS}"): "read",
+    ("POST", f"{RUNS}/stream"): "write",
+    ("POST", f"{RUNS}/wait"): "write",
+    ("GET", f"{RUNS}/{{run_id}}"): "read",
+    ("DELETE", f"{RUNS}/{{run_id}}"): "write",
+    ("POST", f"{RUNS}/{{run_id}}/cancel"): "write",
+    ("GET", f"{RUNS}/{{run_id}}/join"): "read",
+    ("GET", f"{RUNS}/{{run_id}}/stream"): "read",
+    ("POST", "/runs"): "write",
+    ("POST", "/runs/stream"): "write",
+    ("POST", "/runs/wait"): "write",
+    ("POST", "/runs/batch"): "write",
+    ("POST", "/runs/cancel"): "write",
+    ("POST", "/runs/crons"): "write",
+    ("POST", f"{RUNS}/crons"): "write",
+    ("POST", "/runs/crons/search"): "read",
+    ("POST", "/runs/crons/count"): "read",
+    ("PATCH", "/runs/crons/{cron_id}"): "write",
+    ("DELETE", "/runs/crons/{cron_id}"): "write",
     # It asks for a key itself: a browser can only send it once the socket is open. See test_ws.py.
     ("WEBSOCKET", "/ws/events"): None,
 }
 BODIES: dict[str, Any] = {
     "start": {"prompt": "hello"},
-    "start-batch": {"ids": ["t1"]},
+    "start-batch": {"ids": [HERS]},
     "reject": {"feedback": "no"},
     "resolve": {"answer": 1},
     "answer": {"text": "yes"},
     "deadline": {"deadline": "2030-01-01T00:00:00Z"},
+    "assistants": {"graph_id": "chat"},
+    "search": {},
+    "count": {},
+    "versions": {},
+    "latest": {"version": 1},
+    "items": {"namespace": ["a"], "key": "k", "value": {}},
+    "namespaces": {},
+    "threads": {},
+    "prune": {"thread_ids": []},
+    "checkpoint": {"checkpoint": {"checkpoint_id": NONE}},
+    "state": {"values": {}},
+    "history": {},
+    "runs": {"assistant_id": "chat"},
+    "stream": {"assistant_id": "chat"},
+    "wait": {"assistant_id": "chat"},
+    "batch": [],
+    "crons": {"assistant_id": "chat", "schedule": "0 0 29 2 *"},
+    "cancel": {"thread_id": NONE, "status": "all"},
+    HERS: {},
+    NONE: {},
 }
 # What a key does not open: a secret that is not set, a thread that waits for no answer, an upload of nothing.
 CLOSED = {
@@ -109,6 +188,11 @@ CLOSED = {
     ("POST", "/channels/telegram/{bot}"): {401},
     ("POST", "/channels/wecom/{app}"): {401},
     ("GET", "/channels/wecom/{app}"): {401},
+    # Without what names an item, or says what to change.
+    ("GET", "/store/items"): {422},
+    ("DELETE", "/store/items"): {422},
+    ("PATCH", "/assistants/{assistant_id}"): {422},
+    ("PATCH", "/runs/crons/{cron_id}"): {422},
 }
 HTTP = [route for route in ROUTES if route[0] != "WEBSOCKET"]
 TO_LOOK = [route for route in HTTP if route[0] == "GET"]
@@ -137,7 +221,7 @@ async def closed_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
     async with open_house(tmp_path_factory.mktemp("house"), CLEW_LIMITS_WRONG_KEYS_PER_MINUTE="0") as house:
         yield house
         assert [thread.id for thread in await house.app.stores.threads.find(Owner(tenant=ANN.tenant))] == [
-            "t1"
+            HERS
         ]
 
 
@@ -163,7 +247,7 @@ async def open_house(folder: Path, **environ: str) -> AsyncGenerator[House]:
             **{f"all but {scope}": await new_key(keys, scopes=EVERYTHING - {scope}) for scope in EVERYTHING},
         }
         await keys.revoke(f"key_{made['revoked'].split('_')[1]}", now=now)
-        await app.stores.threads.commit(opened("t1"))
+        await app.stores.threads.commit(opened(HERS))
         yield House(app, made)
 
 
@@ -183,7 +267,7 @@ def names(app: FastAPI) -> set[tuple[str, str]]:
 
 
 async def ask(
-    house: House, route: tuple[str, str], thread_id: str = "t1", query: str = "", **headers: str
+    house: House, route: tuple[str, str], thread_id: str = HERS, query: str = "", **headers: str
 ) -> Answer:
     """The answer as far as it goes: a stream of events is left once it has begun."""
     method, path = route
@@ -198,8 +282,17 @@ async def ask(
         name=name,
         bot="bot",
         app="app",
+        assistant_id="chat",
+        namespace="a",
+        run_id=NONE,
+        cron_id=NONE,
+        checkpoint_id=NONE,
     )
-    body = json.dumps(BODIES.get(path.rpartition("/")[2])).encode() if method in ("POST", "PUT") else b""
+    body = (
+        json.dumps(BODIES.get(path.rpartition("/")[2])).encode()
+        if method in ("POST", "PUT", "PATCH")
+        else b""
+    )
     shown = {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}
     answered = asyncio.Event()
     status, sent, names, is_asked = 0, b"", frozenset[bytes](), False
@@ -239,7 +332,7 @@ async def test_every_route_has_an_entry_in_the_table(house: House) -> None:
 async def test_the_public_routes_are_exactly_these() -> None:
     public = {path for (_, path), scope in ROUTES.items() if scope is None}
     assert public == {
-        *("/health", "/ready", "/ws/events", "/api/optimize/cleanup"),
+        *("/health", "/ready", "/ok", "/ws/events", "/api/optimize/cleanup"),
         *("/web/{name}", "/web/vendor/{name}"),
         *("/channels/telegram/{bot}", "/channels/wecom/{app}"),
     }
@@ -257,8 +350,9 @@ async def test_a_good_key_opens_every_route_to_change(house: House, route: tuple
 
 async def assert_open(house: House, route: tuple[str, str]) -> None:
     """The door, that is: what is behind it may be missing, or not in the state for it."""
-    is_there = not any(missing in route[1] for missing in ("{call_id}", "{document_id}", "{file_id}"))
-    opens = {200} if route[0] == "GET" and is_there else {200, 404, 409}
+    named = ("{call_id}", "{document_id}", "{file_id}", "{run_id}", "{checkpoint_id}")
+    is_there = not any(missing in route[1] for missing in named)
+    opens = {200} if route[0] == "GET" and is_there else {200, 204, 404, 409}
     opens = CLOSED.get(route, opens)
     for name in ("good", "whole tenant"):
         assert (await ask(house, route, Authorization=f"Bearer {house.keys[name]}")).status in opens
@@ -314,10 +408,10 @@ async def test_another_owners_thread_is_one_that_does_not_exist(
     closed_house: House, route: tuple[str, str]
 ) -> None:
     for name in ("other tenant", "other user"):
-        foreign = await ask(closed_house, route, "t1", Authorization=f"Bearer {closed_house.keys[name]}")
-        missing = await ask(closed_house, route, "t2", Authorization=f"Bearer {closed_house.keys[name]}")
+        foreign = await ask(closed_house, route, HERS, Authorization=f"Bearer {closed_house.keys[name]}")
+        missing = await ask(closed_house, route, NONE, Authorization=f"Bearer {closed_house.keys[name]}")
         assert foreign.status == missing.status == 404
-        assert foreign.text.replace("t1", "t2") == missing.text
+        assert foreign.text.replace(HERS, NONE) == missing.text
         assert foreign.headers == missing.headers
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from clew.api.credentials import SCOPES
 from clew.api.direct import Direct, is_direct
-from clew.api.errors import MethodNotAllowed
+from clew.api.errors import OURS, MethodNotAllowed, Wording
 from clew.domain.errors import ClewError
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -30,11 +30,13 @@ class Access:
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
     `outage` makes, of the parameters in the path, what a caller is told when the database does not answer, be it the
     route that found out or already the look for the caller's key; None tells it as it is.
+    `wording` is how refusals are told.
     """
 
     scope: str | None
     body: Literal["whole", "stream"] = "whole"
     outage: Callable[..., ClewError] | None = None
+    wording: Wording = OURS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +61,12 @@ def needs(
     *,
     body: Literal["whole", "stream"] = "whole",
     outage: Callable[..., ClewError] | None = None,
+    wording: Wording = OURS,
 ) -> Callable[[Endpoint], Endpoint]:
     """The endpoint is for callers with this scope."""
     if scope not in SCOPES:
         raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-    return _declare(Access(scope=scope, body=body, outage=outage))
+    return _declare(Access(scope=scope, body=body, outage=outage, wording=wording))
 
 
 def public(endpoint: Endpoint) -> Endpoint:

@@ -1,13 +1,17 @@
-"""The one place where our refusals become HTTP statuses, all of one shape: {"error": {"code", "message", "field"?}}."""
+"""The one place where our refusals become HTTP answers: {"error": {"code", "message", "field"?}}, or as a face words it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from clew.api.schemas import ErrorOut
 from clew.domain.errors import (
     ClewError,
     ConfigError,
@@ -102,6 +106,8 @@ CROWDED_SECONDS = 10
 
 # Under this key a request's scope says which refusal it met, for the log and the counters.
 CODE = "clew.code"
+# And under this one how refusals are worded on the face of the API that was asked.
+WORDING = "clew.wording"
 
 # What the framework itself refuses, in our words. Anything else it says is a bad request.
 _FRAMEWORK: Mapping[int, str] = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE"}
@@ -113,29 +119,47 @@ _PLAINLY: Mapping[str, str] = {
 }
 
 
-def status_of(error: type[ClewError]) -> int:
-    return next(STATUS[base] for base in error.__mro__ if base in STATUS)
-
-
-def error_body(code: str, message: str, field: str | None = None) -> dict[str, dict[str, str]]:
+def error_body(code: str, message: str, field: str | None = None) -> dict[str, Any]:
     error = {"code": code, "message": message}
     return {"error": error if field is None else error | {"field": field}}
 
 
-def error_response(exc: ClewError) -> Response:
-    if isinstance(exc, Repeated):
-        return JSONResponse(exc.answer)
-    body = error_body(exc.code, str(exc), exc.field if isinstance(exc, Invalid) else None)
-    return JSONResponse(body, status_of(type(exc)), _headers(exc))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """How refusals are told on one face of the API: the status of each, the body, and that body for the description."""
+
+    statuses: Mapping[type[ClewError], int]
+    body: Callable[[str, str, str | None], dict[str, Any]]
+    model: type[BaseModel]
+
+    def status_of(self, error: type[ClewError]) -> int:
+        return next(self.statuses[base] for base in error.__mro__ if base in self.statuses)
+
+    def response(self, exc: ClewError) -> Response:
+        if isinstance(exc, Repeated):
+            return JSONResponse(exc.answer)
+        body = self.body(exc.code, str(exc), exc.field if isinstance(exc, Invalid) else None)
+        return JSONResponse(body, self.status_of(type(exc)), _headers(exc))
+
+
+OURS = Wording(statuses=STATUS, body=error_body, model=ErrorOut)
+status_of = OURS.status_of
+error_response = OURS.response
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, exc: ClewError) -> None:
     """Answer a request or a WebSocket handshake from a middleware."""
     scope[CODE] = exc.code
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
-        await error_response(exc)(scope, receive, send)
+        await _wording(scope).response(exc)(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": exc.code})
+
+
+def _wording(scope: Scope) -> Wording:
+    """Of the face that was asked; ours as long as nobody knows which one that is."""
+    wording: Wording = scope.get(WORDING, OURS)
+    return wording
 
 
 class Refusals:
@@ -153,7 +177,7 @@ class Refusals:
             await refuse(scope, receive, send, invalid_of(exc))
         except HTTPException as exc:
             code = scope[CODE] = _FRAMEWORK.get(exc.status_code, "INVALID")
-            answer = JSONResponse(error_body(code, exc.detail), exc.status_code, exc.headers)
+            answer = JSONResponse(_wording(scope).body(code, exc.detail, None), exc.status_code, exc.headers)
             await answer(scope, receive, send)
 
 

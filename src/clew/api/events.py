@@ -179,9 +179,10 @@ class EventStream(Response):
         caller: Principal,
         streams: Streams,
         authenticator: Authenticator,
-        send_seconds: float,
+        send_seconds: float = SEND_SECONDS,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})})
         del self.headers["content-length"]
         self._tell_all = tell_all
         self._caller = caller

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clew.api.access import Rule, Table
 from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
-from clew.api.errors import MethodNotAllowed
+from clew.api.errors import WORDING, MethodNotAllowed
 from clew.api.limits import Limits
 from clew.domain.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 
@@ -60,6 +60,7 @@ class Guard:
         rule, scope["path_params"] = found
         scope["endpoint"] = rule.endpoint
         scope[RULE] = rule
+        scope[WORDING] = rule.access.wording
         return rule, None
 
     async def _admit(self, scope: Scope, rule: Rule | None, mismatch: MethodNotAllowed | None) -> None:

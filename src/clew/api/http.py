@@ -15,6 +15,7 @@ from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.errors import Refusals
 from clew.api.guard import RULE, Guard
+from clew.api.langgraph.wire import NEXT, TOTAL
 from clew.api.limits import Limits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
@@ -60,7 +61,7 @@ def create_http(
             allow_origins=origins,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "X-API-Key", "Content-Type", "Last-Event-ID", REQUEST_ID],
-            expose_headers=[REQUEST_ID],
+            expose_headers=[REQUEST_ID, TOTAL, NEXT],
         )
     app.middleware_stack = Observe(way, metrics=metrics, new_id=new_id)
     return app

@@ -1,14 +1,14 @@
-"""The OpenAPI description: every status a route can answer with, the errors in their one shape, and how to show a key."""
+"""The OpenAPI description: every status a route can answer with, the errors as its face words them, and how to show a key."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from clew.api.access import Rule
-from clew.api.errors import Internal, TooLarge, TooMany, TooSlow, status_of
-from clew.api.schemas import ErrorOut
+from clew.api.errors import OURS, Internal, TooLarge, TooMany, TooSlow, Wording
 from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
 
 # What any route may answer before or instead of its own code.
@@ -16,21 +16,20 @@ ANYWHERE: tuple[type[ClewError], ...] = (Invalid, TooSlow, TooLarge, TooMany, In
 BEHIND_A_KEY: tuple[type[ClewError], ...] = (Unauthenticated, Forbidden)
 
 
-def errors(*refusals: type[ClewError]) -> dict[int | str, dict[str, Any]]:
+def errors(*refusals: type[ClewError], wording: Wording = OURS) -> dict[int | str, dict[str, Any]]:
     """The refusals of a route as FastAPI wants them; what any route may answer is added for all."""
     # Not by their model: FastAPI would build a serializer for each of them, and most of a start is spent on that.
-    return {status_of(refusal): _response(refusal) for refusal in refusals}
+    return {wording.status_of(refusal): _response(refusal, wording) for refusal in refusals}
 
 
-def describe(app: FastAPI, rules: Iterable[Rule]) -> dict[str, Any]:
+def describe(app: FastAPI, rules: Collection[Rule]) -> dict[str, Any]:
     """The whole description. FastAPI would promise a 422 that we never send."""
     document = get_openapi(title="Clew", version=app.version, description=app.description, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    shape = ErrorOut.model_json_schema(ref_template="#/components/schemas/{model}")
-    for name, schema in {**shape.pop("$defs", {}), "ErrorOut": shape}.items():
-        schemas.setdefault(name, schema)
+    for model in {rule.access.wording.model.__name__: rule.access.wording.model for rule in rules}.values():
+        _add_schema(schemas, model)
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: clew keys create"},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -43,9 +42,16 @@ def describe(app: FastAPI, rules: Iterable[Rule]) -> dict[str, Any]:
     return document
 
 
+def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
+    name = model.__name__
+    schemas.setdefault(name, model.model_json_schema(ref_template="#/components/schemas/{model}"))
+    schemas.update(schemas[name].pop("$defs", {}))
+
+
 def _complete(operation: dict[str, Any], rule: Rule) -> None:
     responses = operation["responses"]
-    if "ErrorOut" not in str(responses.get("422")):
+    wording = rule.access.wording
+    if wording.model.__name__ not in str(responses.get("422")):
         responses.pop("422", None)
     refusals = ANYWHERE
     if rule.access.scope is not None:
@@ -53,12 +59,12 @@ def _complete(operation: dict[str, Any], rule: Rule) -> None:
         operation["security"] = [{"bearer": []}, {"header": []}]
         operation["x-scope"] = rule.access.scope
     for refusal in refusals:
-        responses.setdefault(str(status_of(refusal)), _response(refusal))
+        responses.setdefault(str(wording.status_of(refusal)), _response(refusal, wording))
     operation["responses"] = dict(sorted(responses.items()))
 
 
-def _response(refusal: type[ClewError]) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/ErrorOut"}
+def _response(refusal: type[ClewError], wording: Wording) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{wording.model.__name__}"}
     return {"description": _sentence(refusal), "content": {"application/json": {"schema": schema}}}
 
 

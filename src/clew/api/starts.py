@@ -122,7 +122,7 @@ class Offer:
             except NotFound as exc:
                 raise Invalid(str(exc), field="listFileId") from exc
         return Request(
-            message=_said(body.input) if body.prompt is None else body.prompt,
+            message=said(body.input) if body.prompt is None else body.prompt,
             graph_input=body.input,
             documents=tuple(dict.fromkeys(body.list_file_id)),
         )
@@ -147,7 +147,7 @@ def _require_no_input(body: StartIn) -> None:
             raise Invalid("a coding workflow takes none", field=field)
 
 
-def _said(given: Json) -> Content | None:
+def said(given: Json) -> Content | None:
     """What the user says where the input is a list of messages: a text, or parts such as texts and images."""
     match given:
         case {"messages": [*_, {"role": "user", "content": content}]}:
@@ -165,8 +165,8 @@ def _said(given: Json) -> Content | None:
 def _name(body: StartIn) -> str:
     if body.name is not None:
         return body.name
-    said = (body.prompt or "").strip()
-    return said.splitlines()[0][:_NAME] if said else ""
+    prompt = (body.prompt or "").strip()
+    return prompt.splitlines()[0][:_NAME] if prompt else ""
 
 
 def _listed(names: Collection[str]) -> str:

@@ -372,6 +372,25 @@ class Trackers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LangGraph:
+    PREFIX: ClassVar = "CLEW_LANGGRAPH_"
+
+    webhooks: Annotated[
+        str,
+        Setting(
+            "auto",
+            choice("auto", "public", "private", "off"),
+            "Which addresses are told when a run is over. `private`: also those of this machine and its net;"
+            " `auto`: those only while Clew itself listens on loopback.",
+        ),
+    ]
+    temporary_seconds: Annotated[
+        float, Setting(60, seconds(0, 86400), "How long the thread of a stateless run outlives the run.")
+    ]
+    crons: Annotated[int, Setting(1000, whole(0, 100_000), "Crons one user may have.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Testing:
     PREFIX: ClassVar = "CLEW_"
 
@@ -398,6 +417,7 @@ class Settings:
     agents: Agents
     coding: Coding
     trackers: Trackers
+    langgraph: LangGraph
     testing: Testing
 
     profiles: Mapping[str, Profile]
@@ -434,6 +454,7 @@ SECTIONS: Mapping[str, type] = {
     "agents": Agents,
     "coding": Coding,
     "trackers": Trackers,
+    "langgraph": LangGraph,
     "testing": Testing,
 }
 

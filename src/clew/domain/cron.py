@@ -67,6 +67,15 @@ class Cron:
                 return at
         raise ValueError("that day never comes")
 
+    def comes_at(self, at: datetime) -> bool:
+        """Whether this minute is one of its times."""
+        return (
+            at.month in self.months
+            and self._on_day(at)
+            and at.hour in self.hours
+            and at.minute in self.minutes
+        )
+
     def _on_day(self, at: datetime) -> bool:
         day, weekday = at.day in self.days, at.isoweekday() % 7 in self.weekdays
         return day or weekday if self.either_day else day and weekday

@@ -29,6 +29,31 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One run as somebody ordered it who speaks LangGraph's own HTTP: how its graph is to be driven, and streamed."""
+
+    run_id: str
+    assistant_id: str
+    graph: str
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    strategy: str = "enqueue"
+    config: Mapping[str, Json] = field(default_factory=dict)
+    context: Mapping[str, Json] | None = None
+    command: Mapping[str, Json] | None = (
+        None  # to update the state and to go elsewhere; an answer is a Resolution
+    )
+    checkpoint_id: str = ""  # where to begin, if not where the thread stands
+    stops_before: tuple[str, ...] = ()  # nodes, or one star for all of them
+    stops_after: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    subgraphs: bool = False
+    is_resumable: bool = False  # what it streams is kept for those who come back
+    is_followed: bool = False  # somebody follows it from its beginning
+    webhook: str = ""
+    is_temporary: bool = False  # the thread goes with the run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundStarted:
     """A round begins, or, with the number the thread has already, goes on: one that was held, or that failed.
 
@@ -43,6 +68,7 @@ class RoundStarted:
     by: str | None = (
         None  # the user it is for; empty for a caller that is no user in particular, None for nobody
     )
+    order: Order | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +142,7 @@ class Resolution:
     answer: Json = None
     settles: bool = True
     by: str = ""
+    order: Order | None = None  # the run it goes on with, on the last of the answers given together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +163,7 @@ class RoundFinished:
     type: ClassVar[str] = "round_finished"
     status: Status
     reason: str = ""
+    error: str = ""  # what failed, in its own words; the reason says what was made of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import ge, gt, le, lt
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
 Namespace: TypeAlias = tuple[str, ...]
+
+# A read prolongs an item's life only when this part of it has passed: ten writes a lifetime, however often it is read.
+REFRESH_AFTER: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +25,21 @@ class Item:
     ttl: timedelta | None = None
     left: timedelta | None = None  # of its life, by the database's clock
 
+    @property
+    def is_worn(self) -> bool:
+        """Whether its life has run long enough to be worth prolonging."""
+        if self.ttl is None or self.left is None:
+            return False
+        return timedelta(0) < self.left < self.ttl * (1 - REFRESH_AFTER)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetItem:
+    """With `views`, here and below, chat histories are shown as the items of their documented form."""
+
     namespace: Namespace
     key: str
+    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,7 @@ class FindItems:
     filter: Mapping[str, Json] | None = None
     limit: int = 10
     offset: int = 0
+    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +79,7 @@ class ListNamespaces:
     max_depth: int | None = None
     limit: int = 100
     offset: int = 0
+    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,26 +153,26 @@ def matches(value: Json, wanted: Json) -> bool:
         return isinstance(value, Mapping) and all(
             matches(value.get(name), want) for name, want in wanted.items()
         )
-    return _same(value, wanted)
+    return same(value, wanted)
 
 
 def _holds(value: Json, operator: str, other: Json) -> bool:
     if operator == "$eq":
-        return _same(value, other)
+        return same(value, other)
     if operator == "$ne":
-        return not _same(value, other)
+        return not same(value, other)
     # Only numbers with numbers and texts with texts have an order.
     if (_is_number(value) and _is_number(other)) or (isinstance(value, str) and isinstance(other, str)):
         return _ORDER[operator](value, other)
     return False
 
 
-def _same(one: Json, two: Json) -> bool:
+def same(one: Json, two: Json) -> bool:
     """Equal as JSON: `true` is not 1, and a list is one however it was written."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
-        return one.keys() == two.keys() and all(_same(one[name], two[name]) for name in one)
+        return one.keys() == two.keys() and all(same(one[name], two[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(two, list | tuple):
-        return len(one) == len(two) and all(_same(a, b) for a, b in zip(one, two, strict=True))
+        return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two, strict=True))
     return bool(one == two) and isinstance(one, bool) == isinstance(two, bool)
 
 

@@ -35,6 +35,9 @@ _MAX_BITS = 1024
 _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=x[0-9a-f]{2})")
 _ESCAPED = re.compile(rb"_x([0-9a-f]{2})")
 
+# Begins the first label of a namespace that is ours.
+_TENANT = "tenant:"
+
 Names: TypeAlias = Mapping[str, Any]
 
 
@@ -117,7 +120,12 @@ def decode_part(part: str) -> str:
 
 def namespace(labels: Sequence[str], tenant: str | None = None) -> tuple[str, ...]:
     """The namespace of a tenant's histories: the tenant is a label of its own, so that no key can reach into another's."""
-    return tuple(labels) if tenant is None else (f"tenant:{encode_part(tenant)}", *labels)
+    return tuple(labels) if tenant is None else (f"{_TENANT}{encode_part(tenant)}", *labels)
+
+
+def is_of_histories(namespace: Sequence[str]) -> bool:
+    """Whether histories of a tenant are in there, or below, or will be one day."""
+    return bool(namespace) and namespace[0].startswith(_TENANT)
 
 
 def _look_up(name: str, names: Any) -> Any:

@@ -17,6 +17,7 @@ from clew.domain.events import (
     Event,
     Log,
     Opening,
+    Order,
     Redacted,
     Resolution,
     RoundFinished,
@@ -27,6 +28,8 @@ from clew.domain.events import (
     UserMessage,
     id_prefix,
 )
+from clew.domain.ledger import is_yes
+from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thread, may_follow
 
 NewId: TypeAlias = Callable[[], str]
@@ -105,10 +108,17 @@ def open_thread(
     source: str = "",
     held: bool = False,
     by: str | None = None,
+    order: Order | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
-    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by)
+    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, order=order)
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
+
+
+def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp) -> Change:
+    """A new thread in which nothing is to be done yet: its first round is over as it begins."""
+    started = RoundStarted(round=1, opening=opening)
+    return record(None, [started, RoundFinished(status=Status.COMPLETED)], stamp=stamp, thread_id=thread_id)
 
 
 def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
@@ -134,6 +144,30 @@ def next_round(
     return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
+def carry_out(
+    thread: Thread,
+    order: Order,
+    open_calls: Iterable[Call],
+    message: Content | None,
+    *,
+    stamp: Stamp,
+    graph_input: Json = None,
+    by: str | None = None,
+) -> Change:
+    """Begin what was ordered. A thread that waits for answers is done with waiting: what it asked is cancelled."""
+    if thread.status is Status.RUNNING:
+        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new run must wait")
+    before: list[Body] = []
+    if thread.status is Status.BLOCKED:
+        before = [
+            *_cancelled(open_calls),
+            RoundFinished(status=Status.STOPPED, reason="another run was ordered"),
+        ]
+    number = thread.round if thread.status is Status.PENDING else thread.round + 1
+    started = RoundStarted(round=number, input=graph_input, by=by, order=order)
+    return record(thread, [*before, started, *_said(message, (), "")], stamp=stamp)
+
+
 def take_up(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
     """Go on with a failed round where it stood, without new input."""
     if thread.status is not Status.FAILED:
@@ -156,16 +190,36 @@ def resolve(
     An approval of what the server or a client does opens the gate, a refusal ends the call; whoever is asked about a
     call in doubt says how it ended, or that it may run again; any other answer is the result itself.
     """
+    return record(thread, _resolved(thread, call, answer, approved=approved, by=by), stamp=stamp)
+
+
+def answer_all(
+    thread: Thread, answers: Iterable[tuple[Call, Json]], order: Order, *, stamp: Stamp, by: str = ""
+) -> Change:
+    """The same for some or all of what the thread waits for, at once, as a run that was ordered."""
+    bodies: list[Body] = []
+    given = [*answers]
+    for left, (call, answer) in enumerate(reversed(given)):
+        told = order if left == 0 else None
+        bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, order=told), *bodies]
+    return record(thread, bodies, stamp=stamp)
+
+
+def _resolved(
+    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, order: Order | None = None
+) -> list[Body]:
     pending = _pending(thread, call.id)
-    if opens_gate(pending, answer, approved=approved):
-        opened = Resolution(call_id=call.id, outcome="answered", answer=answer, by=by, settles=False)
-        return record(thread, [opened], stamp=stamp)
-    bodies: list[Body] = [Resolution(call_id=call.id, outcome="answered", answer=answer, by=by)]
+    opens = opens_gate(pending, answer, approved=approved)
+    bodies: list[Body] = [
+        Resolution(call_id=call.id, outcome="answered", answer=answer, settles=not opens, by=by, order=order)
+    ]
+    if opens:
+        return bodies
     if call.name:
         refused = pending.kind is Kind.APPROVAL and not approved
         error = _refusal(answer, by) if refused else ""
         bodies.append(ToolResult(call_id=call.id, ok=not refused, result=answer, error=error))
-    return record(thread, bodies, stamp=stamp)
+    return bodies
 
 
 def _refusal(answer: Json, by: str) -> str:
@@ -193,13 +247,27 @@ def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
     return record(thread, bodies, stamp=stamp)
 
 
-def stop(thread: Thread, open_calls: Iterable[Call], *, stamp: Stamp, notes: Sequence[Body] = ()) -> Change:
-    """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call."""
+def stop(
+    thread: Thread,
+    open_calls: Iterable[Call],
+    *,
+    stamp: Stamp,
+    notes: Sequence[Body] = (),
+    undoes: str = "",
+) -> Change:
+    """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call.
+
+    With the run that it `undoes`, that is not told of any more, and nothing is built on it.
+    """
     if thread.status.is_terminal:
         raise NotAllowed(f"thread {thread.id!r} is already {thread.status}")
-    cancelled = [ToolResult(call_id=call.id, ok=False, error=CANCELLED) for call in open_calls]
     finished = RoundFinished(status=Status.STOPPED, reason="stopped by user")
-    return record(thread, [*cancelled, *notes, finished], stamp=stamp)
+    forgotten = [Redacted(message_id=undoes, hides=(undone(undoes),))] if undoes else []
+    return record(thread, [*_cancelled(open_calls), *notes, finished, *forgotten], stamp=stamp)
+
+
+def _cancelled(open_calls: Iterable[Call]) -> list[ToolResult]:
+    return [ToolResult(call_id=call.id, ok=False, error=CANCELLED) for call in open_calls]
 
 
 def finish(
@@ -309,7 +377,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
         # Late writes never reopen or adorn a round that has ended.
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
-        case RoundStarted(round=number, held=held):
+        case RoundStarted(round=number, held=held, order=order):
             if held:
                 raise NotAllowed("only the first round of a thread can be held")
             if thread.status in (Status.RUNNING, Status.BLOCKED):
@@ -317,6 +385,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
             return replace(
                 thread,
                 status=Status.RUNNING,
+                graph=order.graph if order else thread.graph,
                 round=number,
                 # A round that was held, or failed and is taken up, began when it was given what it works on.
                 round_seq=thread.round_seq if number == thread.round else event.seq,

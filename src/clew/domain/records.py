@@ -129,6 +129,28 @@ class Incoming:
     conversation: str | None = None
     number: int = 0  # greater than that of all that came before it there; given when admitted
     thread_id: str | None = None
+    withdrawn_at: datetime | None = None  # its turn will not come
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What is to be done when a run is over: tell somebody, remove its thread."""
+
+    run_id: str
+    thread_id: str
+    webhook: str = ""  # whom to tell; empty once that is done
+    is_temporary: bool = False  # the thread goes with the run
+    begins_at: datetime  # not before this; long after it, it never will
+    attempts: int = 0  # to tell, in vain
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of what a run streams: JSON under a name."""
+
+    number: int  # grows within the run, also from one attempt to the next
+    name: str
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

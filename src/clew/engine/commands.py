@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
-from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, UserMessage
+from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, Order, UserMessage
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Hold, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
+from clew.domain.runs import TELLING, answers_in, runs_of
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
@@ -67,6 +68,7 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
+        order: Order | None = None,
         scope: Scope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`.
@@ -83,8 +85,13 @@ class Commands:
             held=held,
             stamp=self._stamp(),
             by=_by(scope),
+            order=order,
         )
         return await self._commit(change, once=once, admits=admits)
+
+    async def open_idle(self, thread_id: str, opening: Opening) -> Thread:
+        """Open a thread for runs that are ordered later."""
+        return await self._commit(lifecycle.open_idle(thread_id, opening, stamp=self._stamp()))
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
@@ -114,6 +121,43 @@ class Commands:
             )
 
         return await self._change(thread_id, owner, decide, once=once, admits=admits)
+
+    async def carry_out(
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        order: Order,
+        request: Request,
+        *,
+        admits: Incoming | None = None,
+        scope: Scope | None = None,
+    ) -> Thread:
+        """Begin a run that was ordered. A thread that waits for answers need not be given any more."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.carry_out(
+                thread,
+                order,
+                await self.calls.find(thread.id, status=OPEN) if thread.pending else (),
+                request.message,
+                graph_input=request.graph_input,
+                stamp=self._stamp(),
+                by=_by(scope),
+            )
+
+        return await self._change(thread_id, owner, decide, admits=admits)
+
+    async def answer_all(
+        self, thread_id: str, owner: Owner | None, resume: Json, order: Order, *, by: str = ""
+    ) -> Thread:
+        """Go on with what the thread asked, as a run that was ordered."""
+
+        async def decide(thread: Thread) -> Change:
+            answers = answers_in(thread, resume)
+            given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
+            return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
+
+        return await self._change(thread_id, owner, decide)
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         """Take a failed thread up again where it stood, unless what it works on was taken back."""
@@ -194,15 +238,23 @@ class Commands:
         """End the round at once: first in the log, then in the process that runs it."""
 
         async def decide(thread: Thread) -> Change:
-            open_calls = await self.calls.find(thread.id, status=OPEN)
-            draft = self.drafts.get(thread.id)
-            said = (AssistantMessage(content=draft, cancelled=True),) if draft else ()
-            closed = await self._closed(thread)
-            return lifecycle.stop(thread, open_calls, notes=(*said, *notes, *closed), stamp=self._stamp())
+            return await self._stopped(thread, notes)
 
-        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
-        self.halt(thread_id)
-        return thread
+        return await self._end(thread_id, owner, decide)
+
+    async def stop_run(self, thread_id: str, run_id: str, *, undoes: bool) -> Thread:
+        """The same for a run that was ordered, and no other; with `undoes`, nobody is told of it any more.
+
+        Raises NotAllowed when it is not the one under way."""
+
+        async def decide(thread: Thread) -> Change:
+            log = await self.store.read(thread.id, after=thread.round_seq - 1, types=TELLING)
+            runs = runs_of(log)
+            if not runs or runs[-1].id != run_id or runs[-1].status.is_over:
+                raise NotAllowed(f"run {run_id!r} of thread {thread_id!r} is not under way")
+            return await self._stopped(thread, undoes=run_id if undoes else "")
+
+        return await self._end(thread_id, None, decide)
 
     async def redact(self, thread_id: str, owner: Owner | None, message_id: str, file_id: str = "") -> Thread:
         """Take a message back, or one file of it: nobody is shown it any more, and no model is told."""
@@ -224,6 +276,14 @@ class Commands:
             return change
 
         return await self._change(thread_id, owner, decide)
+
+    async def hide(self, thread_id: str, run_id: str) -> Thread:
+        """A run of the past is not told of any more."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.redact(thread, run_id, stamp=self._stamp())
+
+        return await self._change(thread_id, None, decide)
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
@@ -260,6 +320,22 @@ class Commands:
         self.halt(thread_id)
         self.bridge.drop(thread_id)
         self.bus.publish(thread_id)
+
+    async def _stopped(self, thread: Thread, notes: tuple[Body, ...] = (), *, undoes: str = "") -> Change:
+        open_calls = await self.calls.find(thread.id, status=OPEN)
+        draft = self.drafts.get(thread.id)
+        said = (AssistantMessage(content=draft, cancelled=True),) if draft and not undoes else ()
+        closed = await self._closed(thread)
+        return lifecycle.stop(
+            thread, open_calls, notes=(*said, *notes, *closed), undoes=undoes, stamp=self._stamp()
+        )
+
+    async def _end(
+        self, thread_id: str, owner: Owner | None, decide: Callable[[Thread], Awaitable[Change]]
+    ) -> Thread:
+        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
+        self.halt(thread_id)
+        return thread
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
         close = self.closings.get(thread.graph)

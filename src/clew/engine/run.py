@@ -95,6 +95,18 @@ class LocalRun:
             self._recorder.note(*new)
 
     async def begin(self, call: ToolCall, terms: Terms) -> Verdict:
+        # It counts as under way from here on: a graph that stops meanwhile must not meet it half begun.
+        self._running.add(call.call_id)
+        self._idle.clear()
+        verdict: Verdict | None = None
+        try:
+            verdict = await self._judged(call, terms)
+        finally:
+            if not isinstance(verdict, Go):
+                self._stopped(call.call_id)
+        return verdict
+
+    async def _judged(self, call: ToolCall, terms: Terms) -> Verdict:
         known: Call | None = None
         if call.call_id in self._called:
             # The graph's own message may have brought it, and be on its way to the log: no effect comes before that.
@@ -219,6 +231,4 @@ class LocalRun:
         )
         if not marked and (known is None or known.status is not CallStatus.STARTED):
             raise Corrupt(f"call {call.call_id!r} of thread {self.thread.id!r} cannot be marked as started")
-        self._running.add(call.call_id)
-        self._idle.clear()
         failpoint("tool_before_effect")

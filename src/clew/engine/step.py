@@ -168,7 +168,7 @@ class Step:
                 if not isinstance(decision, Retry):
                     # What was retried and given up below has said so already.
                     reason = str(failure) if isinstance(failure, GivenUp) else f"{decision.reason}: {failure}"
-                    return [_finished(Status.FAILED, reason)]
+                    return [_finished(Status.FAILED, reason, error=str(failure))]
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
                 await asyncio.sleep(decision.seconds)
@@ -291,7 +291,13 @@ def _spent(log: Sequence[Event]) -> timedelta:
 
 
 def _verdict(log: Sequence[Event]) -> RoundFinished:
-    """A graph that ended after a person said no has failed, for that person's reason."""
+    """A graph that ended after a person said no has failed, for that person's reason.
+
+    Unless its run was ordered: then what an answer means is between the graph and whoever gives it.
+    """
+    is_ordered = any(
+        isinstance(event.body, RoundStarted | Resolution) and event.body.order is not None for event in log
+    )
     human = {
         event.body.call_id
         for event in log
@@ -301,7 +307,8 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
         match event.body:
             case Resolution(call_id=call_id, answer=answer) if call_id in human:
                 said = answer if isinstance(answer, dict) else {}
-                if call_id.startswith(GATE) or isinstance(said.get("approved"), bool):
+                is_no_or_yes = not is_ordered and isinstance(said.get("approved"), bool)
+                if call_id.startswith(GATE) or is_no_or_yes:
                     if is_yes(answer):
                         break
                     return _finished(Status.FAILED, str(said.get("feedback") or "rejected"))
@@ -310,5 +317,5 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
     return _finished(Status.COMPLETED)
 
 
-def _finished(status: Status, reason: str = "") -> RoundFinished:
-    return RoundFinished(status=status, reason=reason)
+def _finished(status: Status, reason: str = "", error: str = "") -> RoundFinished:
+    return RoundFinished(status=status, reason=reason, error=error)

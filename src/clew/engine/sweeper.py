@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -39,6 +40,17 @@ class Sweeper:
         async with asyncio.TaskGroup() as tasks:
             for chore in self._chores:
                 tasks.create_task(_repeat(chore))
+
+
+@asynccontextmanager
+async def sweeping(chores: Sequence[Chore]) -> AsyncGenerator[None]:
+    """Inside the block the chores are done."""
+    task = asyncio.create_task(Sweeper(chores).run_forever())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _repeat(chore: Chore) -> None:

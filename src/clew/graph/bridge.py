@@ -18,6 +18,7 @@ from clew.domain.errors import Corrupt, Drained, NotFound
 from clew.domain.events import (
     Body,
     Event,
+    Order,
     Resolution,
     RoundStarted,
     StageChanged,
@@ -26,20 +27,24 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.ledger import GATE, is_yes
+from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Thread
 from clew.domain.views import GraphState
+from clew.graph import snapshots
 from clew.graph.agent_node import TENANT
 from clew.graph.bodies import FENCE
 from clew.graph.checkpoints import Checkpointer
 from clew.graph.decision import APPROVED, Word
 from clew.graph.latest import latest_state
+from clew.graph.orders import command_of, newest_order, ordered_config, with_stops
+from clew.graph.parts import Parts
 from clew.graph.run import running
 from clew.graph.speech import Speech
 from clew.graph.standing import NULL_TASK, Graph, Question, Standing, find_standing, forget, some_gate
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, storable, unknown, with_others
 from clew.graph.tools import CALL
-from clew.ports import Clock, Live, Run
+from clew.ports import Chunks, Clock, Live, Run
 
 ROUND = "clew_round"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
@@ -60,6 +65,7 @@ class LangGraphBridge:
         *,
         clock: Clock,
         live: Live | None = None,
+        chunks: Chunks | None = None,
         verbose: bool = False,
         stages: Mapping[str, Collection[str]] = MappingProxyType({}),
         shows: Mapping[str, Collection[str]] = MappingProxyType({}),
@@ -73,6 +79,7 @@ class LangGraphBridge:
         self._store = store
         self._clock = clock
         self._live = live
+        self._chunks = chunks
         self._verbose = verbose
         self._controls: dict[str, RunControl] = {}
         self._tenants: dict[tuple[str, str], Graph] = {}
@@ -81,8 +88,10 @@ class LangGraphBridge:
         self, log: Sequence[Event], run: Run, *, fence: int, is_new: bool = False
     ) -> AsyncGenerator[Body, None]:
         thread = run.thread
+        order = newest_order(log)
+        await self._finish_undoing(thread)
         driven = GraphRun(
-            self._graph(thread),
+            with_stops(self._graph(thread), order),
             self._saver,
             run,
             log,
@@ -90,6 +99,7 @@ class LangGraphBridge:
             is_new=is_new,
             clock=self._clock,
             speech=self._speech(thread),
+            parts=self._parts(thread, order, fence),
             stages=self._stages.get(thread.graph),
             shows=self._shows.get(thread.graph, ()),
         )
@@ -100,25 +110,86 @@ class LangGraphBridge:
                 async with aclosing(driven.bodies(control)) as bodies:
                     async for body in bodies:
                         yield body
+                if order is not None and self._chunks is not None:
+                    # Before the end is in the log: whoever sees that looks for nothing more.
+                    await self._chunks.flush(order.run_id)
         except GraphDrained as exc:
             raise Drained from exc
         finally:
             if self._controls.get(thread.id) is control:
                 del self._controls[thread.id]
+            if order is not None and self._chunks is not None:
+                self._chunks.end(order.run_id)
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):
             control.request_drain()
 
     async def state(self, thread: Thread) -> GraphState:
-        if thread.graph not in self._graphs:
-            raise NotFound(f"no graph {thread.graph!r} is registered here")
         config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
-        state = await self._graphs[thread.graph].aget_state(config)
+        state = await self._known(thread).aget_state(config)
         try:
             return GraphState(values=as_json(state.values), next=state.next)
         except ValueError as exc:
             raise Corrupt(f"the state of thread {thread.id!r} cannot be shown as JSON") from exc
+
+    async def snapshot(
+        self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
+    ) -> Json:
+        return await snapshots.snapshot(self._known(thread), thread.id, place, subgraphs=subgraphs)
+
+    async def output(self, thread: Thread) -> Json:
+        graph = self._known(thread)
+        state = await snapshots.snapshot(graph, thread.id)
+        names = graph.output_channels
+        values = state["values"]
+        if isinstance(values, dict) and not isinstance(names, str):
+            values = {name: value for name, value in values.items() if name in names}
+        return {**values, "__interrupt__": state["interrupts"]} if state["interrupts"] else values
+
+    async def history(
+        self,
+        thread: Thread,
+        *,
+        limit: int,
+        before: Mapping[str, str] | None = None,
+        place: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> Sequence[Json]:
+        if not thread.graph:
+            return ()
+        return await snapshots.history(
+            self._known(thread), thread.id, limit=limit, before=before, place=place, metadata=metadata
+        )
+
+    async def change_state(
+        self,
+        thread: Thread,
+        values: Json,
+        *,
+        as_node: str | None = None,
+        place: Mapping[str, str] | None = None,
+    ) -> Json:
+        config: RunnableConfig = {"metadata": {ROUND: thread.round}}
+        return await snapshots.change(
+            self._known(thread), thread.id, values, as_node=as_node, place=place, config=config
+        )
+
+    async def copy(self, source: str, target: str) -> None:
+        await self._saver.acopy_thread(source, target)
+
+    async def take_back(self, run_id: str) -> None:
+        await self._saver.adelete_for_runs([run_id])
+
+    async def _finish_undoing(self, thread: Thread) -> None:
+        """Nothing is built on a run that was undone: whoever undid it may have been cut off, or not be done yet."""
+        gone = {what for what in thread.redacted if what.startswith(undone(""))}
+        if not gone:
+            return
+        saved = await self._saver.aget_tuple({"configurable": {"thread_id": thread.id, "checkpoint_ns": ""}})
+        if saved is not None and undone(str(saved.metadata.get("run_id"))) in gone:
+            await self.take_back(str(saved.metadata["run_id"]))
+            self.drop(thread.id)
 
     async def forget(self, thread_id: str) -> None:
         await self._saver.adelete_thread(thread_id)
@@ -137,6 +208,19 @@ class LangGraphBridge:
         if self._live is None or not (self._verbose or thread.settings.get("verbose") is True):
             return None
         return Speech(thread, self._live)
+
+    def _parts(self, thread: Thread, order: Order | None, fence: int) -> Parts | None:
+        chunks = self._chunks
+        if order is None or chunks is None:
+            return None
+        tell = chunks.begin(thread.id, order, attempt=fence)
+        return Parts(order, tell)
+
+    def _known(self, thread: Thread) -> Graph:
+        """For those who only look. Raises NotFound."""
+        if thread.graph not in self._graphs:
+            raise NotFound(f"no graph {thread.graph!r} is registered here")
+        return self._graph(thread)
 
     def _graph(self, thread: Thread) -> Graph:
         if thread.graph not in self._graphs:
@@ -163,11 +247,14 @@ class GraphRun:
         is_new: bool,
         clock: Clock,
         speech: Speech | None = None,
+        parts: Parts | None = None,
         stages: Collection[str] | None = None,
         shows: Collection[str] = (),
     ) -> None:
         self._stages = stages
         self._shows = shows
+        self._parts = parts
+        self._order = newest_order(log)
         self._fence = fence
         self._clock = clock
         self._speech = speech
@@ -184,6 +271,8 @@ class GraphRun:
             "metadata": {ROUND: thread.round},
             "recursion_limit": MAX_STEPS,
         }
+        if self._order is not None:
+            self._config = ordered_config(self._config, self._order)
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
         standing = None if self._is_new else await self._stands()
@@ -211,6 +300,8 @@ class GraphRun:
                         yield part
             if not stopped:
                 return
+            # A tool may be at work beside one that stopped to ask; met at its work it would look as if it had been cut off.
+            await self._run.idle()
             standing = await find_standing(self._graph, self._saver, self._config)
             if standing.gate is None and not standing.questions:
                 standing = replace(standing, gate=some_gate(standing.state))
@@ -234,18 +325,28 @@ class GraphRun:
         given: dict[str, Any] = {}
         returned: list[Body] = []
         done = standing.done if standing is not None else frozenset()
-        modes: list[StreamMode] = ["tasks", "updates"]
+        modes: set[StreamMode] = {"tasks", "updates"}
         if self._speech is not None:
-            modes.append("messages")  # not for everybody: it makes LangGraph follow every call inside a node
-        parts: AsyncIterator[tuple[str, Any]] = self._graph.astream(  # type: ignore[assignment]
+            modes.add("messages")  # not for everybody: it makes LangGraph follow every call inside a node
+        if self._parts is not None:
+            modes.update(self._parts.modes)
+        order = self._order
+        parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
             value,
-            self._config,
-            stream_mode=modes,
+            self._config if standing is not None else self._first_config(),
+            context=order.context if order is not None else None,
+            stream_mode=[*modes],
+            subgraphs=order is not None and order.subgraphs,
             durability="sync",
             control=control,
         )
         try:
-            async for mode, part in parts:
+            async for *inside, mode, part in parts:
+                ns = inside[0] if inside else ()
+                if self._parts is not None:
+                    self._parts.hear(ns, mode, part)
+                if ns or mode not in ("tasks", "updates", "messages"):
+                    continue
                 if mode == "messages":
                     if self._speech is not None:
                         self._speech.hear(part)
@@ -274,6 +375,14 @@ class GraphRun:
         for body in returned:
             yield body
 
+    def _first_config(self) -> RunnableConfig:
+        """Where the round begins: where the thread stands, or where it was ordered to."""
+        order = self._order
+        if order is None or not order.checkpoint_id:
+            return self._config
+        place = {"checkpoint_ns": "", "checkpoint_id": order.checkpoint_id}
+        return {**self._config, "configurable": {**self._config["configurable"], **place}}
+
     def _is_stage(self, node: str) -> bool:
         return self._stages is None or node in self._stages
 
@@ -290,7 +399,12 @@ class GraphRun:
         return given
 
     def _given(self) -> Any:
-        given = next((e.body.input for e in self._log if isinstance(e.body, RoundStarted)), None)
+        started = [e.body for e in self._log if isinstance(e.body, RoundStarted)]
+        if (order := next((body.order for body in started if body.order), None)) is not None:
+            # Without an input it goes on from where it stands.
+            given = next((body.input for body in started if body.order), None)
+            return given if (command := command_of(order)) is None else command
+        given = next((body.input for body in started), None)
         if given is None:
             said_by_user = next((e.body.content for e in self._log if isinstance(e.body, UserMessage)), "")
             given = {"messages": [{"role": "user", "content": said_by_user}]}
@@ -310,7 +424,7 @@ class GraphRun:
             if self._is_answered(question) and not self._is_consumed(question)
         }
         if resume:
-            return Command(resume=resume)
+            return Command(resume=resume) if self._order is None else command_of(self._order, resume)
         gate = standing.gate
         # What was written and is not yet in a checkpoint is stored beside it, and is taken in by itself.
         if gate is None or gate.word is None or gate.is_commanded:

@@ -73,7 +73,7 @@ async def find_standing(graph: Graph, saver: BaseCheckpointSaver[Any], config: A
 
 def some_gate(state: StateSnapshot) -> Gate:
     """For a graph that stopped where no gate of it is known to us."""
-    return Gate(_id(state), state.next, state.config, is_nested=True)
+    return Gate(_id(state.config), state.next, state.config, is_nested=True)
 
 
 async def _questions(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[Question]:
@@ -111,7 +111,7 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
             return None
     word = Word.of(graph)
     return Gate(
-        _id(state),
+        await _gate_id(saver, state),
         state.next,
         state.config,
         word,
@@ -164,5 +164,15 @@ def _any_of(declared: Any, nodes: Sequence[str]) -> bool:
     return any(declared == "*" or node in declared for node in nodes if not node.startswith("__"))
 
 
-def _id(state: StateSnapshot) -> str:
-    return f"{GATE}{state.config['configurable'].get('checkpoint_id', '')}"
+async def _gate_id(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> str:
+    """A state that was changed by hand at a gate is at the same gate."""
+    config = state.config
+    saved = await saver.aget_tuple(state.config)
+    while saved is not None and saved.metadata.get("source") == "update" and saved.parent_config:
+        config = saved.parent_config
+        saved = await saver.aget_tuple(config)
+    return _id(config)
+
+
+def _id(config: RunnableConfig) -> str:
+    return f"{GATE}{config['configurable'].get('checkpoint_id', '')}"

@@ -28,8 +28,6 @@ from clew.ports import Histories, Items
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# A read prolongs an item's life only when this part of it has passed: ten writes a lifetime, however often it is read.
-REFRESH_AFTER: Final = 0.1
 MAX_INTEGER: Final = 2**62
 
 
@@ -45,7 +43,7 @@ class GraphStore(BaseStore):
     - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
     """
 
-    __slots__ = ("_items", "backend", "histories", "loop", "tenant", "ttl_config")
+    __slots__ = ("backend", "histories", "items", "loop", "tenant", "ttl_config")
 
     supports_ttl = True
 
@@ -59,7 +57,7 @@ class GraphStore(BaseStore):
         ttl: TTLConfig | None = None,
     ) -> None:
         """Made inside the event loop it will be used in: the methods without `a` hand their work to it."""
-        self._items = items
+        self.items = items
         self.loop = asyncio.get_running_loop()
         self.histories = histories
         self.backend = backend
@@ -69,7 +67,7 @@ class GraphStore(BaseStore):
     def for_tenant(self, tenant: str) -> "GraphStore":
         """The same store as another tenant sees it."""
         return GraphStore(
-            self._items, self.histories, backend=self.backend, tenant=tenant, ttl=self.ttl_config
+            self.items, self.histories, backend=self.backend, tenant=tenant, ttl=self.ttl_config
         )
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -80,9 +78,9 @@ class GraphStore(BaseStore):
         expired = self.ttl_config is not None and self.ttl_config.get("omit_expired") is False
         if plan.changes:
             changes = list(plan.changes.values())
-            answers = await self._items.change(self.tenant, plan.questions, changes, expired=expired)
+            answers = await self.items.change(self.tenant, plan.questions, changes, expired=expired)
         else:
-            answers = await self._items.ask(self.tenant, plan.questions, expired=expired)
+            answers = await self.items.ask(self.tenant, plan.questions, expired=expired)
         await self._refresh(plan.worn(answers))
         return plan.results(answers)
 
@@ -96,7 +94,7 @@ class GraphStore(BaseStore):
     async def sweep_ttl(self) -> int:
         """Remove every item past its time, in small transactions; returns how many. Any tenant's sweep sweeps for all."""
         swept = 0
-        while some := await self.at_home(self._items.sweep(limit=1000)):
+        while some := await self.at_home(self.items.sweep(limit=1000)):
             swept += some
         return swept
 
@@ -110,7 +108,7 @@ class GraphStore(BaseStore):
         if not names:
             return
         try:
-            await self._items.refresh(self.tenant, names)
+            await self.items.refresh(self.tenant, names)
         except ClewError as exc:
             # The caller asked for a value and has it; that it may expire early is no reason to withhold it.
             logger.warning("could not refresh the time to live of %d store items: %s", len(names), exc.code)
@@ -149,13 +147,7 @@ class _Plan:
                 found.append(answer)
             elif isinstance(op, SearchOp) and op.refresh_ttl:
                 found.extend(cast("Sequence[items.Item]", answer))
-        return list({(item.namespace, item.key): None for item in found if _is_worn(item)})
-
-
-def _is_worn(item: items.Item) -> bool:
-    if item.ttl is None or item.left is None:
-        return False
-    return timedelta(0) < item.left < item.ttl * (1 - REFRESH_AFTER)
+        return list({(item.namespace, item.key): None for item in found if item.is_worn})
 
 
 def _question(op: Op) -> Question:

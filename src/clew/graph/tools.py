@@ -131,7 +131,7 @@ async def through_ledger(
         interrupt({CALL: call.call_id})
     verdict = await run.begin(call, terms)
     while isinstance(verdict, Ask):
-        interrupt({CALL: call.call_id})
+        interrupt({CALL: call.call_id, **verdict.suspension.prompt})
         verdict = await run.begin(call, terms)
     if isinstance(verdict, Settled):
         return settled_message(call.call_id, call.name, verdict)

@@ -46,6 +46,7 @@ _GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
 _EVENT_TYPES = ("text[]", "bigint[]", "text[]", "bigint[]", "text[]", "text[]", "bigint[]")
 _EVENTS = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_EVENT_TYPES, len(_TYPES) + 1))
 _FOLDED = [
+    "graph",
     "name",
     "status",
     "stage",
@@ -79,7 +80,7 @@ WITH given AS (
         recoveries = CASE WHEN g.status = 'running' THEN t.recoveries ELSE 0 END,
         fence = t.fence + CASE WHEN g.status = 'running' THEN 0 ELSE 1 END
     FROM given AS g
-    WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id AND t.graph = g.graph
+    WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id
         AND t.created_at = g.created_at AND t.last_seq = g.read_at AND t.deleted_at IS NULL
         AND (g.fence IS NULL OR t.fence = g.fence)
     RETURNING t.id

@@ -4,6 +4,8 @@ FIELDS = frozenset(
     {
         # what it is about
         "thread_id",
+        "run_id",
+        "cron_id",
         "graph",
         "round",
         "seq",

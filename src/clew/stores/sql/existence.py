@@ -1,7 +1,7 @@
 """Whether something may still be written under a thread's id."""
 
 from clew.domain.errors import NotFound
-from clew.stores.sql.work import FOR_KEY_SHARE, FOR_SHARE, Statement, Work
+from clew.stores.sql.work import FOR_KEY_SHARE, FOR_SHARE, FOR_UPDATE, Statement, Work
 
 
 def hold(thread_id: str) -> Work[None]:
@@ -13,6 +13,12 @@ def hold(thread_id: str) -> Work[None]:
 def hold_still(thread_id: str) -> Work[None]:
     """The same, and let nobody add to its log meanwhile."""
     if not (yield from _is_held(thread_id, FOR_SHARE)):
+        raise NotFound(f"no thread {thread_id!r}")
+
+
+def hold_alone(thread_id: str) -> Work[None]:
+    """The same, and let nobody else hold it meanwhile."""
+    if not (yield from _is_held(thread_id, FOR_UPDATE)):
         raise NotFound(f"no thread {thread_id!r}")
 
 

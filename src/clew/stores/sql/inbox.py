@@ -1,14 +1,15 @@
 """What happens once: things a channel delivered, and requests that carry an idempotency key."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from clew.domain.errors import Duplicate, Repeated
 from clew.domain.records import Incoming, Once
 from clew.domain.thread import Json, Thread
-from clew.stores.codec import dump, load, micros
+from clew.stores.codec import dump, load, maybe_moment, micros
 from clew.stores.sql.conversations import wake
-from clew.stores.sql.existence import hold_unless_new
-from clew.stores.sql.work import Statement, Tables, Work, reads, writes
+from clew.stores.sql.existence import hold, hold_unless_new
+from clew.stores.sql.work import Row, Statement, Tables, Work, reads, writes
 
 FORGET = tuple(
     f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1"
@@ -23,8 +24,10 @@ class InboxRows(Tables):
     """The Inbox port on a SQL database."""
 
     @writes
-    def admit(self, incoming: Incoming, *, now: datetime) -> Work[bool]:
-        if incoming.thread_id is not None and incoming.conversation is None:
+    def admit(self, incoming: Incoming, *, now: datetime, is_opened: bool = False) -> Work[bool]:
+        if incoming.thread_id is not None and is_opened:
+            yield from hold(incoming.thread_id)
+        elif incoming.thread_id is not None and incoming.conversation is None:
             yield from hold_unless_new(incoming.thread_id)
         rows = yield Statement(
             "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at)"
@@ -52,10 +55,18 @@ class InboxRows(Tables):
     @writes
     def settle(self, incoming: Incoming, *, now: datetime) -> Work[None]:
         yield Statement(
-            "UPDATE inbox SET status = 'done', payload = 'null', done_at = $3"
-            " WHERE source = $1 AND source_id = $2 AND status = 'queued'",
+            "UPDATE inbox SET status = 'done', payload = 'null', done_at = $3 WHERE source = $1 AND source_id = $2",
             (incoming.source, incoming.source_id, micros(now)),
         )
+
+    @writes
+    def withdraw(self, incoming: Incoming, *, now: datetime) -> Work[bool]:
+        rows = yield Statement(
+            "UPDATE inbox SET status = 'done', done_at = $3"
+            " WHERE source = $1 AND source_id = $2 AND status = 'queued' RETURNING 1",
+            (incoming.source, incoming.source_id, micros(now)),
+        )
+        return bool(rows)
 
     @reads
     def queued(self, *, limit: int = 100) -> Work[list[Incoming]]:
@@ -64,17 +75,18 @@ class InboxRows(Tables):
             " ORDER BY admitted_at, source, source_id LIMIT $1",
             (limit,),
         )
-        return [
-            Incoming(
-                source=row[0],
-                source_id=row[1],
-                fingerprint=row[2],
-                payload=load(row[3]),
-                conversation=row[4],
-                thread_id=row[5],
-            )
-            for row in rows
-        ]
+        return [_incoming(row) for row in rows]
+
+    @reads
+    def waiting(self, source: str, thread_id: str) -> Work[list[Incoming]]:
+        # Of what is done only that keeps what it said which was withdrawn.
+        rows = yield Statement(
+            "SELECT source, source_id, fingerprint, payload, conversation, thread_id, done_at FROM inbox"
+            " WHERE thread_id = $2 AND source = $1 AND (status = 'queued' OR payload <> 'null')"
+            " ORDER BY admitted_at, number",
+            (source, thread_id),
+        )
+        return [replace(_incoming(row), withdrawn_at=maybe_moment(done_at)) for *row, done_at in rows]
 
     @reads
     def answered(self, tenant: str, key: str, fingerprint: str) -> Work[Json]:
@@ -86,6 +98,18 @@ class InboxRows(Tables):
         for sql in FORGET:
             forgotten += len((yield Statement(sql, (micros(older_than), limit))))
         return forgotten
+
+
+def _incoming(row: Row) -> Incoming:
+    source, source_id, fingerprint, payload, conversation, thread_id = row
+    return Incoming(
+        source=source,
+        source_id=source_id,
+        fingerprint=fingerprint,
+        payload=load(payload),
+        conversation=conversation,
+        thread_id=thread_id,
+    )
 
 
 def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:

@@ -125,7 +125,9 @@ def _get(tenant: str, question: GetItem, expired: bool) -> Work[Item | None]:
         + ("" if expired else f" AND {ALIVE}"),
         (tenant, to_path(question.namespace), question.key),
     )
-    return _item(rows[0]) if rows else (yield from _view(tenant, question.namespace, question.key))
+    if rows:
+        return _item(rows[0])
+    return (yield from _view(tenant, question.namespace, question.key)) if question.views else None
 
 
 def _view(tenant: str, namespace: Namespace, key: str) -> Work[Item | None]:
@@ -167,19 +169,32 @@ def _chunk(namespace: Namespace, history_id: int, summary: Summary, index: int) 
 
 def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
     """One page if nothing is filtered; else page after page until enough match."""
+    page = _page if question.views else _page_of_items
     if question.filter is None:
-        rows = yield _page(tenant, question.prefix, expired, question.limit, question.offset)
+        rows = yield page(tenant, question.prefix, expired, question.limit, question.offset)
         return (yield from _items(rows))
     found: list[Item] = []
     offset = 0
     while len(found) < question.offset + question.limit:
-        rows = yield _page(tenant, question.prefix, expired, PAGE, offset)
+        rows = yield page(tenant, question.prefix, expired, PAGE, offset)
         items = yield from _items(rows)
         found.extend(item for item in items if matches(item.value, question.filter))
         if len(rows) < PAGE:
             break
         offset += PAGE
     return found[question.offset : question.offset + question.limit]
+
+
+def _page_of_items(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
+    first, end = below(prefix)
+    within = "tenant = $1 AND path >= $2" + ("" if end is None else " AND path < $5")
+    args: tuple[Value, ...] = (tenant, first, limit, offset)
+    return Statement(
+        f"SELECT {COLUMNS}, NULL, NULL FROM store_items WHERE {within}"
+        + ("" if expired else f" AND {ALIVE}")
+        + " ORDER BY updated_at DESC, path, key LIMIT $3 OFFSET $4",
+        args if end is None else (*args, end),
+    )
 
 
 def _page(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
@@ -229,7 +244,11 @@ def _list(tenant: str, question: ListNamespaces, expired: bool) -> Work[list[Nam
     within = "tenant = $1" + ("" if end is None else " AND path < $3")
     args: tuple[Value, ...] = (tenant, first)
     namespaces: set[Namespace] = set()
-    for table, alive in (("store_items", "" if expired else f" AND {ALIVE}"), ("histories", "")):
+    tables = {
+        "store_items": "" if expired else f" AND {ALIVE}",
+        **({"histories": ""} if question.views else {}),
+    }
+    for table, alive in tables.items():
         rows = yield Statement(
             "WITH RECURSIVE paths (path) AS ("
             f" SELECT min(path) FROM {table} WHERE {within} AND path >= $2{alive}"

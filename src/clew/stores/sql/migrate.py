@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Collection
+from datetime import datetime
 
 from clew.domain.errors import ConfigError
 from clew.failpoints import failpoint
+from clew.stores.codec import moment
 from clew.stores.migrations import Migration, migrations
 from clew.stores.sql.work import Database, Script, Statement, Work
 
@@ -89,6 +91,12 @@ def version_table(dialect: str) -> Work[None]:
 def versions() -> Work[list[int]]:
     rows = yield Statement("SELECT version FROM migrations ORDER BY version")
     return [version for (version,) in rows]
+
+
+def begun_at() -> Work[datetime]:
+    """When the database was made."""
+    ((first,),) = yield Statement("SELECT min(applied_at) FROM migrations")
+    return moment(first)
 
 
 def apply(migration: Migration) -> Work[None]:

@@ -71,6 +71,10 @@ UNUSUAL = (
     "idempotency",
     "histories",
     "worktrees",
+    "labels",
+    "chunks",
+    "crons",
+    "errands",
 )
 PURGED = (*USUAL, *UNUSUAL)
 THEIRS = among("thread_id", 1)
@@ -599,22 +603,22 @@ _INSERT_CLAIMED = (
 )
 # What never changes after the first commit is not written again.
 _FOLDED = (
-    "name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
+    "graph = $4, name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
     " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19,"
     " seal = $20"
 )
 # A thread that stops running gives up its lease, and a new fence shuts out whoever still works under the old one.
 _RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
-# The immutable columns are compared: they bind $2, $3, $4 and $17, and a foreign row is never overwritten.
+# The immutable columns are compared: they bind $2, $3 and $17, and a foreign row is never overwritten.
 _READ_AT = (
-    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND graph = $4 AND created_at = $17 AND last_seq = $21"
+    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $21"
     " AND deleted_at IS NULL"
 )
 # By whether the thread still runs.
 _UPDATE = {runs: f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}" for runs in (True, False)}
 _UPDATE_FENCED = {runs: f"{sql} AND fence = $22" for runs, sql in _UPDATE.items()}
 _MEND = {
-    runs: f"UPDATE threads SET tenant = $2, user_id = $3, graph = $4, created_at = $17, {_FOLDED}"
+    runs: f"UPDATE threads SET tenant = $2, user_id = $3, created_at = $17, {_FOLDED}"
     f"{'' if runs else _RESTS} WHERE id = $1"
     for runs in (True, False)
 }

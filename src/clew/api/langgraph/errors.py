@@ -1,0 +1,32 @@
+"""Refusals on this face: {"detail": "..."}, and 422 for what is not as it must be."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from clew.api import access, openapi
+from clew.api.access import Endpoint
+from clew.api.errors import STATUS, Wording
+from clew.domain.errors import ClewError, Invalid
+
+
+class DetailOut(BaseModel):
+    detail: str
+    """For people. The status is for programs."""
+
+
+def _detail(code: str, message: str, field: str | None) -> dict[str, Any]:  # noqa: ARG001 - has no place here
+    return {"detail": message if field is None else f"{field}: {message}"}
+
+
+LANGGRAPH = Wording(statuses={**STATUS, Invalid: 422}, body=_detail, model=DetailOut)
+
+
+def needs(scope: str, *, body: Literal["whole", "stream"] = "whole") -> Callable[[Endpoint], Endpoint]:
+    """The endpoint is of this face, and for callers with this scope."""
+    return access.needs(scope, body=body, wording=LANGGRAPH)
+
+
+def errors(*refusals: type[ClewError]) -> dict[int | str, dict[str, Any]]:
+    return openapi.errors(*refusals, wording=LANGGRAPH)

@@ -1,0 +1,46 @@
+"""/info and /ok: what a client of LangGraph's asks first."""
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from clew.api.access import public
+from clew.api.langgraph.errors import needs
+
+
+class FlagsOut(BaseModel):
+    assistants: bool = True
+    crons: bool = True
+    langsmith: bool = False
+
+
+class HostOut(BaseModel):
+    kind: str = "self-hosted"
+
+
+class InfoOut(BaseModel):
+    version: str
+    langgraph_py_version: str
+    flags: FlagsOut = FlagsOut()
+    host: HostOut = HostOut()
+
+
+class OkOut(BaseModel):
+    ok: bool = True
+
+
+def info_router(*, version: str, langgraph_version: str) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/info", tags=["langgraph"])
+    @needs("read")
+    async def info() -> InfoOut:
+        """Which server this is, and what it can do."""
+        return InfoOut(version=version, langgraph_py_version=langgraph_version)
+
+    @router.get("/ok", tags=["health"])
+    @public
+    async def ok() -> OkOut:
+        """The process is alive; says nothing about the database."""
+        return OkOut()
+
+    return router

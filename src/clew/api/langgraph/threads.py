@@ -1,0 +1,288 @@
+"""/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Header, Path
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from clew.api.guard import Caller
+from clew.api.langgraph.errors import errors, needs
+from clew.api.langgraph.run_schemas import Id, Place
+from clew.api.langgraph.thread_schemas import (
+    HistoryIn,
+    PruneIn,
+    SearchIn,
+    StateAtIn,
+    StateIn,
+    ThreadDetails,
+    ThreadIn,
+    ThreadPatchIn,
+    statuses_of,
+)
+from clew.api.langgraph.wire import tell_page
+from clew.api.looks import Looks
+from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
+from clew.domain.labels import ThreadSearch
+from clew.domain.redaction import lacks_a_message, without
+from clew.domain.runs import still_asked
+from clew.domain.thread import Json, Owner, Status, Thread
+from clew.engine.ordering import Ordering
+from clew.engine.redaction import redacted_texts
+
+ThreadId = Annotated[Id, Path()]
+
+# The state of a thread that no graph was given to yet.
+EMPTY: Mapping[str, Json] = {
+    "values": {},
+    "next": [],
+    "tasks": [],
+    "metadata": {},
+    "created_at": None,
+    "checkpoint": None,
+    "parent_checkpoint": None,
+    "interrupts": [],
+    "checkpoint_id": None,
+    "parent_checkpoint_id": None,
+}
+
+
+def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
+    router = APIRouter(prefix="/threads", tags=["langgraph"])
+    store, bridge, labels, commands = ordering.store, ordering.bridge, ordering.labels, ordering.commands
+
+    @router.post("", responses=errors(Invalid, Conflict))
+    @needs("write")
+    async def create_thread(caller: Caller, body: ThreadIn) -> ThreadDetails:
+        """Make a thread, for runs to come."""
+        thread_id = str(body.thread_id or uuid4())
+        if body.supersteps:
+            raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
+        try:
+            thread = await ordering.make(thread_id, caller.owner, body.metadata, ttl=body.time)
+        except Conflict:
+            if body.if_exists == "raise":
+                raise Conflict(f"Thread with ID {thread_id} already exists") from None
+            thread = await looks.at(thread_id, caller.owner)
+        return await details(thread)
+
+    @router.post("/search", responses=errors(Invalid))
+    @needs("read")
+    async def search_threads(caller: Caller, body: SearchIn) -> Response:
+        """Threads by what they are labelled with, and by status."""
+        wanted = _search(body, caller.owner)
+        ids, total = await asyncio.gather(labels.find(wanted), labels.count(wanted))
+        found = await asyncio.gather(*(details_of(thread_id, caller.owner) for thread_id in ids))
+        shown = [one.model_dump(mode="json") for one in found if one is not None]
+        if body.select:
+            shown = [{name: one[name] for name in body.select if name in one} for one in shown]
+        answer = JSONResponse(shown)
+        tell_page(answer, offset=wanted.offset, limit=wanted.limit, total=total)
+        return answer
+
+    @router.post("/count", responses=errors(Invalid))
+    @needs("read")
+    async def count_threads(caller: Caller, body: SearchIn) -> int:
+        return await labels.count(_search(body, caller.owner))
+
+    @router.post("/prune", responses=errors(Invalid))
+    @needs("write")
+    async def prune_threads(caller: Caller, body: PruneIn) -> Mapping[str, int]:
+        """Delete threads, or all of their states but the newest."""
+        pruned = 0
+        for thread_id in dict.fromkeys(body.thread_ids):
+            try:
+                thread = await looks.at(thread_id, caller.owner)
+                if body.strategy == "delete":
+                    await commands.delete(thread_id, caller.owner)
+                elif thread.status is not Status.RUNNING:
+                    await bridge.prune(thread_id)
+                    bridge.drop(thread_id)
+                else:
+                    continue
+            except NotFound:
+                continue
+            pruned += 1
+        return {"pruned_count": pruned}
+
+    @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_labelled_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
+        return await details(await looks.at(thread_id, caller.owner))
+
+    @router.patch("/{thread_id}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def patch_thread(
+        caller: Caller,
+        thread_id: ThreadId,
+        body: ThreadPatchIn,
+        prefer: Annotated[str | None, Header(alias="Prefer", max_length=200)] = None,
+    ) -> Response:
+        """Add to what it is labelled with."""
+        if body.ttl is not None:
+            raise Invalid("how long a thread lives is said when it is made", field="ttl")
+        thread = await looks.at(thread_id, caller.owner)
+        await labels.put(thread_id, body.metadata)
+        if prefer == "return=minimal":
+            return Response(status_code=204)
+        return JSONResponse((await details(thread)).model_dump(mode="json"))
+
+    @router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_labelled_thread(caller: Caller, thread_id: ThreadId) -> None:
+        """Delete it with everything that belongs to it, for good."""
+        await commands.delete(thread_id, caller.owner)
+
+    @router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
+        """A new thread in the state of this one."""
+        thread = await looks.at(thread_id, caller.owner)
+        if lacks_a_message(thread):
+            raise NotAllowed(f"thread {thread_id!r} cannot be copied: its past tells of a deleted message")
+        target = str(uuid4())
+        known = (await labels.of((thread_id,)))[thread_id]
+        copied = await ordering.make(target, thread.owner, known, graph=thread.graph)
+        await bridge.copy(thread_id, target)
+        return await details(copied)
+
+    @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_thread_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
+        thread = await looks.at(thread_id, caller.owner)
+        return await state(thread, subgraphs=subgraphs)
+
+    @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_thread_state_at(
+        caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
+    ) -> Json:
+        thread = await looks.at(thread_id, caller.owner)
+        return await state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
+
+    @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_thread_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
+        thread = await looks.at(thread_id, caller.owner)
+        return await state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
+
+    @router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
+        """Write values as if a node had returned them."""
+        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
+        if thread.status is Status.RUNNING:
+            raise NotAllowed(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
+        if not thread.graph:
+            raise NotAllowed(f"thread {thread_id!r} has no graph yet, and no graph_id in its metadata")
+        place = _named(body.checkpoint) if body.checkpoint else None
+        if place is None and body.checkpoint_id:
+            place = {"checkpoint_id": str(body.checkpoint_id)}
+        written = await bridge.change_state(thread, body.values, as_node=body.as_node, place=place)
+        return {"checkpoint": written}
+
+    @router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_thread_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
+        """Its states, newest first."""
+        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
+        states = await bridge.history(
+            thread,
+            limit=body.limit,
+            before=_before(body),
+            place=_named(body.checkpoint) if body.checkpoint else None,
+            metadata=body.metadata,
+        )
+        hidden = await redacted_texts(store, thread)
+        return [_without(one, hidden) for one in states]
+
+    async def details(thread: Thread) -> ThreadDetails:
+        known = (await labels.of((thread.id,)))[thread.id]
+        try:
+            now = await state(thread)
+        except NotFound:
+            now = EMPTY  # its graph is not served here any more
+        return ThreadDetails.of(thread, known, now, is_busy=await ordering.queue.is_awaited(thread.id))
+
+    async def details_of(thread_id: str, owner: Owner) -> ThreadDetails | None:
+        try:
+            return await details(await store.get(thread_id, owner))
+        except NotFound:
+            return None
+
+    async def state(
+        thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
+    ) -> Mapping[str, Json]:
+        posed = await ordering.posed(thread)
+        found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY
+        if place is None and thread.status is Status.BLOCKED:
+            found = _asking(found, thread)
+        if place is not None and found["checkpoint"] is None:
+            raise NotFound(f"thread {thread.id!r} has no such checkpoint")
+        return _without(found, await redacted_texts(store, thread))
+
+    return router
+
+
+def _search(body: SearchIn, owner: Owner) -> ThreadSearch:
+    if body.values:
+        raise Invalid("threads are found by their metadata, not by what is in their states", field="values")
+    return ThreadSearch(
+        owner=owner,
+        labels=body.metadata,
+        ids=None if body.ids is None else tuple(body.ids),
+        statuses=statuses_of(body.status),
+        sort_by=body.sort_by,
+        descending=body.sort_order == "desc",
+        limit=body.limit,
+        offset=body.offset,
+    )
+
+
+def _named(place: Place) -> dict[str, str]:
+    named = {"checkpoint_ns": place.checkpoint_ns}
+    if place.checkpoint_id is not None:
+        named["checkpoint_id"] = str(place.checkpoint_id)
+    return named
+
+
+def _before(body: HistoryIn) -> dict[str, str] | None:
+    match body.before:
+        case None:
+            return None
+        case str(checkpoint_id):
+            return {"checkpoint_id": checkpoint_id}
+        case place:
+            return _named(place)
+
+
+def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
+    """The state with the questions that the thread still waits for an answer to."""
+    asks = still_asked(thread, state["interrupts"])
+    left = {one["id"]: one for one in asks}
+    tasks = []
+    for task in state["tasks"]:
+        own = [left.pop(one["id"]) for one in task["interrupts"] if one["id"] in left]
+        tasks.append({**task, "interrupts": own})
+    # What LangGraph does not know of was asked beside something that it does.
+    for task in tasks:
+        if task["interrupts"]:
+            task["interrupts"] += left.values()
+            break
+    return {**state, "tasks": tasks, "interrupts": asks}
+
+
+def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
+    """The state without these texts in anything that a graph was given, or gave."""
+    if not hidden:
+        return state
+    shown = {name: without(state[name], hidden) for name in ("values", "interrupts")}
+    return {**state, **shown, "tasks": [_task_without(task, hidden) for task in state["tasks"]]}
+
+
+def _task_without(task: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
+    shown = {name: without(task[name], hidden) for name in ("result", "error", "interrupts")}
+    return {**task, **shown, "state": task["state"] and _without(task["state"], hidden)}

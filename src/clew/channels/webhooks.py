@@ -1,0 +1,109 @@
+"""Telling whoever left an address: only where we may, at the address that was looked at, and in bounded time."""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+
+from clew.channels.http import Answer, check_status
+from clew.domain.errors import Invalid, Permanent, Transient
+from clew.domain.retry import ErrorClass
+from clew.domain.webhooks import why_refused
+
+SECONDS = 10.0
+_HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")
+
+
+async def look_up(host: str) -> list[str]:
+    """Every address of a name. Raises Transient if there is none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Transient("the name is not known", ErrorClass.NETWORK_TIMEOUT) from None
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpWebhooks:
+    """The Webhooks port. What is said of a failure names no address: there may be a token in it."""
+
+    agent: str
+    is_open: bool = True  # else there are none
+    private: bool = False  # also those that only this machine or its net can reach
+    seconds: float = SECONDS
+    look_up: Callable[[str], Awaitable[Sequence[str]]] = look_up
+    # Connections are not kept: by an address alone, one made for a name could be used for another.
+    tls: ssl.SSLContext = field(default_factory=httpx.create_ssl_context)
+
+    def require(self, url: str) -> None:
+        host = self._parsed(url).host
+        if host.replace(".", "").isdigit() or ":" in host:
+            refusal = why_refused(host, private=self.private)
+            if refusal is not None:
+                raise Invalid(f"the address {refusal}", field="webhook")
+
+    async def tell(self, url: str, body: bytes) -> None:
+        try:
+            parsed = self._parsed(url)
+        except Invalid as exc:
+            raise Permanent(str(exc), ErrorClass.VALIDATION) from None
+        try:
+            async with asyncio.timeout(self.seconds):
+                check_status(await self._post(parsed, await self._allowed(parsed), body))
+        except TimeoutError:
+            raise Transient("no answer in time", ErrorClass.NETWORK_TIMEOUT) from None
+        except httpx.HTTPError as exc:
+            raise Transient(f"not reached: {type(exc).__name__}", ErrorClass.NETWORK_TIMEOUT) from None
+
+    def _parsed(self, url: str) -> httpx.URL:
+        """Raises Invalid. Parsed once for all: what is checked and what is called are the same."""
+        if not self.is_open:
+            raise Invalid("this server calls no webhooks", field="webhook")
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, ValueError):
+            raise Invalid("is no address", field="webhook") from None
+        is_place = _HOST.fullmatch(parsed.raw_host) and (parsed.port is None or 0 < parsed.port < 65536)
+        if parsed.scheme not in ("http", "https") or not is_place:
+            raise Invalid("expected http:// or https:// and a host", field="webhook")
+        if parsed.userinfo:
+            raise Invalid("an address with a password in it is not called", field="webhook")
+        return parsed
+
+    async def _allowed(self, url: httpx.URL) -> Sequence[str]:
+        """Where the name leads, if all of that may be called: one that leads to both sides is somebody's trick."""
+        addresses = await self.look_up(url.raw_host.decode("ascii"))
+        for address in addresses:
+            if (refusal := why_refused(address, private=self.private)) is not None:
+                raise Permanent(f"the address {refusal}", ErrorClass.VALIDATION)
+        return addresses
+
+    async def _post(self, url: httpx.URL, addresses: Sequence[str], body: bytes) -> Answer:
+        headers = {
+            "Host": url.netloc.decode("ascii"),
+            "Content-Type": "application/json",
+            "User-Agent": self.agent,
+        }
+        # Nothing of the environment: a proxy would look the name up again.
+        async with httpx.AsyncClient(verify=self.tls, trust_env=False, timeout=self.seconds) as client:
+            for address in addresses:
+                request = client.build_request(
+                    "POST",
+                    url.copy_with(host=address),
+                    content=body,
+                    headers=headers,
+                    extensions={"sni_hostname": url.raw_host.decode("ascii")},
+                )
+                try:
+                    response = await client.send(request, stream=True, follow_redirects=False)
+                except httpx.ConnectError:
+                    if address == addresses[-1]:
+                        raise
+                    continue
+                await response.aclose()
+                return Answer(response.status_code, None, None)
+        raise Transient("the name leads nowhere", ErrorClass.NETWORK_TIMEOUT)

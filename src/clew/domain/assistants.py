@@ -1,0 +1,141 @@
+"""Assistants: a graph with a configuration, under a name. Every change is a version, and one of them counts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from clew.domain.errors import Invalid
+from clew.domain.events import Order
+from clew.domain.metadata import contains
+from clew.domain.thread import Json
+
+Object: TypeAlias = Mapping[str, Json]
+SortKey: TypeAlias = Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"]
+
+UNTITLED = "Untitled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assistant:
+    id: str
+    graph: str
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    description: str | None = None
+    version: int = 1
+    config: Object = field(default_factory=dict)
+    context: Object = field(default_factory=dict)
+    metadata: Object = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants an assistant to be. What is None is left as it is."""
+
+    graph: str | None = None
+    name: str | None = None
+    description: str | None = None
+    config: Object | None = None
+    context: Object | None = None
+    metadata: Object | None = None
+
+    def __post_init__(self) -> None:
+        if self.context and self.config and self.config.get("configurable"):
+            # LangGraph has two names for the same thing, and keeps them alike.
+            raise Invalid("config.configurable and context are the same thing: give one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Which assistants somebody looks for, in which order, and which part of them."""
+
+    graph: str | None = None
+    name: str | None = None
+    metadata: Object | None = None
+    sort_by: SortKey = "created_at"
+    descending: bool = True
+    limit: int = 10
+    offset: int = 0
+
+    def wants(self, assistant: Assistant) -> bool:
+        return (
+            (self.graph is None or assistant.graph == self.graph)
+            and (self.name is None or self.name.lower() in assistant.name.lower())
+            and contains(assistant.metadata, self.metadata or {})
+        )
+
+    def page(self, assistants: Iterable[Assistant]) -> list[Assistant]:
+        """What is equal in the order stands by id, so that two pages never show the same one."""
+        ordered = sorted(assistants, key=lambda one: one.id)
+        ordered.sort(key=lambda one: _sort_key(one, self.sort_by), reverse=self.descending)
+        return ordered[self.offset : self.offset + self.limit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schemas:
+    """What goes into a graph and comes out of it, as JSON Schema. None is what cannot be said that way."""
+
+    input: Json = None
+    output: Json = None
+    state: Json = None
+    config: Json = None
+    context: Json = None
+
+
+def new_assistant(assistant_id: str, graph: str, wish: Wish, *, now: datetime) -> Assistant:
+    blank = Assistant(id=assistant_id, graph=graph, name=UNTITLED, created_at=now, updated_at=now)
+    return revised(blank, wish, now=now)
+
+
+def revised(assistant: Assistant, wish: Wish, *, now: datetime) -> Assistant:
+    """The assistant as it is wished for. Which version that makes is for the store to say."""
+    config, context = _in_step(assistant, wish)
+    return replace(
+        assistant,
+        graph=assistant.graph if wish.graph is None else wish.graph,
+        name=wish.name or assistant.name,
+        description=assistant.description if wish.description is None else wish.description,
+        config=config,
+        context=context,
+        metadata={**assistant.metadata, **(wish.metadata or {})},
+        updated_at=now,
+    )
+
+
+def furnished(order: Order, assistant: Assistant) -> Order:
+    """With what the assistant brings along; what the order says counts more."""
+    context = {**assistant.context, **(order.context or {})}
+    configurable = {**_configurable(assistant.config), **_configurable(order.config)}
+    config = {**assistant.config, **order.config, "configurable": configurable}
+    return replace(order, config=config, context=context or None)
+
+
+def _configurable(config: Object) -> Object:
+    value = config.get("configurable")
+    return value if isinstance(value, Mapping) else {}
+
+
+def _in_step(assistant: Assistant, wish: Wish) -> tuple[Object, Object]:
+    """A new `configurable` is the new context too, and the other way round."""
+    config = wish.config or assistant.config
+    if wish.config and wish.config.get("configurable"):
+        return config, wish.config["configurable"]
+    if wish.context:
+        return {**config, "configurable": wish.context}, wish.context
+    return config, assistant.context if wish.context is None else wish.context
+
+
+def _sort_key(assistant: Assistant, by: SortKey) -> Any:
+    match by:
+        case "assistant_id":
+            return assistant.id
+        case "graph_id":
+            return assistant.graph.lower()
+        case "name":
+            return assistant.name.lower()
+        case "created_at":
+            return assistant.created_at
+        case "updated_at":
+            return assistant.updated_at

@@ -1,0 +1,152 @@
+"""All assistants: the system has one for each graph, and people have those they made."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid5
+
+from clew.domain.assistants import Assistant, Object, Search, Wish, new_assistant, revised
+from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
+from clew.domain.labels import ThreadSearch
+from clew.domain.metadata import contains
+from clew.domain.thread import Owner
+from clew.ports import Anatomy, Assistants, Clock, Graphs, Labels
+
+# Of the ids that LangGraph gives to its own assistants, one for each graph.
+NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """The system's assistants are not stored: they are there as long as their graph is, the same for everybody."""
+
+    assistants: Assistants
+    graphs: Graphs
+    anatomy: Anatomy
+    labels: Labels
+    delete_thread: Callable[[str, Owner], Awaitable[None]]
+    clock: Clock
+    new_id: Callable[[], str]
+    since: datetime  # the age of the system's assistants: the same in every process, or pages would overlap
+
+    async def resolve(self, assistant_id: str, owner: Owner) -> Assistant:
+        """The one that a run is ordered of, by its id or by its graph's name. Raises NotFound, Invalid."""
+        found = self._system(assistant_id)
+        if found is None:
+            found = await self.assistants.get(as_id(assistant_id), owner)
+        if found.graph not in self.graphs.graphs:
+            raise NotFound(f"no assistant {assistant_id!r}")
+        return found
+
+    async def find(self, owner: Owner, wanted: Search) -> tuple[list[Assistant], int]:
+        """A page of those that are wanted, and how many there are in all."""
+        if wanted.graph is not None:
+            self._require_graph(wanted.graph)
+        found = list(await self.assistants.find(owner, wanted, graphs=self.graphs.graphs))
+        found += filter(wanted.wants, map(self._of_graph, self.graphs.graphs))
+        return wanted.page(found), len(found)
+
+    async def create(
+        self, owner: Owner, graph: str, wish: Wish, *, assistant_id: str | None = None, keeps: bool = False
+    ) -> Assistant:
+        """Make one. If there is one of this id already: Conflict, or that one as it is if the caller `keeps` it."""
+        self._require_graph(graph)
+        made = new_assistant(
+            self.new_id() if assistant_id is None else as_id(assistant_id), graph, wish, now=self.clock()
+        )
+        is_free = self._system(made.id) is None
+        if is_free and await self.assistants.add(made, owner):
+            return made
+        try:
+            if keeps:
+                return await self.resolve(made.id, owner)
+        except NotFound:
+            pass  # another user's, and the answer is the same as for one that is the caller's
+        raise Conflict(f"there is an assistant {made.id!r} already")
+
+    async def revise(self, assistant_id: str, owner: Owner, wish: Wish) -> Assistant:
+        if wish.graph is not None:
+            self._require_graph(wish.graph)
+        self._require_somebodys(assistant_id)
+        now = self.clock()
+        return await self.assistants.revise(
+            as_id(assistant_id), owner, lambda before: revised(before, wish, now=now)
+        )
+
+    async def versions(
+        self, assistant_id: str, owner: Owner, *, metadata: Object, limit: int, offset: int
+    ) -> list[Assistant]:
+        """The newest first. The system's assistants have one."""
+        if (system := self._system(assistant_id)) is not None:
+            return [system][offset : offset + limit] if contains(system.metadata, metadata) else []
+        found = await self.assistants.versions(
+            as_id(assistant_id), owner, metadata=metadata, limit=limit, offset=offset
+        )
+        return list(found)
+
+    async def set_latest(self, assistant_id: str, owner: Owner, version: int) -> Assistant:
+        system = self._system(assistant_id)
+        if system is None:
+            return await self.assistants.set_latest(as_id(assistant_id), owner, version, now=self.clock())
+        if version != system.version:
+            raise NotFound(f"assistant {assistant_id!r} has no version {version}")
+        return system
+
+    async def delete(self, assistant_id: str, owner: Owner, *, with_threads: bool = False) -> None:
+        """Delete it, and before it the owner's threads that it ran last."""
+        self._require_somebodys(assistant_id)
+        found = await self.assistants.get(as_id(assistant_id), owner)
+        if with_threads:
+            await self._delete_threads(found.id, owner)
+        await self.assistants.delete(found.id, owner)
+
+    async def _delete_threads(self, assistant_id: str, owner: Owner) -> None:
+        wanted = ThreadSearch(owner=owner, labels={"assistant_id": assistant_id}, limit=100)
+        while some := await self.labels.find(wanted):
+            for thread_id in some:
+                with suppress(NotFound):  # somebody else was faster
+                    await self.delete_thread(thread_id, owner)
+
+    def _system(self, assistant_id: str) -> Assistant | None:
+        """By its graph's name, or by its id."""
+        if assistant_id in self.graphs.graphs:
+            return self._of_graph(assistant_id)
+        wanted = as_id(assistant_id)
+        return next(
+            (self._of_graph(graph) for graph in self.graphs.graphs if system_id(graph) == wanted), None
+        )
+
+    def _of_graph(self, graph: str) -> Assistant:
+        return Assistant(
+            id=system_id(graph),
+            graph=graph,
+            name=self.anatomy.title(graph),
+            metadata={"created_by": "system"},
+            created_at=self.since,
+            updated_at=self.since,
+        )
+
+    def _require_graph(self, graph: str) -> None:
+        if graph not in self.graphs.graphs:
+            there = ", ".join(sorted(self.graphs.graphs))
+            raise NotFound(f"no graph {graph!r} is registered here; there are {there}")
+
+    def _require_somebodys(self, assistant_id: str) -> None:
+        if (system := self._system(assistant_id)) is not None:
+            raise NotAllowed(
+                f"the assistant of graph {system.graph!r} itself stays as it is: make one of your own to change"
+            )
+
+
+def system_id(graph: str) -> str:
+    """Of the assistant every graph has: the same id as on any server of LangGraph's."""
+    return str(uuid5(NAMESPACE, graph))
+
+
+def as_id(text: str) -> str:
+    """The one way to write an id. Raises Invalid."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise Invalid("an assistant is named by its id, which is a UUID, or by its graph") from None

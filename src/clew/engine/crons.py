@@ -1,0 +1,146 @@
+"""Runs that are ordered again and again: kept for their owners, and begun when they are due, once in all processes."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID, uuid5
+
+from clew.domain.assistants import furnished
+from clew.domain.cron_jobs import CronJob, CronSearch, counted, is_time
+from clew.domain.errors import ClewError, Invalid, NotFound, Repeated, Unavailable
+from clew.domain.events import Content, Order
+from clew.domain.records import Scope
+from clew.domain.thread import Json, Owner
+from clew.engine.aftermath import Aftermath
+from clew.engine.assistants import Roster
+from clew.engine.ordering import Ordering, Wanted
+from clew.failpoints import failpoint
+from clew.ports import Clock, Crons, Webhooks
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+# Longer than it takes to begin so many.
+LEASE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    crons: Crons
+    ordering: Ordering
+    aftermath: Aftermath
+    roster: Roster
+    webhooks: Webhooks
+    clock: Clock
+    # What somebody says in an input of messages.
+    said: Callable[[Json], Content | None]
+    most: int  # of one owner
+
+    async def add(self, job: CronJob) -> CronJob:
+        """Raises Invalid for a schedule, a time zone or a webhook that is none; NotFound, NotAllowed."""
+        if job.order.webhook:
+            self.webhooks.require(job.order.webhook)
+        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
+        order = replace(job.order, assistant_id=assistant.id, graph=assistant.graph)
+        job = counted(replace(job, order=order), now=self.clock())
+        if job.thread_id is not None:
+            await self.ordering.store.get(job.thread_id, job.owner)
+        await self.crons.add(job, most=self.most)
+        return job
+
+    async def find(self, owner: Owner, wanted: CronSearch) -> tuple[list[CronJob], int]:
+        """A page of those that are wanted, and how many there are in all."""
+        found = await self.crons.find(owner, wanted)
+        return wanted.page(found), len(found)
+
+    async def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> CronJob:
+        """Its next time is counted from now on."""
+
+        def revised(before: CronJob) -> CronJob:
+            after = change(before)
+            if after.order.webhook:
+                self.webhooks.require(after.order.webhook)
+            now = self.clock()
+            return counted(replace(after, updated_at=now), now=now)
+
+        return await self.crons.revise(cron_id, owner, revised)
+
+    async def begin_due(self) -> bool:
+        """Begin what is due; True if there may be more.
+
+        A job is moved on to its next time only after its run has begun, which happens once however often it is asked
+        for: a kill in between neither loses a time nor doubles it.
+        """
+        now = self.clock()
+        if not await self.crons.are_due(now=now):
+            return False
+        due = await self.crons.claim(now=now, lease=LEASE, limit=BATCH)
+        for job in due:
+            await self._take_turn(job, now)
+        return len(due) == BATCH
+
+    async def _take_turn(self, job: CronJob, now: datetime) -> None:
+        extra = {"cron_id": job.id, "graph": job.order.graph, "tenant": job.owner.tenant}
+        try:
+            if is_time(job, now=now):
+                await self._begin(job)
+        except Repeated:
+            pass  # by somebody who was killed right after it
+        except Unavailable as exc:
+            logger.warning("a cron is left for later", extra={**extra, "code": exc.code})
+            return
+        except ClewError as exc:
+            logger.warning("a cron is left out this time: %s", exc, extra={**extra, "code": exc.code})
+        except Exception:
+            # Its next time may do better; the other crons are not to wait for that.
+            logger.exception("a cron is left out this time", extra=extra)
+        failpoint("cron_begun_before_advance")
+        await self.crons.advance(job, _moved_on(job, now=self.clock()))
+
+    async def _begin(self, job: CronJob) -> None:
+        # The same for everybody who tries to begin this time of this job.
+        run_id = str(uuid5(UUID(job.id), f"{job.next_at:%Y-%m-%dT%H:%MZ}"))
+        thread_id = job.thread_id or str(uuid5(UUID(run_id), "thread"))
+        if await self._is_begun(thread_id, run_id):
+            return
+        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
+        order = furnished(_order(job, run_id, assistant.graph), assistant)
+        wanted = Wanted(
+            order=order,
+            input=job.input,
+            message=self.said(job.input),
+            makes_thread=job.thread_id is None,
+            once=True,
+        )
+        scope = Scope(user_id=job.owner.user_id, is_system=False)
+        await self.aftermath.begin(thread_id, job.owner, wanted, scope)
+
+    async def _is_begun(self, thread_id: str, run_id: str) -> bool:
+        """A run that cancels others must not meet itself."""
+        try:
+            await self.ordering.get(await self.ordering.store.get(thread_id), run_id)
+        except NotFound:
+            return False
+        return True
+
+
+def _order(job: CronJob, run_id: str, graph: str) -> Order:
+    """With the id of the job, which graphs may want to know."""
+    config = job.order.config
+    configurable = config.get("configurable")
+    named = {**(configurable if isinstance(configurable, dict) else {}), "cron_id": job.id}
+    return replace(
+        job.order,
+        run_id=run_id,
+        graph=graph,
+        config={**config, "configurable": named},
+        is_temporary=job.thread_id is None and not job.keeps,
+    )
+
+
+def _moved_on(job: CronJob, *, now: datetime) -> CronJob:
+    try:
+        return counted(job, now=now)
+    except Invalid:  # its time zone is not there any more
+        return replace(job, next_at=None, counted_at=now)

@@ -1,0 +1,252 @@
+"""Runs by order, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+from clew.domain.errors import Conflict, NotAllowed, NotFound
+from clew.domain.events import Event, Opening, Order
+from clew.domain.ledger import GATE
+from clew.domain.records import Incoming, Scope
+from clew.domain.redaction import lacks_a_message, without
+from clew.domain.runs import TELLING, Run, RunStatus, runs_of, still_asked, unquoted
+from clew.domain.thread import Json, Owner, Status, Thread
+from clew.engine.commands import Commands, Request
+from clew.engine.queue import SOURCE, Queued, RunQueue
+from clew.engine.redaction import redacted_texts
+from clew.failpoints import failpoint
+from clew.ports import Bridge, Bus, Clock, Labels, Store
+
+Action: TypeAlias = Literal["interrupt", "rollback"]
+
+BUSY = "Thread is already running a task. Wait for it to finish or choose a different multitask strategy."
+# How often to decide anew because the thread moved on meanwhile.
+ATTEMPTS = 20
+LOOK_SECONDS = 2.0
+# Under which name the values of a graph that stopped tell what it asks.
+ASKED = "__interrupt__"
+NEWEST = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One run as somebody asks for it."""
+
+    order: Order
+    input: Json = None
+    message: Json = None
+    resumes: bool = False  # with `resume`, which may be anything
+    resume: Json = None
+    after: timedelta = timedelta()
+    makes_thread: bool = False
+    once: bool = False  # the same run may be asked for again: then Repeated is raised
+
+    def admission(self, thread_id: str) -> Incoming | None:
+        """What keeps it from being begun twice; the same that stands for it while it waits."""
+        if not self.once:
+            return None
+        run_id = self.order.run_id
+        return Incoming(
+            source=SOURCE, source_id=run_id, fingerprint=run_id, payload=None, thread_id=thread_id
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    store: Store
+    commands: Commands
+    queue: RunQueue
+    bridge: Bridge
+    labels: Labels
+    bus: Bus
+    clock: Clock
+    new_id: Callable[[], str]
+    ttl: timedelta
+
+    async def make(
+        self,
+        thread_id: str,
+        owner: Owner,
+        labels: Mapping[str, Json],
+        *,
+        graph: str = "",
+        ttl: timedelta | None = None,
+    ) -> Thread:
+        """A thread that nothing was asked of yet. Raises Conflict if there is one of that id."""
+        opening = Opening(owner=owner, graph=graph, ttl=ttl or self.ttl)
+        thread = await self.commands.open_idle(thread_id, opening)
+        await self.labels.put(thread_id, labels)
+        return thread
+
+    async def posed(self, thread: Thread) -> Thread:
+        """The thread with the graph it was made for, if no run has given it one."""
+        if thread.graph:
+            return thread
+        named = (await self.labels.of((thread.id,)))[thread.id].get("graph_id")
+        return replace(thread, graph=named) if isinstance(named, str) else thread
+
+    async def begin(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
+        """Begin the run, or see to it that it begins in its turn. Raises NotFound, NotAllowed."""
+        order = wanted.order
+        try:
+            thread = await self.store.get(thread_id, owner)
+        except NotFound:
+            if not wanted.makes_thread:
+                raise
+            try:
+                return await self._open(thread_id, owner, wanted, scope)
+            except Conflict:
+                # Somebody else was faster. If it is somebody else's, it is not to be found.
+                thread = await self.store.get(thread_id, owner)
+        if order.checkpoint_id:
+            place = {"checkpoint_id": order.checkpoint_id}
+            await self.bridge.snapshot(replace(thread, graph=order.graph), place)
+        if wanted.after > timedelta():
+            return await self._put_off(thread_id, wanted, scope)
+        for _ in range(ATTEMPTS):
+            is_running = thread.status is Status.RUNNING
+            if is_running or await self.queue.is_awaited(thread_id):
+                if order.strategy in ("interrupt", "rollback"):
+                    await self.cancel_all(thread, "rollback" if order.strategy == "rollback" else "interrupt")
+                elif order.strategy == "enqueue" and not wanted.resumes:
+                    return await self._put_off(thread_id, wanted, scope)
+                elif is_running or not wanted.resumes:
+                    raise NotAllowed(BUSY)
+            try:
+                thread = await self._begin_now(thread_id, owner, wanted, scope)
+            except NotAllowed:
+                thread = await self.store.get(thread_id, owner)
+                if thread.status is not Status.RUNNING:
+                    raise
+            else:
+                await self._name(thread_id, order)
+                return await self.get(thread, order.run_id)
+        raise Conflict(f"thread {thread_id!r} does not come to rest")
+
+    async def of(self, thread: Thread, *, newest: bool = False) -> list[Run]:
+        """All runs of a thread, or those of its newest round, oldest first; those that wait come last."""
+        # The queue first: a run whose turn comes meanwhile is then in the log, or in both.
+        others = await self.queue.of(thread.id)
+        thread = await self.store.get(thread.id)
+        log = await self._telling(thread, after=thread.round_seq - 1 if newest else 0)
+        begun = [run for run in runs_of(log) if run.id not in thread.redacted]
+        known = {run.id for run in begun} | thread.redacted
+        others = [run for run in others if run.id not in known]
+        over = [run for run in others if run.status.is_over]
+        runs = sorted([*begun, *over], key=lambda run: run.created_at)
+        runs += [run for run in others if not run.status.is_over]
+        return [unquoted(run) for run in runs] if lacks_a_message(thread) else runs
+
+    async def get(self, thread: Thread, run_id: str) -> Run:
+        """Raises NotFound."""
+        for newest in (True, False):  # mostly it is under way, and a log may be long
+            for run in reversed(await self.of(thread, newest=newest)):
+                if run.id == run_id:
+                    return run
+        raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
+
+    async def cancel(self, thread: Thread, run: Run, action: Action) -> None:
+        """End a run, or take it off the queue. One that is over is left alone."""
+        if run.status is RunStatus.PENDING and await self.queue.withdraw(thread.id, run.id):
+            if action == "rollback":
+                await self.queue.forget(thread.id, run.id)
+        elif not run.status.is_over:
+            undoes = action == "rollback"
+            with suppress(NotAllowed):  # it has just ended by itself
+                await self.commands.stop_run(thread.id, run.id, undoes=undoes)
+                if undoes:
+                    failpoint("run_stopped_before_undone")
+                    await self.bridge.take_back(run.id)
+                    self.bridge.drop(thread.id)
+
+    async def delete(self, thread: Thread, run: Run) -> None:
+        """Tell of it no more. What it led to stays. Raises NotAllowed while the thread does not rest."""
+        if run.first_seq:
+            await self.commands.hide(thread.id, run.id)
+        else:
+            await self.queue.forget(thread.id, run.id)
+
+    async def cancel_all(self, thread: Thread, action: Action) -> None:
+        # Those that wait first: their turn comes when the one under way has ended.
+        for run in reversed(await self.of(thread, newest=True)):
+            if not run.status.is_over:
+                await self.cancel(thread, run, action)
+
+    async def rested(self, thread_id: str, owner: Owner, run_id: str, seconds: float) -> Run:
+        """The run, once it is over or the time is."""
+        with self.bus.subscribe(thread_id, for_rest=True) as bell:
+            while True:
+                run = await self.get(await self.store.get(thread_id, owner), run_id)
+                if run.status.is_over or seconds <= 0:
+                    return run
+                await bell.wait(min(seconds, LOOK_SECONDS))
+                seconds -= LOOK_SECONDS
+
+    async def output(self, thread: Thread) -> Json:
+        """What the thread's graph has come to, with what it still asks, and without what was taken back."""
+        found = await self.bridge.output(thread)
+        if thread.status is Status.BLOCKED and (asks := still_asked(thread, found.get(ASKED, ()))):
+            found = {**found, ASKED: asks}
+        return without(found, await redacted_texts(self.store, thread))
+
+    async def _open(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
+        if wanted.resumes or wanted.order.checkpoint_id:
+            raise NotFound(f"no thread {thread_id!r}, so nothing to go on with")
+        opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
+        request = Request(message=wanted.message, graph_input=wanted.input)
+        if wanted.after > timedelta():
+            await self.make(thread_id, owner, {})
+            return await self._put_off(thread_id, wanted, scope)
+        thread = await self.commands.start(
+            opening,
+            request,
+            thread_id=thread_id,
+            order=wanted.order,
+            admits=wanted.admission(thread_id),
+            scope=scope,
+        )
+        await self._name(thread_id, wanted.order)
+        return runs_of(await self._telling(thread))[0]
+
+    async def _begin_now(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Thread:
+        thread = await self.store.get(thread_id, owner)
+        if wanted.resumes:
+            return await self.commands.answer_all(
+                thread_id, owner, wanted.resume, wanted.order, by=scope.user_id
+            )
+        says_nothing = wanted.input is None and wanted.order.command is None
+        if says_nothing and thread.pending and all(key.startswith(GATE) for key in thread.pending):
+            # To go on, where the graph only stopped to be told so.
+            yes = {key: {"approved": True} for key in thread.pending}
+            return await self.commands.answer_all(thread_id, owner, yes, wanted.order, by=scope.user_id)
+        request = Request(message=wanted.message, graph_input=wanted.input)
+        return await self.commands.carry_out(
+            thread_id, owner, wanted.order, request, admits=wanted.admission(thread_id), scope=scope
+        )
+
+    async def _put_off(self, thread_id: str, wanted: Wanted, scope: Scope) -> Run:
+        now = self.clock()
+        queued = Queued(
+            order=wanted.order,
+            input=wanted.input,
+            message=wanted.message,
+            user_id=scope.user_id,
+            at=now,
+            not_before=now + wanted.after if wanted.after > timedelta() else None,
+        )
+        run = await self.queue.put(thread_id, queued)
+        await self._name(thread_id, wanted.order)
+        return run
+
+    async def _telling(self, thread: Thread, *, after: int = 0) -> list[Event]:
+        return [*await self.store.read(thread.id, after=after, before=thread.last_seq + 1, types=TELLING)]
+
+    async def _name(self, thread_id: str, order: Order) -> None:
+        """By what clients look for their threads."""
+        names = {"graph_id": order.graph, "assistant_id": order.assistant_id}
+        known = (await self.labels.of((thread_id,)))[thread_id]
+        if {**known, **names} != known:
+            with suppress(NotFound):  # it has just been deleted
+                await self.labels.put(thread_id, names)

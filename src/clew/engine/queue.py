@@ -1,0 +1,211 @@
+"""Runs that wait for their turn: begun in order as their threads come to rest, by whichever process gets to it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import TypeAdapter
+
+from clew.domain.errors import ClewError, LostLease, NotAllowed, NotFound, Repeated, Unavailable
+from clew.domain.events import Order
+from clew.domain.records import Conversation, Incoming, Scope
+from clew.domain.runs import Run, RunStatus
+from clew.domain.thread import Json, Status
+from clew.engine.commands import Commands, Request
+from clew.ports import Bus, Clock, Conversations, Inbox, Store
+
+logger = logging.getLogger(__name__)
+
+SOURCE = "langgraph"
+CONCURRENCY = 16
+# When we failed ourselves and nobody knows for how long.
+TROUBLE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """A run that waits, with all it takes to begin it."""
+
+    order: Order
+    input: Json
+    message: Json
+    user_id: str
+    at: datetime
+    not_before: datetime | None = None
+
+
+_QUEUED = TypeAdapter(Queued)
+
+
+class RunQueue:
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        conversations: Conversations,
+        store: Store,
+        commands: Commands,
+        bus: Bus,
+        clock: Clock,
+        new_id: Callable[[], str],
+        stopping: asyncio.Event,
+        poll_seconds: float,
+        lease: timedelta,
+    ) -> None:
+        self._inbox = inbox
+        self._conversations = conversations
+        self._store = store
+        self._commands = commands
+        self._bus = bus
+        self._clock = clock
+        self._new_id = new_id
+        self._stopping = stopping
+        self._poll_seconds = poll_seconds
+        self._lease = lease
+        self._rung = asyncio.Event()
+        self._visits: set[asyncio.Task[None]] = set()
+
+    async def put(self, thread_id: str, queued: Queued) -> Run:
+        """Raises NotFound if the thread was deleted."""
+        run_id = queued.order.run_id
+        # One that is for later must not hold up what comes after it, so it waits by itself.
+        key = thread_id if queued.not_before is None else f"{thread_id}/{run_id}"
+        payload = _QUEUED.dump_python(queued, mode="json")
+        incoming = Incoming(
+            source=SOURCE,
+            source_id=run_id,
+            fingerprint=run_id,
+            payload=payload,
+            conversation=key,
+            thread_id=thread_id,
+        )
+        await self._inbox.admit(incoming, now=self._clock(), is_opened=True)
+        self._rung.set()
+        return waiting_run(thread_id, queued)
+
+    async def of(self, thread_id: str) -> list[Run]:
+        """What waits for the thread, in order; and what was withdrawn, for as long as that is remembered."""
+        return [
+            waiting_run(thread_id, queued_from(one), withdrawn_at=one.withdrawn_at)
+            for one in await self._inbox.waiting(SOURCE, thread_id)
+        ]
+
+    async def is_awaited(self, thread_id: str) -> bool:
+        """Whether runs wait for the thread to come to rest. Those that are for later do not."""
+        return any(
+            one.withdrawn_at is None and one.conversation == thread_id
+            for one in await self._inbox.waiting(SOURCE, thread_id)
+        )
+
+    async def withdraw(self, thread_id: str, run_id: str) -> bool:
+        """Take a run off the queue before its turn; False if it does not wait."""
+        for one in await self._inbox.waiting(SOURCE, thread_id):
+            if one.source_id == run_id:
+                return await self._inbox.withdraw(one, now=self._clock())
+        return False
+
+    async def forget(self, thread_id: str, run_id: str) -> None:
+        """Tell of it no more, whether it waits or was withdrawn."""
+        for one in await self._inbox.waiting(SOURCE, thread_id):
+            if one.source_id == run_id:
+                await self._inbox.settle(one, now=self._clock())
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        loops = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._hear_forever())]
+        try:
+            yield
+        finally:
+            for task in [*loops, *self._visits]:
+                task.cancel()
+            await asyncio.gather(*loops, *self._visits, return_exceptions=True)
+
+    async def _hear_forever(self) -> None:
+        with self._bus.subscribe(for_rest=True) as bell:
+            while True:
+                if await bell.wait(self._poll_seconds):
+                    bell.rung()
+                self._rung.set()
+
+    async def _look_forever(self) -> None:
+        while not self._stopping.is_set():
+            self._rung.clear()
+            try:
+                await self._look()
+            except ClewError as exc:
+                logger.warning("runs that wait cannot be looked for", extra={"code": exc.code})
+            except Exception:
+                logger.exception("runs that wait cannot be looked for")
+            await self._rung.wait()
+
+    async def _look(self) -> None:
+        free = CONCURRENCY - len(self._visits)
+        if free <= 0 or not await self._conversations.are_due((SOURCE,)):
+            return
+        for held in await self._conversations.claim(self._new_id(), (SOURCE,), lease=self._lease, limit=free):
+            visit = asyncio.create_task(self._visit(held))
+            self._visits.add(visit)
+            visit.add_done_callback(self._ended)
+
+    def _ended(self, visit: asyncio.Task[None]) -> None:
+        self._visits.discard(visit)
+        self._rung.set()
+
+    async def _visit(self, held: Conversation) -> None:
+        extra = {"source": held.source, "thread_id": held.thread_id}
+        try:
+            await self._begin_next(held)
+        except (LostLease, Unavailable) as exc:
+            logger.info("a run is left for later", extra={**extra, "code": exc.code})
+        except Exception:
+            logger.exception("a run cannot be begun", extra=extra)
+            with suppress(ClewError):
+                await self._conversations.put_off(held, wait=TROUBLE)
+
+    async def _begin_next(self, held: Conversation) -> None:
+        thread_id = held.thread_id or ""
+        while True:
+            incoming = await self._conversations.first(held)
+            if incoming is None:
+                await self._conversations.rest(held, seen_seq=0, is_idle=True)
+                return
+            queued = queued_from(incoming)
+            wait = (queued.not_before - self._clock()) if queued.not_before else timedelta()
+            if wait > timedelta():
+                await self._conversations.put_off(held, wait=wait)
+                return
+            try:
+                thread = await self._store.get(thread_id)
+                if thread.status is Status.RUNNING:
+                    await self._conversations.rest(held, seen_seq=thread.last_seq, is_idle=False)
+                    return
+                await self._commands.carry_out(
+                    thread_id,
+                    None,
+                    queued.order,
+                    Request(message=queued.message, graph_input=queued.input),
+                    admits=incoming,
+                    scope=Scope(user_id=queued.user_id, is_system=False),
+                )
+            except (NotAllowed, Repeated):
+                continue  # somebody else's run came first, or this one was withdrawn
+            except NotFound:
+                await self._inbox.settle(incoming, now=self._clock())
+
+
+def queued_from(incoming: Incoming) -> Queued:
+    return _QUEUED.validate_python(incoming.payload)
+
+
+def waiting_run(thread_id: str, queued: Queued, *, withdrawn_at: datetime | None = None) -> Run:
+    return Run(
+        thread_id=thread_id,
+        order=queued.order,
+        input=queued.input,
+        status=RunStatus.PENDING if withdrawn_at is None else RunStatus.INTERRUPTED,
+        created_at=queued.at,
+        updated_at=withdrawn_at or queued.at,
+    )

@@ -1,0 +1,143 @@
+"""The face that LangGraph's own clients know, put together on what is open already."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from importlib.metadata import version
+
+from fastapi import APIRouter
+
+from clew import __version__
+from clew.api.auth import Authenticator
+from clew.api.langgraph.assistants import assistants_router
+from clew.api.langgraph.crons import crons_router
+from clew.api.langgraph.info import info_router
+from clew.api.langgraph.reports import report
+from clew.api.langgraph.runs import langgraph_runs_router
+from clew.api.langgraph.store import store_router
+from clew.api.langgraph.threads import langgraph_threads_router
+from clew.api.looks import Looks
+from clew.api.starts import said
+from clew.api.streams import Streams
+from clew.channels.webhooks import HttpWebhooks
+from clew.config import Settings
+from clew.engine.aftermath import Aftermath
+from clew.engine.assistants import Roster
+from clew.engine.crons import Scheduler
+from clew.engine.ordering import Ordering
+from clew.engine.queue import RunQueue
+from clew.engine.shelf import Shelf
+from clew.engine.sweeper import Chore, sweeping
+from clew.execution import Execution
+from clew.opening import Stores, new_id, utc_now
+from clew.ports import Items, Store
+from clew.stores.sql.chunks import ChunkTable
+from clew.stores.sql.conversations import ConversationRows
+from clew.stores.sql.crons import CronRows
+from clew.stores.sql.errands import ErrandRows
+from clew.stores.sql.labels import LabelRows
+
+# What runs streamed is kept so long for those who come back to it.
+REMEMBERED = timedelta(hours=1)
+
+
+@asynccontextmanager
+async def open_langgraph(
+    settings: Settings,
+    stores: Stores,
+    store: Store,
+    items: Items,
+    execution: Execution,
+    *,
+    streams: Streams,
+    authenticator: Authenticator,
+    stopping: asyncio.Event,
+) -> AsyncGenerator[list[APIRouter]]:
+    """Inside the block runs that wait get their turn."""
+    looks = Looks(store, utc_now)
+    labels = LabelRows(stores.db)
+    roster = Roster(
+        assistants=stores.assistants,
+        graphs=execution.registry,
+        anatomy=execution.anatomy,
+        labels=labels,
+        delete_thread=execution.commands.delete,
+        clock=utc_now,
+        new_id=new_id,
+        since=await stores.begun_at(),
+    )
+    queue = RunQueue(
+        inbox=stores.inbox,
+        conversations=ConversationRows(stores.db),
+        store=store,
+        commands=execution.commands,
+        bus=execution.bus,
+        clock=utc_now,
+        new_id=new_id,
+        stopping=stopping,
+        poll_seconds=settings.runner.poll_seconds,
+        lease=timedelta(seconds=settings.runner.lease_seconds),
+    )
+    ordering = Ordering(
+        store=store,
+        commands=execution.commands,
+        queue=queue,
+        bridge=execution.bridge,
+        labels=labels,
+        bus=execution.bus,
+        clock=utc_now,
+        new_id=new_id,
+        ttl=timedelta(days=settings.threads.ttl_days),
+    )
+    webhooks = HttpWebhooks(
+        agent=f"clew/{__version__}",
+        is_open=settings.langgraph.webhooks != "off",
+        private=settings.langgraph.webhooks == "private"
+        or (settings.langgraph.webhooks == "auto" and settings.server.is_loopback),
+    )
+    aftermath = Aftermath(
+        errands=ErrandRows(stores.db),
+        ordering=ordering,
+        webhooks=webhooks,
+        report=report(utc_now),
+        clock=utc_now,
+        grace=timedelta(seconds=settings.langgraph.temporary_seconds),
+    )
+    scheduler = Scheduler(
+        crons=CronRows(stores.db),
+        ordering=ordering,
+        aftermath=aftermath,
+        roster=roster,
+        webhooks=webhooks,
+        clock=utc_now,
+        said=said,
+        most=settings.langgraph.crons,
+    )
+    chunk_rows = ChunkTable(stores.db)
+
+    async def forget_chunks() -> bool:
+        return await chunk_rows.forget(older_than=utc_now() - REMEMBERED) > 0
+
+    chores = [
+        Chore(name="begin_crons", seconds=1, do=scheduler.begin_due),
+        Chore(name="run_errands", seconds=settings.runner.poll_seconds, do=aftermath.look),
+        Chore(name="forget_chunks", seconds=60, do=forget_chunks),
+    ]
+    async with queue.serving(), aftermath.open(), sweeping(chores):
+        yield [
+            info_router(version=__version__, langgraph_version=version("langgraph")),
+            assistants_router(roster, execution.anatomy),
+            store_router(Shelf(items=items)),
+            langgraph_threads_router(ordering, looks=looks),
+            crons_router(scheduler, roster),
+            langgraph_runs_router(
+                ordering,
+                roster,
+                execution.chunks,
+                aftermath,
+                looks=looks,
+                streams=streams,
+                authenticator=authenticator,
+            ),
+        ]

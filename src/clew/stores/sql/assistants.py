@@ -1,0 +1,194 @@
+"""Assistants that people made, and their versions."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from clew.domain.assistants import Assistant, Object, Search
+from clew.domain.errors import NotFound
+from clew.domain.metadata import contains
+from clew.domain.thread import Owner
+from clew.stores.codec import dump, load, micros, moment
+from clew.stores.sql.threads import owned
+from clew.stores.sql.work import (
+    FOR_UPDATE,
+    Row,
+    Statement,
+    Tables,
+    Texts,
+    Work,
+    among,
+    placeholders,
+    reads,
+    writes,
+)
+
+SAID: Final = "version, graph, name, description, config, context, metadata"
+CURRENT: Final = (
+    f"SELECT id, {SAID}, created_at, updated_at FROM assistants"
+    " JOIN assistant_versions USING (tenant, id, version)"
+)
+# So many are looked at in one go.
+PAGE: Final = 200
+
+
+class AssistantRows(Tables):
+    """The Assistants port on a SQL database."""
+
+    @writes
+    def add(self, assistant: Assistant, owner: Owner) -> Work[bool]:
+        added = yield Statement(
+            "INSERT INTO assistants (tenant, id, user_id, version, created_at, updated_at)"
+            f" VALUES ({placeholders(1, 6)}) ON CONFLICT (tenant, id) DO NOTHING RETURNING 1",
+            (
+                owner.tenant,
+                assistant.id,
+                owner.user_id,
+                assistant.version,
+                micros(assistant.created_at),
+                micros(assistant.updated_at),
+            ),
+        )
+        if added:
+            yield _insert_version(assistant, owner)
+        return bool(added)
+
+    @reads
+    def get(self, assistant_id: str, owner: Owner) -> Work[Assistant]:
+        return (yield from _current(assistant_id, owner))
+
+    @reads
+    def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Work[list[Assistant]]:
+        mine, args = owned(owner, 4)
+        found: list[Assistant] = []
+        last = ""
+        while True:
+            rows = yield Statement(
+                f"{CURRENT} WHERE id > $1 AND {among('graph', 2)}{mine} ORDER BY id LIMIT $3",
+                (last, Texts(graphs), PAGE, *args),
+            )
+            found += (one for one in map(_assistant, rows) if wanted.wants(one))
+            if len(rows) < PAGE:
+                return found
+            last = rows[-1][0]
+
+    @writes
+    def revise(
+        self, assistant_id: str, owner: Owner, change: Callable[[Assistant], Assistant]
+    ) -> Work[Assistant]:
+        yield from _lock(assistant_id, owner)
+        before = yield from _current(assistant_id, owner)
+        ((newest,),) = yield Statement(
+            "SELECT max(version) FROM assistant_versions WHERE tenant = $1 AND id = $2",
+            (owner.tenant, assistant_id),
+        )
+        after = replace(change(before), version=newest + 1)
+        yield _insert_version(after, owner)
+        yield _point_to(assistant_id, owner, after.version, after.updated_at)
+        return after
+
+    @reads
+    def versions(
+        self, assistant_id: str, owner: Owner, *, metadata: Object, limit: int, offset: int
+    ) -> Work[list[Assistant]]:
+        yield from _current(assistant_id, owner)
+        found: list[Assistant] = []
+        below = 2**31 - 1
+        while len(found) < offset + limit:
+            rows = yield Statement(
+                f"SELECT id, {SAID}, made_at, made_at FROM assistant_versions"
+                " WHERE tenant = $1 AND id = $2 AND version < $3 ORDER BY version DESC LIMIT $4",
+                (owner.tenant, assistant_id, below, PAGE),
+            )
+            found += (one for one in map(_assistant, rows) if contains(one.metadata, metadata))
+            if len(rows) < PAGE:
+                break
+            below = rows[-1][1]
+        return found[offset : offset + limit]
+
+    @writes
+    def set_latest(self, assistant_id: str, owner: Owner, version: int, *, now: datetime) -> Work[Assistant]:
+        yield from _lock(assistant_id, owner)
+        there = yield Statement(
+            "SELECT 1 FROM assistant_versions WHERE tenant = $1 AND id = $2 AND version = $3",
+            (owner.tenant, assistant_id, version),
+        )
+        if not there:
+            raise NotFound(f"assistant {assistant_id!r} has no version {version}")
+        yield _point_to(assistant_id, owner, version, now)
+        return (yield from _current(assistant_id, owner))
+
+    @writes
+    def delete(self, assistant_id: str, owner: Owner) -> Work[None]:
+        mine, args = owned(owner, 2)
+        gone = yield Statement(
+            f"DELETE FROM assistants WHERE id = $1{mine} RETURNING 1", (assistant_id, *args)
+        )
+        if not gone:
+            raise _unknown(assistant_id)
+        yield Statement(
+            "DELETE FROM assistant_versions WHERE tenant = $1 AND id = $2", (owner.tenant, assistant_id)
+        )
+
+
+def _lock(assistant_id: str, owner: Owner) -> Work[None]:
+    """One change of an assistant at a time: each builds on the one before it."""
+    mine, args = owned(owner, 2)
+    rows = yield Statement(
+        f"SELECT 1 FROM assistants WHERE id = $1{mine} {FOR_UPDATE}", (assistant_id, *args)
+    )
+    if not rows:
+        raise _unknown(assistant_id)
+
+
+def _current(assistant_id: str, owner: Owner) -> Work[Assistant]:
+    mine, args = owned(owner, 2)
+    rows = yield Statement(f"{CURRENT} WHERE id = $1{mine}", (assistant_id, *args))
+    if not rows:
+        raise _unknown(assistant_id)
+    return _assistant(rows[0])
+
+
+def _insert_version(assistant: Assistant, owner: Owner) -> Statement:
+    return Statement(
+        f"INSERT INTO assistant_versions (tenant, id, {SAID}, made_at) VALUES ({placeholders(1, 10)})",
+        (
+            owner.tenant,
+            assistant.id,
+            assistant.version,
+            assistant.graph,
+            assistant.name,
+            assistant.description,
+            dump(assistant.config),
+            dump(assistant.context),
+            dump(assistant.metadata),
+            micros(assistant.updated_at),
+        ),
+    )
+
+
+def _point_to(assistant_id: str, owner: Owner, version: int, now: datetime) -> Statement:
+    return Statement(
+        "UPDATE assistants SET version = $3, updated_at = $4 WHERE tenant = $1 AND id = $2",
+        (owner.tenant, assistant_id, version, micros(now)),
+    )
+
+
+def _unknown(assistant_id: str) -> NotFound:
+    return NotFound(f"no assistant {assistant_id!r}")
+
+
+def _assistant(row: Row) -> Assistant:
+    return Assistant(
+        id=row[0],
+        version=row[1],
+        graph=row[2],
+        name=row[3],
+        description=row[4],
+        config=load(row[5]),
+        context=load(row[6]),
+        metadata=load(row[7]),
+        created_at=moment(row[8]),
+        updated_at=moment(row[9]),
+    )

@@ -1,0 +1,40 @@
+"""Which addresses a server calls when somebody asks it to."""
+
+import pytest
+
+from clew.domain.webhooks import why_refused
+
+
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:4700::1111", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
+)
+def test_the_open_net_is_called(address: str) -> None:
+    assert why_refused(address, private=False) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.9.9.9", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "192.0.2.1"),
+        *("::1", "fc00::1", "fd12:3456::1", "2001:db8::1"),
+        # The same, dressed up.
+        *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2002:a00:1::"),
+    ],
+)
+def test_what_only_this_machine_or_its_net_can_reach_is_called_where_that_is_allowed(address: str) -> None:
+    assert why_refused(address, private=False) is not None
+    if address != "192.0.2.1":
+        assert why_refused(address, private=True) is None
+
+
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"),
+        *("0.0.0.0", "::", "224.0.0.1", "ff02::1", "::ffff:0.0.0.0"),
+        *("", "example.com", "127.0.0.1.", "0x7f000001", "127.1"),
+    ],
+)
+def test_some_are_never_called(address: str, private: bool) -> None:
+    assert why_refused(address, private=private) is not None
