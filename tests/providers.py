@@ -19,7 +19,7 @@ class Sent:
     path: str
     query: Mapping[str, str]
     body: Any
-    headers: Mapping[str, str] = field(default_factory=dict)  # in lower case
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)  # in lower case
 
     @property
     def method(self) -> str:
