@@ -251,6 +251,7 @@ class TestThreadMetadata:
             if (method, path.rpartition("/")[2])
             not in (("delete", "{thread_id}"), ("delete", "{workflow_id}"))
             if not path.endswith("/undelete") and path != "/api/workflows/{workflow_id}/events"
+            if not path.startswith("/threads/")  # LangGraph's, below
         ]
         asked.append(("post", "/api/workflows/start?id={workflow_id}"))
         assert len(asked) > 25
@@ -280,6 +281,27 @@ class TestThreadMetadata:
             await query(spec.db, "DELETE FROM accesses")
             await asyncio.gather(*(spec.status(thread_id) for _ in range(20)))
             assert (await query(spec.db, "SELECT count(*) FROM accesses"))[0][0] == written, age
+
+    @pytest.mark.accept("003-3")
+    async def test_a_look_of_langgraphs_own_clients_is_one_too(self, spec: Spec) -> None:
+        thread_id = await spec.start()
+        for method, path, body, status in (
+            ("get", "", None, 200),
+            ("patch", "", {"metadata": {"a": 1}}, 200),
+            ("get", "/state", None, 200),
+            ("post", "/state", {"values": {}, "as_node": "nobody"}, 422),
+            ("post", "/history", {}, 200),
+            ("get", "/runs", None, 200),
+            ("get", f"/runs/{UUID(int=1)}", None, 404),
+            ("post", f"/runs/{UUID(int=1)}/cancel", None, 404),
+        ):
+            await spec.age(thread_id, 10)
+            now = datetime.now(UTC) - timedelta(milliseconds=1)
+            answer = await spec.http.request(method, f"/threads/{thread_id}{path}", json=body)
+            assert answer.status_code == status, (method, path, answer.text)
+            row = await spec.metadata(thread_id)
+            assert row is not None
+            assert moment(row["last_accessed_at"]) >= now, (method, path)
 
     @pytest.mark.accept("003-2")
     @pytest.mark.parametrize("where", ["memory"], indirect=True)
