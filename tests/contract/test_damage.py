@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from clew.domain.errors import ClewError, Corrupt, NotFound, StorageFull
+from clew.domain.errors import ClewError, Corrupt, NotFound, StorageFull, Unavailable
 from clew.domain.lifecycle import Change, finish
 from clew.domain.thread import Owner, Status, Thread
 from clew.ports import Calls, Store, Summaries
 from clew.stores.sql.calls import CallRows
-from clew.stores.sql.work import Database
+from clew.stores.sql.work import Database, Statement, Work
+from clew.stores.sqlite import open_sqlite
 from tests.databases import open_database, open_store, query
 from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
 
@@ -270,3 +271,24 @@ def test_a_damaged_page_is_told_in_our_words(where: str) -> None:
         file.seek((root - 1) * size)
         file.write(b"\xde\xad" * 50)
     asyncio.run(read())
+
+
+@pytest.mark.parametrize("look", ["read", "glance", "write"])
+async def test_in_the_place_of_a_file_that_was_removed_no_other_is_made(tmp_path: Path, look: str) -> None:
+    """Also by one who looks for the first time, and opens it for that."""
+    path = tmp_path / "clew.db"
+    async with open_sqlite(path) as db:
+        for file in _files(tmp_path):
+            file.unlink()
+        with pytest.raises(Unavailable, match="removed or replaced"):
+            await getattr(db, look)(_one)
+        assert _files(tmp_path) == []
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def _one() -> Work[int]:
+    rows = yield Statement("SELECT 1")
+    return int(rows[0][0])

@@ -158,6 +158,7 @@ class SQLiteDatabase:
         return connection
 
     def _reader(self, busy_seconds: float) -> sqlite3.Connection:
+        self._require_file()  # or SQLite would make another one
         connection = connect(self._uri, busy_seconds)
         connection.execute("PRAGMA query_only = ON")
         self._reader_connections.append(connection)
