@@ -125,6 +125,10 @@ class Store(Protocol):
         """Where in the log a message or a log line stands. Raises NotFound."""
         ...
 
+    async def fence(self, thread_id: str) -> int:
+        """The thread's fence as it is: whoever writes under it is refused once somebody runs the thread. Raises NotFound."""
+        ...
+
     async def has_work(self, graphs: Collection[str] = ()) -> bool:
         """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
         ...
@@ -1027,10 +1031,11 @@ class Bridge(Protocol):
         thread: Thread,
         values: Json,
         *,
+        fence: int,
         as_node: str | None = None,
         place: Mapping[str, str] | None = None,
     ) -> Json:
-        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid."""
+        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid, LostLease."""
         ...
 
     async def copy(self, source: str, target: str) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.errors import Conflict, LostLease
+from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
 from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.domain.thread import Kind, Status, Thread
@@ -251,3 +251,12 @@ async def test_a_thread_that_is_there_is_not_claimed_by_opening_it_again(store: 
     with pytest.raises(Conflict):
         await store.commit(opened(), claim=Claim(runner="r1", lease=LONG))
     assert (await claim(store, "r2")).fence == FIRST_FENCE
+
+
+async def test_whoever_runs_a_thread_shuts_out_who_read_its_fence_before(store: Store) -> None:
+    await store.commit(opened("t1"))
+    before = await store.fence("t1")
+    (lease,) = await store.claim("one", lease=LONG, limit=1)
+    assert await store.fence("t1") == lease.fence > before
+    with pytest.raises(NotFound):
+        await store.fence("nobody")

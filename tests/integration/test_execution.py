@@ -10,7 +10,7 @@ import pytest
 from clew.app import open_app
 from clew.config import load_settings
 from clew.domain.calls import CallStatus
-from clew.domain.errors import NotAllowed
+from clew.domain.errors import LostLease, NotAllowed
 from clew.domain.events import (
     AssistantMessage,
     Log,
@@ -71,6 +71,19 @@ class TestGate:
         thread = await house.rest(again)
         assert (thread.status, thread.round) == (Status.BLOCKED, 2)
         assert (await house.state(thread))["human_approved"] is None
+
+    async def test_a_state_is_changed_by_hand_only_while_nobody_runs_it(self, house: House) -> None:
+        bridge, store = house.app.execution.bridge, house.app.stores.threads
+        thread = await house.run("two_steps", log=[])
+        before = await store.fence(thread.id)
+        again = await house.app.execution.commands.next_round(thread.id, None, _input(log=["more"]))
+        thread = await house.rest(again)
+        log = (await house.state(thread))["log"]
+        with pytest.raises(LostLease):
+            await bridge.change_state(thread, {"log": ["late"]}, fence=before)
+        assert (await house.state(thread))["log"] == log
+        await bridge.change_state(thread, {"log": ["by hand"]}, fence=await store.fence(thread.id))
+        assert (await house.state(thread))["log"] == [*log, "by hand"]
 
     async def test_two_answers_at_once_one_counts(self, house: House, tmp_path: Path) -> None:
         marks = tmp_path / "marks"

@@ -167,10 +167,11 @@ class LangGraphBridge:
         thread: Thread,
         values: Json,
         *,
+        fence: int,
         as_node: str | None = None,
         place: Mapping[str, str] | None = None,
     ) -> Json:
-        config: RunnableConfig = {"metadata": {ROUND: thread.round}}
+        config: RunnableConfig = {"configurable": {FENCE: fence}, "metadata": {ROUND: thread.round}}
         return await snapshots.change(
             self._known(thread), thread.id, values, as_node=as_node, place=place, config=config
         )

@@ -173,7 +173,10 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     @needs("write")
     async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
-        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
+        await looks.at(thread_id, caller.owner)
+        # Before it is seen to rest: what is written under it is refused if somebody runs the thread by then.
+        fence = await store.fence(thread_id)
+        thread = await ordering.posed(await store.get(thread_id, caller.owner))
         if thread.status is Status.RUNNING:
             raise NotAllowed(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
         if not thread.graph:
@@ -181,7 +184,9 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
-        written = await bridge.change_state(thread, body.values, as_node=body.as_node, place=place)
+        written = await bridge.change_state(
+            thread, body.values, fence=fence, as_node=body.as_node, place=place
+        )
         return {"checkpoint": written}
 
     @router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))

@@ -191,6 +191,13 @@ class Threads(Tables):
         return int(rows[0][0])
 
     @glances
+    def fence(self, thread_id: str) -> Work[int]:
+        rows = yield Statement("SELECT fence FROM threads WHERE id = $1 AND deleted_at IS NULL", (thread_id,))
+        if not rows:
+            raise NotFound(f"no thread {thread_id!r}")
+        return int(rows[0][0])
+
+    @glances
     def has_work(self, graphs: Collection[str] = ()) -> Work[bool]:
         rows = yield Statement(
             "SELECT 1 FROM threads WHERE status = 'running' AND deleted_at IS NULL"
