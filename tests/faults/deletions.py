@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from clew import app, failpoints
 from clew.domain.errors import NotAllowed
-from clew.domain.retention import selection
+from clew.domain.retention import Candidate, selection
 from clew.engine.cleanup import Portions
 from tests.databases import query
 from tests.doors import client_of
@@ -20,15 +21,29 @@ Report = Callable[[Any], None]
 LEASE = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}
 
 
+@dataclass
+class OneByOne(Portions):
+    """One thread a transaction, so that there is a middle. After the second one the failpoint is armed."""
+
+    failpoint: str = ""
+    gone: int = 0
+
+    def cut(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+        return ([one] for one in candidates)
+
+    def took(self, seconds: float) -> None:
+        self.gone += 1
+        if self.gone == 2:
+            failpoints.install(self.failpoint)
+
+
 def clean_up(report: Report, *, where: str, folder: str, failpoint: str) -> None:
     """Delete everything that is due; dies where the failpoint says."""
 
     async def main() -> None:
-        async with open_house(where, Path(folder), **LEASE) as house:
-            cleanup = house.app.execution.cleanup
-            # One thread a transaction, so that there is a middle.
-            cleanup.portions.rows = Portions.FEWEST = Portions.MOST = 1
-            failpoints.install(failpoint)
+        # Its lease is long: a process that had no turn for a moment would take its own work from itself.
+        async with open_house(where, Path(folder)) as house:
+            cleanup = replace(house.app.execution.cleanup, portions=OneByOne(failpoint=failpoint))
             outcome = await cleanup.run(selection(now=datetime.now(UTC), days_old=1))
             report({"deleted": outcome.job.deleted if outcome.job else None})
 
@@ -41,6 +56,7 @@ def take_over(report: Report, *, where: str, folder: str) -> None:
     async def main() -> None:
         async with open_house(where, Path(folder), **LEASE) as house:
             rows = house.app.execution.cleanup.rows
+            await query(house.app.stores.db, "UPDATE duties SET lease_until = 0 WHERE name = 'cleanup'")
             async with asyncio.timeout(30):
                 while await rows.has_unfinished():
                     await asyncio.sleep(0.02)

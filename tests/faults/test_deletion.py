@@ -237,8 +237,8 @@ def test_a_cleanup_that_was_killed_is_finished_by_another(
                 await store.commit(opened("young", owner=Owner(), held=True))
 
     job: dict[str, Any] = {"where": where, "folder": str(tmp_path)}
-    # In the middle of a thread, and around its transaction: the first is the job's own.
-    for place in ("cleanup_mid_thread:kill@3", "commit_written:kill@12", "commit_done:kill@14"):
+    # In the middle of a thread, and around its transaction.
+    for place in ("cleanup_mid_thread:kill", "commit_written:kill", "commit_done:kill"):
         asyncio.run(prepare())
         ended = forks.run("tests.faults.deletions:clean_up", failpoint=place, **job)
         assert ended.was_killed, (place, ended.reports)

@@ -77,6 +77,8 @@ class Recorder:
         """The run is over: what somebody waits for is still written, but no store is waited for any more."""
         self._is_left = True
         self._waiting = [waiting for waiting in self._waiting if waiting.done is not None]
+        if self._later is not None:
+            self._later.cancel()  # whoever waits has begun
 
     def _add(self, waiting: Waiting) -> None:
         if self.refusal is not None:
