@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,10 +23,10 @@ def stamp() -> Stamp:
 
 async def test_a_run_that_is_left_begins_nothing_more() -> None:
     """Begun while the process ends, it would be cut off before its first step."""
-    begun: list[str] = []
+    begun: list[Any] = []
 
-    def factory(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **more: Any) -> Any:
-        begun.append(coro.__qualname__)
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
+        begun.append(coro)
         return asyncio.Task(coro, loop=loop, **more)
 
     async with open_database("memory") as db:
@@ -35,8 +34,12 @@ async def test_a_run_that_is_left_begins_nothing_more() -> None:
         change = opened("t1")
         await store.commit(change)
         recorder = Recorder(change.thread, fence=0, store=store, bus=LocalBus(), stamp=stamp)
-        asyncio.get_running_loop().set_task_factory(factory)
-        recorder.note(StageCompleted(stage="one"))
-        recorder.leave()
-        await asyncio.sleep(2 * SOON)
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(factory)
+        try:
+            recorder.note(StageCompleted(stage="one"))
+            recorder.leave()
+            await asyncio.sleep(2 * SOON)
+        finally:
+            loop.set_task_factory(None)
         assert begun == []
