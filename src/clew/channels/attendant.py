@@ -7,8 +7,8 @@ conversation's cursor. So whoever holds a conversation can go on where another d
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 
@@ -35,6 +35,7 @@ from clew.domain.records import Conversation, Incoming
 from clew.domain.retry import ErrorClass, Retry, RetryPolicy, decide
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
+from clew.engine.visits import Visits
 from clew.failpoints import failpoint
 from clew.ports import Bus, Conversations, Store
 from clew.telemetry import Metrics
@@ -47,8 +48,6 @@ CONCURRENCY = 32
 PATIENCE = RetryPolicy(max_retries=10, base_delay=1.0, max_delay=300.0)
 # When we failed ourselves and nobody knows for how long.
 TROUBLE = timedelta(seconds=30)
-# What a message that is being sent may take when the process ends; cut off, it might be sent twice.
-GRACE_SECONDS = 5.0
 # One visit takes at most so many messages, so that one chat does not keep a place for ever.
 MOST = 100
 
@@ -101,71 +100,27 @@ class Attendant:
         self._conversations = conversations
         self._store = store
         self._commands = commands
-        self._bus = bus
         self._new_id = new_id
         self._metrics = metrics
-        self._poll_seconds = poll_seconds
         self._lease = lease
         self._policy = policy
-        self._rung = asyncio.Event()
         self._stopping = stopping
-        self._visits: set[asyncio.Task[None]] = set()
-        self.admission = admission(self.wake)
+        self._visits = Visits(
+            self._visit,
+            sources=tuple(bots),
+            conversations=conversations,
+            bus=bus,
+            new_id=new_id,
+            stopping=stopping,
+            poll_seconds=poll_seconds,
+            lease=lease,
+            concurrency=CONCURRENCY,
+        )
+        self.admission = admission(self._visits.wake)
 
-    def wake(self) -> None:
-        """Something may be there to do."""
-        self._rung.set()
-
-    @asynccontextmanager
-    async def attending(self) -> AsyncGenerator[None]:
+    def attending(self) -> AbstractAsyncContextManager[None]:
         """Inside the block conversations are seen to. At its end a message that is being sent is not cut off."""
-        loops = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._hear_forever())]
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
-            if self._visits:
-                _, late = await asyncio.wait(self._visits, timeout=GRACE_SECONDS)
-                for visit in late:
-                    visit.cancel()
-                await asyncio.gather(*late, return_exceptions=True)
-
-    async def _hear_forever(self) -> None:
-        with self._bus.subscribe(for_rest=True) as bell:
-            while True:
-                if await bell.wait(self._poll_seconds):
-                    bell.rung()
-                self.wake()
-
-    async def _look_forever(self) -> None:
-        while True:
-            self._rung.clear()
-            try:
-                await self._look()
-            except ClewError as exc:
-                logger.warning("conversations cannot be looked for", extra={"code": exc.code})
-            except Exception:
-                # Whatever it met, the next look is worth more.
-                logger.exception("conversations cannot be looked for")
-            await self._rung.wait()
-
-    async def _look(self) -> None:
-        free = CONCURRENCY - len(self._visits)
-        if free <= 0 or self._stopping.is_set() or not await self._conversations.are_due(tuple(self._bots)):
-            return
-        for held in await self._conversations.claim(
-            self._new_id(), tuple(self._bots), lease=self._lease, limit=free
-        ):
-            visit = asyncio.create_task(self._visit(held))
-            self._visits.add(visit)
-            visit.add_done_callback(self._ended)
-
-    def _ended(self, visit: asyncio.Task[None]) -> None:
-        self._visits.discard(visit)
-        self.wake()
+        return self._visits.going_on()
 
     async def _visit(self, held: Conversation) -> None:
         extra = {"source": held.source, "thread_id": held.thread_id}
@@ -336,7 +291,7 @@ class Attendant:
         # The provider's own wish is kept, however long: it is the database that waits.
         wait = max(verdict.seconds, exc.retry_after or 0.0)
         await self._conversations.put_off(held, wait=timedelta(seconds=wait))
-        asyncio.get_running_loop().call_later(wait + 0.01, self.wake)
+        asyncio.get_running_loop().call_later(wait + 0.01, self._visits.wake)
         self._count(held.source, "retried")
         logger.info(
             "a provider is asked again later",

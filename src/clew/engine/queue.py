@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,6 +15,7 @@ from clew.domain.records import Conversation, Incoming, Scope
 from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json, Status
 from clew.engine.commands import Commands, Request
+from clew.engine.visits import Visits
 from clew.ports import Bus, Clock, Conversations, Inbox, Store
 
 logger = logging.getLogger(__name__)
@@ -59,14 +60,18 @@ class RunQueue:
         self._conversations = conversations
         self._store = store
         self._commands = commands
-        self._bus = bus
         self._clock = clock
-        self._new_id = new_id
-        self._stopping = stopping
-        self._poll_seconds = poll_seconds
-        self._lease = lease
-        self._rung = asyncio.Event()
-        self._visits: set[asyncio.Task[None]] = set()
+        self._visits = Visits(
+            self._visit,
+            sources=(SOURCE,),
+            conversations=conversations,
+            bus=bus,
+            new_id=new_id,
+            stopping=stopping,
+            poll_seconds=poll_seconds,
+            lease=lease,
+            concurrency=CONCURRENCY,
+        )
 
     async def put(self, thread_id: str, queued: Queued) -> Run:
         """Raises NotFound if the thread was deleted."""
@@ -83,7 +88,7 @@ class RunQueue:
             thread_id=thread_id,
         )
         await self._inbox.admit(incoming, now=self._clock(), is_opened=True)
-        self._rung.set()
+        self._visits.wake()
         return waiting_run(thread_id, queued)
 
     async def of(self, thread_id: str) -> list[Run]:
@@ -113,46 +118,9 @@ class RunQueue:
             if one.source_id == run_id:
                 await self._inbox.settle(one, now=self._clock())
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[None]:
-        loops = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._hear_forever())]
-        try:
-            yield
-        finally:
-            for task in [*loops, *self._visits]:
-                task.cancel()
-            await asyncio.gather(*loops, *self._visits, return_exceptions=True)
-
-    async def _hear_forever(self) -> None:
-        with self._bus.subscribe(for_rest=True) as bell:
-            while True:
-                if await bell.wait(self._poll_seconds):
-                    bell.rung()
-                self._rung.set()
-
-    async def _look_forever(self) -> None:
-        while not self._stopping.is_set():
-            self._rung.clear()
-            try:
-                await self._look()
-            except ClewError as exc:
-                logger.warning("runs that wait cannot be looked for", extra={"code": exc.code})
-            except Exception:
-                logger.exception("runs that wait cannot be looked for")
-            await self._rung.wait()
-
-    async def _look(self) -> None:
-        free = CONCURRENCY - len(self._visits)
-        if free <= 0 or not await self._conversations.are_due((SOURCE,)):
-            return
-        for held in await self._conversations.claim(self._new_id(), (SOURCE,), lease=self._lease, limit=free):
-            visit = asyncio.create_task(self._visit(held))
-            self._visits.add(visit)
-            visit.add_done_callback(self._ended)
-
-    def _ended(self, visit: asyncio.Task[None]) -> None:
-        self._visits.discard(visit)
-        self._rung.set()
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        """Inside the block runs are begun when their turn comes."""
+        return self._visits.going_on()
 
     async def _visit(self, held: Conversation) -> None:
         extra = {"source": held.source, "thread_id": held.thread_id}

@@ -1,0 +1,98 @@
+"""Conversations that are due, each claimed and seen to, so many at once: woken by the bell, and by the clock."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from clew.domain.errors import ClewError
+from clew.domain.records import Conversation
+from clew.ports import Bus, Conversations
+
+logger = logging.getLogger(__name__)
+
+# What is under way when the process ends may take so long; cut off, it might be done twice.
+GRACE_SECONDS = 5.0
+
+
+class Visits:
+    def __init__(
+        self,
+        visit: Callable[[Conversation], Awaitable[None]],
+        *,
+        sources: Sequence[str],
+        conversations: Conversations,
+        bus: Bus,
+        new_id: Callable[[], str],
+        stopping: asyncio.Event,
+        poll_seconds: float,
+        lease: timedelta,
+        concurrency: int,
+    ) -> None:
+        self._visit = visit
+        self._sources = tuple(sources)
+        self._conversations = conversations
+        self._bus = bus
+        self._new_id = new_id
+        self._stopping = stopping
+        self._poll_seconds = poll_seconds
+        self._lease = lease
+        self._concurrency = concurrency
+        self._rung = asyncio.Event()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Something may be there to do."""
+        self._rung.set()
+
+    @asynccontextmanager
+    async def going_on(self) -> AsyncGenerator[None]:
+        """Inside the block conversations are seen to. At its end none is begun, and few are cut off."""
+        loops = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._hear_forever())]
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            if self._under_way:
+                _, late = await asyncio.wait(self._under_way, timeout=GRACE_SECONDS)
+                for task in late:
+                    task.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
+
+    async def _hear_forever(self) -> None:
+        with self._bus.subscribe(for_rest=True) as bell:
+            while True:
+                if await bell.wait(self._poll_seconds):
+                    bell.rung()
+                self.wake()
+
+    async def _look_forever(self) -> None:
+        while True:
+            self._rung.clear()
+            try:
+                await self._look()
+            except ClewError as exc:
+                logger.warning("conversations cannot be looked for", extra={"code": exc.code})
+            except Exception:
+                # Whatever it met, the next look is worth more.
+                logger.exception("conversations cannot be looked for")
+            await self._rung.wait()
+
+    async def _look(self) -> None:
+        free = self._concurrency - len(self._under_way)
+        if free <= 0 or self._stopping.is_set() or not await self._conversations.are_due(self._sources):
+            return
+        for held in await self._conversations.claim(
+            self._new_id(), self._sources, lease=self._lease, limit=free
+        ):
+            task = asyncio.ensure_future(self._visit(held))
+            self._under_way.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self.wake()
