@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +73,7 @@ class OpenAIServer:
             await self._wait(request)
         if isinstance(move, Say) and not body.get("stream"):
             return JSONResponse(_whole(body, move.text))
-        return StreamingResponse(self._stream(request, body, move), media_type="text/event-stream")
-
-    async def _stream(self, request: Request, body: dict[str, Any], move: Move) -> AsyncIterator[str]:
-        self.open += 1
-        try:
-            match move:
-                case Say(text, seconds):
-                    for n, word in enumerate(text.split(" ")):
-                        yield _chunk(body, f" {word}" if n else word)
-                        await asyncio.sleep(seconds)
-                    yield _chunk(body, "", finish="stop")
-                    yield _usage(body)
-                    yield "data: [DONE]\n\n"
-                case Garbage():
-                    yield "data: {this is not json\n\n"
-                case Cut():
-                    yield _chunk(body, "half of")
-                    raise ConnectionResetError
-                case Endless():
-                    while True:
-                        yield _chunk(body, "word " * 2000)
-                        await asyncio.sleep(0)
-                case Hang() | Refuse():
-                    pass
-        finally:
-            self.open -= 1
+        return _Answer(self, _stream(body, move))
 
     async def _wait(self, request: Request) -> None:
         self.open += 1
@@ -106,6 +82,43 @@ class OpenAIServer:
                 await asyncio.sleep(0.02)
         finally:
             self.open -= 1
+
+
+class _Answer(StreamingResponse):
+    """Counted here and not in what it streams: that is left where it stands when the caller goes."""
+
+    def __init__(self, server: OpenAIServer, content: AsyncIterator[str]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._server.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._server.open -= 1
+
+
+async def _stream(body: dict[str, Any], move: Move) -> AsyncIterator[str]:
+    match move:
+        case Say(text, seconds):
+            for n, word in enumerate(text.split(" ")):
+                yield _chunk(body, f" {word}" if n else word)
+                await asyncio.sleep(seconds)
+            yield _chunk(body, "", finish="stop")
+            yield _usage(body)
+            yield "data: [DONE]\n\n"
+        case Garbage():
+            yield "data: {this is not json\n\n"
+        case Cut():
+            yield _chunk(body, "half of")
+            raise ConnectionResetError
+        case Endless():
+            while True:
+                yield _chunk(body, "word " * 2000)
+                await asyncio.sleep(0)
+        case Hang() | Refuse():
+            pass
 
 
 def in_turn(*moves: Move) -> Callable[[dict[str, Any]], Move]:

@@ -166,6 +166,20 @@ async def test_cancelling_ends_the_call_on_the_wire() -> None:
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("turns", range(0, 60, 6))
+async def test_a_stop_that_comes_together_with_a_word_is_a_stop(turns: int) -> None:
+    async with asked_by(in_turn(Say("word " * 1000))) as (driver, server):
+        asking = asyncio.create_task(driver.ask(ASKED))
+        async with asyncio.timeout(SECONDS):
+            while not server.open:
+                await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
 async def test_a_session_asks_again_by_the_policy_and_counts_what_it_cost() -> None:
     told: list[str] = []
     async with asked_by(in_turn(Refuse(429), Refuse(500), Say("at last"))) as (driver, server):

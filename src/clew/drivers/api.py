@@ -97,6 +97,9 @@ def _openai(access: Access, model: str, base_url: str | None) -> tuple[BaseChatM
         base_url=base_url,
         timeout=access.seconds,
         max_retries=0,
+        # Ours ends a call that says nothing. Theirs waits for each word in a way that, in Python 3.11, loses a stop
+        # that comes together with the word.
+        stream_chunk_timeout=None,
         stream_usage=True,
         http_async_client=client,
     )

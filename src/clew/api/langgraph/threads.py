@@ -267,16 +267,13 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
 def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
     """The state with the questions that the thread still waits for an answer to."""
     asks = still_asked(thread, state["interrupts"])
-    left = {one["id"]: one for one in asks}
-    tasks = []
-    for task in state["tasks"]:
-        own = [left.pop(one["id"]) for one in task["interrupts"] if one["id"] in left]
-        tasks.append({**task, "interrupts": own})
+    asked_by = {one["id"]: number for number, task in enumerate(state["tasks"]) for one in task["interrupts"]}
     # What LangGraph does not know of was asked beside something that it does.
-    for task in tasks:
-        if task["interrupts"]:
-            task["interrupts"] += left.values()
-            break
+    first = min((asked_by[one["id"]] for one in asks if one["id"] in asked_by), default=0)
+    tasks = [
+        {**task, "interrupts": [one for one in asks if asked_by.get(one["id"], first) == number]}
+        for number, task in enumerate(state["tasks"])
+    ]
     return {**state, "tasks": tasks, "interrupts": asks}
 
 
