@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 # What closing the database may take beyond the grace, before the process ends without it.
 CLOSING_SECONDS = 1.5
+STEP_SECONDS = 0.1
 
 
 class Server(uvicorn.Server):
@@ -60,9 +63,10 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)
         self.should_exit = True
         logger.info("stopping", extra={"signal": signal.Signals(sig).name})
-        watchdog = threading.Timer(self._grace + CLOSING_SECONDS, self._end)
-        watchdog.daemon = True
-        watchdog.start()
+        threading.Thread(target=self._end_in_time, daemon=True).start()
 
-    def _end(self) -> None:
+    def _end_in_time(self) -> None:
+        # Step by step: a process that was halted meanwhile, or had no turn, has its time all the same.
+        for _ in range(math.ceil((self._grace + CLOSING_SECONDS) / STEP_SECONDS)):
+            time.sleep(STEP_SECONDS)
         os._exit(0 if self.is_closed else 1)
