@@ -5,7 +5,8 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 import httpx
 
@@ -16,6 +17,12 @@ from clew.domain.webhooks import why_refused
 
 SECONDS = 10.0
 _HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")
+
+
+@cache
+def certificates() -> ssl.SSLContext:
+    """Read once, when the first one is called: that takes a while."""
+    return httpx.create_ssl_context()
 
 
 async def look_up(host: str) -> list[str]:
@@ -36,8 +43,6 @@ class HttpWebhooks:
     private: bool = False  # also those that only this machine or its net can reach
     seconds: float = SECONDS
     look_up: Callable[[str], Awaitable[Sequence[str]]] = look_up
-    # Connections are not kept: by an address alone, one made for a name could be used for another.
-    tls: ssl.SSLContext = field(default_factory=httpx.create_ssl_context)
 
     def require(self, url: str) -> None:
         host = self._parsed(url).host
@@ -88,8 +93,10 @@ class HttpWebhooks:
             "Content-Type": "application/json",
             "User-Agent": self.agent,
         }
-        # Nothing of the environment: a proxy would look the name up again.
-        async with httpx.AsyncClient(verify=self.tls, trust_env=False, timeout=self.seconds) as client:
+        tls = await asyncio.to_thread(certificates)
+        # Nothing of the environment: a proxy would look the name up again. And no connection is kept: by an address
+        # alone, one made for a name could be used for another.
+        async with httpx.AsyncClient(verify=tls, trust_env=False, timeout=self.seconds) as client:
             for address in addresses:
                 request = client.build_request(
                     "POST",
