@@ -1,6 +1,7 @@
 """`clew serve` and its sisters as a user meets them: a real process in an empty folder, started, used, ended and killed."""
 
 import asyncio
+import http.client
 import json
 import shutil
 import signal
@@ -316,6 +317,19 @@ class TestHostileClients:
         finally:
             for connection in idle:
                 connection.close()
+
+
+def test_a_connection_outlives_what_clients_and_proxies_keep_theirs_for(server: Server) -> None:
+    """Httpx keeps one for five seconds; a server that hangs up just then has a request answered by nothing."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with closing(connection):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        wire = connection.sock
+        time.sleep(6)
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        assert connection.sock is wire
 
 
 class TestKeys:

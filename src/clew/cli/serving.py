@@ -22,6 +22,10 @@ from clew.domain.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
+# How long a connection is kept that nothing is asked on. Longer than clients and proxies keep theirs: whoever hangs up
+# first must be the one who asks, or a request meets a closed door.
+KEEP_ALIVE_SECONDS = 75
+
 
 def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
     """Returns when the server has ended. Raises ConfigError when it cannot start as told."""
@@ -71,6 +75,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=round(settings.server.shutdown_seconds),
         )
         server = Server(

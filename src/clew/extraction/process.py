@@ -108,7 +108,8 @@ class NurseryProcess:
                     await self._process.wait()
         finally:
             if self._process.returncode is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has just left, and that is not told yet
+                    os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         await self._listening
 
