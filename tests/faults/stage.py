@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from clew.cli.serving import serve
+from clew.failpoints import install
 from tests.faults.effects import GRAPHS
 from tests.faults.forkserver import Child, ForkServer
 from tests.faults.sink import Sink
@@ -25,7 +26,7 @@ from tests.processes import environment, until
 SECONDS = 30.0
 CLEANUP_KEY = "the-key-of-the-cleanup"
 ENDED = ("completed", "failed", "stopped")
-
+ARM, ARMED = signal.SIGUSR1, "armed"
 
 Heard: TypeAlias = tuple[int, str, dict[str, Any]]  # an event's place in its log, its type, and what it says
 
@@ -34,8 +35,16 @@ class Gone(Exception):
     """The server does not answer any more."""
 
 
-def be_server(_: Any, *, folder: str, output: str, environ: dict[str, str]) -> None:
-    """`clew serve`, in this process, as if it had been started from that folder."""
+def be_server(
+    report: Callable[[Any], None], *, folder: str, output: str, environ: dict[str, str], failpoints: str
+) -> None:
+    """`clew serve`, in this process, as if it had been started from that folder; told to, it arms its failpoints."""
+
+    def arm(*_: Any) -> None:
+        install(failpoints)
+        report(ARMED)
+
+    signal.signal(ARM, arm)
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - a process of its own
     os.environ.update(environ)  # noqa: TID251 - the same
@@ -122,15 +131,20 @@ class Stage:
     folder: Path
 
     @contextmanager
-    def serving(self, failpoints: str = "", output: Path | None = None) -> Generator[Server]:
-        """A server that answers, until somebody or the failpoint ends it."""
+    def serving(
+        self, failpoint: str = "", output: Path | None = None, *, from_start: bool = False
+    ) -> Generator[Server]:
+        """A server that answers, until somebody or the failpoint ends it.
+
+        The failpoint counts once the server answers: what it passes until then depends on how long that takes.
+        """
         output = output or self._new_output()
         (self.folder / "clew.yaml").write_text(GRAPHS)
         url = self.where if self.where.startswith("postgres") else f"sqlite:///{self.where}"
         environ = environment(
             self.folder,
             CLEW_DATABASE_URL=url,
-            CLEW_FAILPOINTS=failpoints,
+            CLEW_FAILPOINTS=failpoint if from_start else "",
             CLEW_RUNNER_LEASE_SECONDS="0.5",
             CLEW_RUNNER_POLL_SECONDS="0.05",
             CLEW_CLEANUP_API_KEY=CLEANUP_KEY,
@@ -142,24 +156,28 @@ class Stage:
             folder=str(self.folder),
             output=str(output),
             environ=environ,
+            failpoints=failpoint,
         )
         try:
             until(lambda: "API keys" in _text(output) or not child.is_alive)
             found = re.search(r"address +(\S+)", _text(output))
             if not found:
                 raise Gone(f"it did not start: {child.reports} {_text(output)}")
+            if failpoint and not from_start:
+                child.signal(ARM)
+                until(lambda: ARMED in child.reports)
             with httpx.Client(verify=False, timeout=SECONDS) as http:
                 yield Server(child, output, found[1], http)
         finally:
             child.signal(signal.SIGKILL)
             child.wait()
 
-    def twice(self, failpoint: str, act: Callable[[Server], object]) -> Staged:
+    def twice(self, failpoint: str, act: Callable[[Server], object], *, from_start: bool = False) -> Staged:
         """Act where the failpoint is armed, `name:action@n`; if the server dies of it, act again where it is not."""
         output = self._new_output()
         died = False
         try:
-            with self.serving(failpoint, output) as server:
+            with self.serving(failpoint, output, from_start=from_start) as server:
                 act(server)
         except Gone:
             died = True

@@ -32,10 +32,10 @@ PLACES = (
     "interrupt_logged",
     "decision_committed_before_resume",
     *(f"checkpoint_put@{n}" for n in range(1, 5)),
-    # The first ones are the server's own, when it starts. How many follow depends on what waits together: 27 at least.
-    *(f"commit_begun@{n}" for n in (9, 14)),
-    *(f"commit_written@{n}" for n in (11, 15)),
-    *(f"commit_done@{n}" for n in (12, 17)),
+    # Not all of them are the thread's own. How many there are depends on what waits together: 22 at least.
+    *(f"commit_begun@{n}" for n in (4, 13)),
+    *(f"commit_written@{n}" for n in (7, 14)),
+    *(f"commit_done@{n}" for n in (5, 16)),
 )
 AROUND_A_TOOL = (
     *("lease_taken", "llm_after_before_commit@1", "toolcall_logged"),
@@ -100,7 +100,7 @@ def check_tool(client: Client, tool: str) -> None:
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: str) -> None:
     """The server lives on, and so does whoever waits for it."""
-    # One of each kind, and of a commit where it is none of those the server makes when it starts.
+    # One of each kind.
     places = {place.partition("@")[0]: place for place in PLACES}
     for failpoint, place in places.items():
         client = talker(stage, world, "effect_approved", f"{action}-{failpoint}")
@@ -206,7 +206,7 @@ def test_a_migration_that_failed_is_made_by_the_next_server(
     stage = Stage(forks, url, tmp_path / "stage")
     client = talker(stage, world, "effect", f"migration-{action}")
     # The server may die of it, or try again by itself.
-    assert stage.twice(f"migration_mid:{action}@3", client.carry_on).fired
+    assert stage.twice(f"migration_mid:{action}@3", client.carry_on, from_start=True).fired
     check_tool(client, "effect")
 
 

@@ -56,7 +56,7 @@ def kill_and_check(stage: Stage, world: Sink, seed: int, *, kills: int) -> None:
     for trial in range(kills):
         # Now and then while it still takes up what the one before it left; else once it has begun something new.
         early = f"commit_done:kill@{chance.randrange(1, 20)}" if trial % 5 == 4 else ""
-        with suppress(Gone), stage.serving(early) as server:
+        with suppress(Gone), stage.serving(early, from_start=True) as server:
             crowd.talk_until_it_dies(server, chance.randrange(24), chance.uniform(0, 0.1))
     with stage.serving() as server, ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda client: client.carry_on(server), crowd.everybody))
