@@ -47,7 +47,17 @@ GRAPHS = (
     *("gate_then_fail", "gate_then_fail_collected", "gate_then_fail_checked"),
     *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "talkative", "once_then_fail"),
-    *("deadly", "two_naps", "numbering", "numbering_agent", "asking_tool", "heavy", "cut_off", "whispering"),
+    *(
+        "deadly",
+        "hurried",
+        "two_naps",
+        "numbering",
+        "numbering_agent",
+        "asking_tool",
+        "heavy",
+        "cut_off",
+        "whispering",
+    ),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
@@ -278,6 +288,26 @@ def nested_question() -> Any:
 
 def question_first() -> Any:
     return _line(asks, danger)
+
+
+WAITS = {
+    "moment": 0.2,
+    "words": "soon",
+    "never": float("nan"),
+    "forever": float("inf"),
+    "too long": 1e12,
+    "yes": True,
+}
+
+
+def hurries(state: Notes) -> Notes:
+    timeout = WAITS[Path(state["marks"]).name]
+    return {"log": [f"answer={interrupt({'kind': 'elicitation', 'question': 'who?', 'timeout': timeout})}"]}
+
+
+def hurried() -> Any:
+    """Waits for an answer as long as its name says."""
+    return _line(hurries)
 
 
 def flaky_danger(state: Decided) -> Notes:

@@ -395,6 +395,16 @@ async def test_stages_that_a_graph_does_not_have_are_named_and_stop_no_other(tmp
         assert "architekt" in registry.broken["wrong"]
 
 
+async def test_a_module_that_ends_its_process_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit('no key, no graph')\n")
+    (tmp_path / "clew.yaml").write_text("graphs:\n  wrong: ./leaving.py:graph\n  right: tests.graphs:gated\n")
+    settings = load_settings({"CLEW_DATABASE_URL": "memory://"}, cwd=tmp_path)
+    async with open_app(settings) as app:
+        registry = app.execution.registry
+        assert "right" in registry.graphs
+        assert registry.broken == {"wrong": "./leaving.py:graph: SystemExit: no key, no graph"}
+
+
 async def test_a_thread_whose_graph_is_away_waits_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ from clew.domain.thread import Status, Thread
 from clew.engine.commands import Request
 from tests.databases import SHARED, locate, query
 from tests.house import House
-from tests.odd_graphs import open_odd_house
+from tests.odd_graphs import WAITS, open_odd_house
 
 pytestmark = pytest.mark.anyio
 
@@ -51,6 +51,23 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_question_waits_as_long_as_it_says(house: House, tmp_path: Path, wait: str) -> None:
+    """One that says it in a way nobody can wait for waits until it is answered."""
+    thread = await house.run("hurried", log=[], marks=str(tmp_path / wait))
+    (suspension,) = await house.bodies(thread, Suspension)
+    assert (suspension.deadline is not None) is (wait == "moment")
+    if wait == "moment":
+        thread = await house.rest(thread)
+        assert "tool call expired: no response" in str(await house.state(thread))
+    else:
+        (call_id,) = thread.pending
+        await house.app.execution.commands.resolve(thread.id, None, call_id, "Ada")
+        thread = await house.rest(thread)
+        assert "answer=Ada" in str(await house.state(thread))
+    assert thread.status is Status.COMPLETED
 
 
 async def steal(house: House, thread: Thread) -> Lease:

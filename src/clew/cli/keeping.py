@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -24,8 +25,6 @@ from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 
-# Nobody waits for an answer here as a cron service does.
-BUDGET_SECONDS = 3600.0
 # The exit code of an export that holds all that could be read, and that is not all.
 NOT_WHOLE = 3
 
@@ -54,7 +53,7 @@ def clean_up(
                 new_id=new_id,
                 let_go=lambda _: None,
                 lease=timedelta(seconds=settings.runner.lease_seconds),
-                budget_seconds=BUDGET_SECONDS,
+                budget_seconds=inf,  # nobody waits for an answer here as a cron service does
                 ttl=timedelta(days=settings.threads.ttl_days),
             )
             if dry_run:

@@ -536,15 +536,24 @@ def _answers(log: Sequence[Event]) -> dict[str, Resolution]:
 def _suspension(question: Question, now: datetime) -> Suspension:
     value = _mapping(question.value)
     kind = value.get("kind")
-    seconds = value.get("timeout")
     return Suspension(
         call_id=question.id,
         executor=Executor.HUMAN,
         kind=Kind(kind) if kind in (Kind.APPROVAL, Kind.ELICITATION) else Kind.APPROVAL,
         prompt=to_jsonable_python(question.value, fallback=str),
-        deadline=now + timedelta(seconds=seconds) if isinstance(seconds, int | float) else None,
+        deadline=_deadline(value.get("timeout"), now),
         index=question.index,
     )
+
+
+def _deadline(seconds: Any, now: datetime) -> datetime | None:
+    """None where nobody can wait so long, or the graph means something else by the word: then it is as if unsaid."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    try:
+        return now + timedelta(seconds=seconds)
+    except (OverflowError, ValueError):
+        return None
 
 
 def _call_id(question: Question) -> str:

@@ -72,7 +72,7 @@ async def open_registry(
             if source.stages is not None:
                 registry.stages[source.name] = _stages(graph, source.stages)
             registry.graphs[source.name] = graph
-        except Exception as exc:  # noqa: BLE001 - somebody else's code may raise anything while it is imported
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - somebody else's code may do anything when imported
             registry.broken[source.name] = _reason(source, exc)
     return registry
 
@@ -144,7 +144,7 @@ def _found(source: Source) -> Any:
         raise NotAGraph(f"it has no {source.attribute!r}") from exc
 
 
-def _reason(source: Source, exc: Exception) -> str:
+def _reason(source: Source, exc: BaseException) -> str:
     """In the words of whoever wrote the settings; the name under which we import a file is ours alone."""
     what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
     if source.path is not None:
