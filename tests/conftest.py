@@ -1,6 +1,7 @@
 """Fixtures every room may use: the async backend and real Postgres databases."""
 
 import asyncio
+import gc
 import itertools
 import random
 import sys
@@ -23,6 +24,12 @@ TEMPLATE = "clew_template"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="replay a test of chance with the seed it printed")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection need look at it again. `clew serve` does the same."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Clew as its users have it: real processes of the command line, in a folder of their own.
 
-A server is forked from a process that has imported everything already: that takes longer than all the rest.
+They are forked from a process that has imported everything already: that takes longer than all the rest.
 """
 
 import atexit
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,30 +22,15 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.faults.forkserver import Child, ForkServer, fork_server
+from tests.faults.forkserver import PRODUCT, Child, ForkServer, fork_server
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 30.0
-
-COMMAND = (sys.executable, "-m", "clew.cli")
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Nothing of the machine's own settings, and our source."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT / "src"), **more}  # noqa: TID251 - a child's
-
-
-def clew(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=environment(folder, **environ),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
 
 
 def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
@@ -96,7 +82,7 @@ def nursery() -> ForkServer:
     """One for all tests of this process."""
     stack = ExitStack()
     atexit.register(stack.close)
-    modules = ("clew.cli.serving", "clew.app", "clew.execution")
+    modules = ("clew.cli.serving", *PRODUCT)
     # As a server sets it before it imports LangGraph, which looks at it then.
     return stack.enter_context(fork_server(*modules, LANGGRAPH_STRICT_MSGPACK="true"))
 
@@ -122,6 +108,26 @@ def be_clew(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exc.code if isinstance(exc.code, int) else 0)
+
+
+def _spawn(folder: Path, arguments: Sequence[str], stdout: Path, stderr: Path, **environ: str) -> Child:
+    return nursery().spawn(
+        "tests.processes:be_clew",
+        reports=Path(os.devnull),
+        arguments=arguments,
+        folder=str(folder),
+        environ=environment(folder, **environ),
+        stdout=str(stdout),
+        stderr=str(stderr),
+    )
+
+
+def clew(folder: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    with tempfile.TemporaryDirectory() as name:
+        stdout, stderr = Path(name, "stdout"), Path(name, "stderr")
+        code = _spawn(folder, arguments, stdout, stderr, **environ).wait(SECONDS).code
+        return subprocess.CompletedProcess(arguments, code, stdout.read_text(), stderr.read_text())
 
 
 @dataclass(slots=True)
@@ -160,16 +166,7 @@ def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Ite
     stdout, stderr = folder / "stdout", folder / "stderr"
     stdout.write_bytes(b"")
     stderr.write_bytes(b"")
-    child = nursery().spawn(
-        "tests.processes:be_clew",
-        reports=Path(os.devnull),
-        arguments=["serve", "--port", str(port), *arguments],
-        folder=str(folder),
-        environ=environment(folder, **environ),
-        stdout=str(stdout),
-        stderr=str(stderr),
-    )
-    process = Process(child)
+    process = Process(_spawn(folder, ["serve", "--port", str(port), *arguments], stdout, stderr, **environ))
     try:
         until(lambda: "API keys" in stdout.read_text("utf-8") or process.poll() is not None)
         found = re.search(r"address +(\S+)", stdout.read_text("utf-8"))

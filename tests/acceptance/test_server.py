@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import re
 import shutil
 import signal
 import socket
@@ -534,6 +535,32 @@ def test_help_and_import_stay_light(tmp_path: Path, arguments: tuple[str, ...], 
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines()}
     assert "clew" in imported
     assert imported & heavy == set()
+
+
+def test_a_cold_start(tmp_path: Path) -> None:
+    """From an interpreter that has imported nothing yet, where the other tests fork from one that has."""
+    command, environ = [sys.executable, "-m", "clew.cli"], environment(tmp_path)
+    subprocess.run([*command, "keys", "create", "--name", "ci"], cwd=tmp_path, env=environ, check=True)
+    output = tmp_path / "output"
+    with (
+        output.open("wb") as file,
+        subprocess.Popen(
+            [*command, "serve", "--port", "0"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        try:
+            until(lambda: "listening" in output.read_text() or process.poll() is not None)
+            found = re.search(r"address +(\S+)", output.read_text())
+            assert found, output.read_text()
+            assert httpx.get(f"{found[1]}/ready", timeout=30).status_code == 200
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_no_word_of_a_request_gets_into_the_log(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ import psutil
 
 # What the product imports when it is opened, and every child would by itself.
 AGENTS = ("analyst", "coder", "researcher", "summarizer", "translator", "writer")
-PRODUCT = ("clew.execution", "clew.library", *(f"clew.agents.{name}" for name in AGENTS))
+PRODUCT = (
+    *("clew.execution", "clew.library", *(f"clew.agents.{name}" for name in AGENTS)),
+    "tests.faults.warmth",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 from tests.house import House, graphs_yaml, open_house
 from tests.processes import ROOT, serving
 from tests.samples import opened, recorded
@@ -32,12 +32,6 @@ from tests.samples import opened, recorded
 DAY = timedelta(days=1)
 OTHERS = {"migrations", "api_keys", "duties", "cleanups", "used_signatures", "tombstones"}
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.deletions", "tests.graphs", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture(params=DATABASES)

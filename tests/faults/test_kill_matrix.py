@@ -8,7 +8,7 @@ import pytest
 
 from clew.stores.sql.threads import PURGED
 from tests.databases import SHARED, locate, open_database, query
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 from tests.faults.sink import Sink, sink
 from tests.faults.stage import CLEANUP_KEY, Client, Heard, Server, Stage
 from tests.processes import until
@@ -46,12 +46,6 @@ ASKED_AGAIN = (
     *("llm_before", "llm_after_before_commit", "checkpoint_put"),
     *("commit_begun", "commit_written", "commit_done"),
 )
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.stage", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """Killed before any of its commits, a thread ends with the same story as one that was left alone."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 
 # With what they are told, if they are told anything; {} stands for a file of their own.
 GRAPHS = {
@@ -26,12 +25,6 @@ GRAPHS = {
     "ask_and_fail": None,
     "langchain_agent": "tools: wire_money file={},n=5; count upto=3",
 }
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.walks", "tests.graphs", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture

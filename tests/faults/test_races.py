@@ -2,21 +2,14 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 from tests.processes import until
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.crowds", "tests.graphs", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture(params=SHARED)

@@ -13,19 +13,13 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from tests.databases import SHARED, locate
-from tests.faults.forkserver import PRODUCT, ForkServer, fork_server
+from tests.faults.forkserver import ForkServer
 from tests.faults.sink import Sink, sink
 from tests.faults.stage import Client, Gone, Server, Stage
 from tests.processes import until
 
 AT_ONCE = 6
 TOOLS = ("effect", "effect_once", "effect_approved")
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.stage", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,13 @@ import pytest
 
 from clew.stores.sql.work import Rows
 from tests.databases import SHARED, locate, open_database, query
-from tests.faults.forkserver import PRODUCT, Child, ForkServer, fork_server
+from tests.faults.forkserver import Child, ForkServer
 from tests.faults.standstills import let_go_on
 from tests.processes import until
 
 # On a busy machine a short one is lost by those who only wait for the processor too, and then a node runs twice, as it
 # may. Where somebody is to lose it, it is taken away.
 LEASE = 60
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    with fork_server("tests.faults.crowds", "tests.graphs", *PRODUCT) as server:
-        yield server
 
 
 @pytest.fixture(params=SHARED)

@@ -17,7 +17,7 @@ import uvicorn
 logger = logging.getLogger(__name__)
 
 # What closing the database may take beyond the grace, before the process ends without it.
-CLOSING_SECONDS = 1.5
+CLOSING_SECONDS = 3.0
 STEP_SECONDS = 0.1
 
 

@@ -1,0 +1,20 @@
+"""Opens the product once: whoever is forked from who has imported this finds made what a first opening makes."""
+
+import asyncio
+import tempfile
+import threading
+from pathlib import Path
+
+from clew.app import open_app
+from clew.config import load_settings
+
+
+async def _open_once() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_app(load_settings({"CLEW_DATABASE_URL": "memory://"}, cwd=Path(folder))):
+            pass
+
+
+asyncio.run(_open_once())
+# A thread is not there any more in what is forked, and whatever it held is held for ever.
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
