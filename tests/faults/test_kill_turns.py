@@ -29,8 +29,8 @@ def heard(ended: Ended, where: str) -> list[str]:
     return turns
 
 
-def check(forks: ForkServer, where: str, acknowledged: list[str]) -> None:
-    looked = forks.run("tests.faults.turns:look", where=where)
+def check(forks: ForkServer, where: str, thread: str, acknowledged: list[str]) -> None:
+    looked = forks.run("tests.faults.turns:look", where=where, thread=thread)
     assert looked.code == 0, looked.reports
     (said,) = looked.reports
     turns = [said[start : start + 3] for start in range(0, len(said), 3)]
@@ -42,20 +42,24 @@ def check(forks: ForkServer, where: str, acknowledged: list[str]) -> None:
 
 
 def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
+    """On one thread after another: each state of a history holds all that was said before it."""
     chance = random.Random(seed)
-    acknowledged: list[str] = []
+    acknowledged: dict[str, list[str]] = {}
     for trial in range(kills):
+        thread = f"t{trial // 20}"
         ended = forks.run(
             "tests.faults.turns:talk",
             where=where,
+            thread=thread,
             name=f"{seed}-{trial}",
             kill_after_report=chance.uniform(0.001, 0.3),
         )
-        acknowledged += heard(ended, where)
+        acknowledged.setdefault(thread, []).extend(heard(ended, where))
         if trial % 5 == 4:
-            check(forks, where, acknowledged)
-    check(forks, where, acknowledged)
-    return len(acknowledged)
+            check(forks, where, thread, acknowledged[thread])
+    for thread, turns in acknowledged.items():
+        check(forks, where, thread, turns)
+    return sum(map(len, acknowledged.values()))
 
 
 @pytest.mark.timeout(300)
@@ -76,8 +80,9 @@ def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: s
         ended = forks.run(
             "tests.faults.turns:talk",
             where=where,
+            thread="t",
             name=str(passage),
             failpoint=f"{point}:kill@{passage}",
         )
         acknowledged += heard(ended, where)
-        check(forks, where, acknowledged)
+        check(forks, where, "t", acknowledged)

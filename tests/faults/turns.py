@@ -13,8 +13,11 @@ from clew.graph.checkpoints import Checkpointer
 from clew.stores.sql.checkpoints import CheckpointRows
 from tests.databases import open_database
 
-THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 Report = Callable[[Any], None]
+
+
+def config_of(thread: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread}}
 
 
 async def answer(state: MessagesState) -> dict[str, Any]:
@@ -34,42 +37,46 @@ def chat(saver: Checkpointer) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def talk(report: Report, *, where: str, name: str, failpoint: str = "") -> None:
+def talk(report: Report, *, where: str, thread: str, name: str, failpoint: str = "") -> None:
     """Turn after turn; each is reported when it is acknowledged, and first of all that they begin."""
+
+    config = config_of(thread)
 
     async def run() -> None:
         async with open_database(where) as db:
             graph = chat(Checkpointer(CheckpointRows(db)))
             # What an earlier process left half done is finished first, as our engine does. `next` is empty when all
             # tasks of a step are done and only the step is not stored; `tasks` tells.
-            if (await graph.aget_state(THREAD)).tasks:
-                await graph.ainvoke(None, THREAD, durability="sync")
+            if (await graph.aget_state(config)).tasks:
+                await graph.ainvoke(None, config, durability="sync")
             install(failpoint)
             report("begun")
             number = 0
             while True:
                 said = f"{name} {number}"
-                await graph.ainvoke({"messages": [HumanMessage(said)]}, THREAD, durability="sync")
+                await graph.ainvoke({"messages": [HumanMessage(said)]}, config, durability="sync")
                 report(said)
                 number += 1
 
     asyncio.run(run())
 
 
-def look(report: Report, *, where: str) -> None:
+def look(report: Report, *, where: str, thread: str) -> None:
     """Every state of the history can be read; report what was said in the newest."""
+
+    config = config_of(thread)
 
     async def run() -> None:
         async with open_database(where) as db:
             graph = chat(Checkpointer(CheckpointRows(db)))
-            history = [state async for state in graph.aget_state_history(THREAD)]
-            newest = await graph.aget_state(THREAD)
+            history = [state async for state in graph.aget_state_history(config)]
+            newest = await graph.aget_state(config)
             messages = newest.values.get("messages", [])
             for state in history:
                 older = state.values.get("messages", [])
                 assert messages[: len(older)] == older
             if newest.tasks:
-                messages = (await graph.ainvoke(None, THREAD, durability="sync"))["messages"]
+                messages = (await graph.ainvoke(None, config, durability="sync"))["messages"]
             report([message.text for message in messages])
 
     asyncio.run(run())
