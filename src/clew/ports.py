@@ -590,9 +590,18 @@ class Conversations(Protocol):
         ...
 
     async def claim(
-        self, holder: str, sources: Collection[str], *, lease: timedelta, limit: int
+        self,
+        holder: str,
+        sources: Collection[str],
+        *,
+        lease: timedelta,
+        limit: int,
+        alive: Collection[Conversation] = (),
     ) -> Sequence[Conversation]:
-        """Hold up to `limit` in which something came, or whose thread went on and has come to rest."""
+        """Hold up to `limit` in which something came, or whose thread went on and has come to rest.
+
+        Those that are seen to here, `alive`, are left alone, however old their lease is: nobody died.
+        """
         ...
 
     async def first(self, held: Conversation, *, after: int = 0) -> Incoming | None:

@@ -121,6 +121,21 @@ async def test_a_lease_that_ran_out_is_anothers(
     await conversations.keep(others, {"seq": 6}, lease=LEASE)
 
 
+async def test_what_is_seen_to_here_is_not_claimed_here_again_however_old_its_lease(
+    inbox: Inbox, conversations: Conversations
+) -> None:
+    for number, key in enumerate(("telegram:42", "telegram:43"), 1):
+        await inbox.admit(message(number, key=key), now=NOW)
+    mine = await claimed(conversations)
+    for held in mine:
+        await conversations.keep(held, None, lease=timedelta(microseconds=-1))
+    (left,) = await conversations.claim("me again", (BOT,), lease=LEASE, limit=10, alive=mine[:1])
+    assert left.key == mine[1].key
+    await conversations.keep(mine[0], {"seq": 1}, lease=timedelta(microseconds=-1))
+    (others,) = await claimed(conversations, "other")
+    assert (others.key, others.cursor) == (mine[0].key, {"seq": 1})
+
+
 async def test_it_is_due_when_its_thread_has_come_to_rest(
     store: Store, inbox: Inbox, conversations: Conversations
 ) -> None:

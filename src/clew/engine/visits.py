@@ -40,7 +40,7 @@ class Visits:
         self._lease = lease
         self._concurrency = concurrency
         self._rung = asyncio.Event()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], Conversation] = {}
 
     def wake(self) -> None:
         """Something may be there to do."""
@@ -86,13 +86,18 @@ class Visits:
         free = self._concurrency - len(self._under_way)
         if free <= 0 or self._stopping.is_set() or not await self._conversations.are_due(self._sources):
             return
+        # A process that was halted for longer than a lease goes on with what it was about, if nobody else has it now.
         for held in await self._conversations.claim(
-            self._new_id(), self._sources, lease=self._lease, limit=free
+            self._new_id(),
+            self._sources,
+            lease=self._lease,
+            limit=free,
+            alive=self._under_way.values(),
         ):
             task = asyncio.ensure_future(self._visit(held))
-            self._under_way.add(task)
+            self._under_way[task] = held
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+        del self._under_way[task]
         self.wake()

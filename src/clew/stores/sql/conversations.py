@@ -29,6 +29,7 @@ DUE = (
     " AND (c.wakes > c.seen_wakes OR COALESCE(t.last_seq, 0) > c.seen_seq)"
     " AND COALESCE(t.status, '') NOT IN ('running', 'pending') AND " + among("c.source || ''", 1)
 )
+_ALIVE = among("COALESCE(c.lease_owner, '') || ' ' || c.source || ' ' || c.key", 5)
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
 )
@@ -49,13 +50,23 @@ class ConversationRows(Tables):
 
     @writes
     def claim(
-        self, holder: str, sources: Collection[str], *, lease: timedelta, limit: int
+        self,
+        holder: str,
+        sources: Collection[str],
+        *,
+        lease: timedelta,
+        limit: int,
+        alive: Collection[Conversation] = (),
     ) -> Work[list[Conversation]]:
         rows = yield Statement(
             "UPDATE conversations SET lease_owner = $2, lease_until = clew_now() + $3 WHERE (source, key) IN"
-            f" (SELECT c.source, c.key {DUE} ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
+            f" (SELECT c.source, c.key {DUE} AND NOT ({_ALIVE})"
+            " ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
             " RETURNING source, key, thread_id, cursor, lease_owner, wakes, attempts",
-            (Texts(sources), holder, lease // MICROSECOND, limit),
+            (
+                *(Texts(sources), holder, lease // MICROSECOND, limit),
+                Texts(f"{one.holder} {one.source} {one.key}" for one in alive),
+            ),
         )
         return [_conversation(row) for row in rows]
 
