@@ -27,9 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays: no collection need look at it again. `clew serve` does the same."""
+    """What is loaded by now stays: no collection need look at it again. `clew serve` does the same.
+
+    The others are rare, for every test that opens an app makes tens of thousands of objects that stay until its end.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
