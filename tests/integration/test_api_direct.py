@@ -7,11 +7,13 @@ from typing import Annotated
 import pytest
 from fastapi import APIRouter, Cookie, Header, Path, Query
 from pydantic import Field
+from pydantic_core import core_schema
 from starlette.requests import Request
 
 from clew.api.access import needs
 from clew.api.direct import direct
 from clew.api.guard import Caller
+from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import Given
 from tests.doors import client_of, small_api
@@ -158,6 +160,34 @@ async def test_an_endpoint_that_wants_something_else_is_not_called_directly() ->
     with pytest.raises(TypeError, match="what is key"):
         async with small_api(router):
             pass
+
+
+async def test_a_route_is_made_by_its_first_request() -> None:
+    made: list[str] = []
+
+    class Word:
+        @classmethod
+        def __get_pydantic_core_schema__(cls, *_: object) -> core_schema.CoreSchema:
+            made.append("word")
+            return core_schema.str_schema()
+
+    router = Router(prefix="/words")
+
+    @router.post("/{word}", status_code=201)
+    @needs("write")
+    async def say(word: Annotated[Word, Path()]) -> str:
+        return f"{word}!"
+
+    async with small_api(router) as api, client_of(api.http) as client:
+        assert made == []
+        for word in ("one", "two"):
+            answer = await client.post(f"/words/{word}")
+            assert (answer.status_code, answer.json()) == (201, f"{word}!")
+            assert made == ["word"]
+        assert (await client.get("/openapi.json")).json()["paths"]["/words/{word}"]["post"][
+            "operationId"
+        ] == "say"
+        assert (await client.get("/words/one")).status_code == 405
 
 
 async def test_a_request_goes_to_the_first_route_that_takes_it() -> None:

@@ -9,6 +9,7 @@ from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.threads import ThreadId
 from clew.domain.errors import Invalid, NotFound
@@ -54,7 +55,7 @@ class ModelCallsOut(Wire):
 
 
 def audit_router(audit: Audit, *, looks: Looks) -> APIRouter:
-    router = APIRouter(prefix="/api/threads", tags=["threads"])
+    router = Router(prefix="/api/threads", tags=["threads"])
 
     @router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))
     @needs("read")

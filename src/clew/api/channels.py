@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from clew.api.access import public
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import DeliveredOut
 from clew.api.strict_json import JSON
 from clew.domain.errors import Duplicate, Unauthenticated
@@ -27,7 +28,7 @@ TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 def channels_router(doors: Mapping[str, Door]) -> APIRouter:
     """`doors` by their channel and name, as in `telegram:support`."""
-    router = APIRouter(prefix="/channels", tags=["channels"])
+    router = Router(prefix="/channels", tags=["channels"])
 
     @router.post("/telegram/{bot}", responses=errors(Unauthenticated, Duplicate))
     @public

@@ -14,6 +14,7 @@ from clew.api.files import download_headers
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import DocumentOut, WholeDocumentOut, WorkflowId
 from clew.domain.documents import UNKNOWN
@@ -40,7 +41,7 @@ class DocumentsOut(Wire):
 
 
 def documents_router(files: Files, *, looks: Looks) -> APIRouter:
-    router = APIRouter(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
+    router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
 
     @router.get("", responses=errors(Invalid, NotFound))
     @needs("read")

@@ -19,6 +19,7 @@ from clew.api.errors import error_body
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.streams import TOKEN, EventType, LiveEventOut, Streams, first_of
 from clew.api.threads import MAX_SEQ
 from clew.api.workflow_schemas import WorkflowId
@@ -62,7 +63,7 @@ def events_router(
     streams: Streams,
     send_seconds: float = SEND_SECONDS,
 ) -> APIRouter:
-    router = APIRouter(prefix="/api/workflows", tags=["events"])
+    router = Router(prefix="/api/workflows", tags=["events"])
 
     @router.get(
         "/{workflow_id}/events",

@@ -13,6 +13,7 @@ from clew.api.errors import TooLarge
 from clew.api.guard import Caller
 from clew.api.multipart import PIECE_SECONDS, FileForm
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import StatusOut, Wire
 from clew.api.threads import read_cursor, write_cursor
 from clew.domain.documents import UNKNOWN
@@ -75,7 +76,7 @@ class FilesOut(Wire):
 
 
 def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE_SECONDS) -> APIRouter:
-    router = APIRouter(prefix="/api/files", tags=["files"])
+    router = Router(prefix="/api/files", tags=["files"])
 
     @router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))
     @needs("write", body="stream")

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from clew.api.access import needs
 from clew.api.guard import Caller
+from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import CHAT
 from clew.ports import Graphs
@@ -24,7 +25,7 @@ class GraphsOut(Wire):
 
 
 def graphs_router(graphs: Graphs, fields: Mapping[str, Sequence[str]]) -> APIRouter:
-    router = APIRouter(prefix="/api/graphs", tags=["workflows"])
+    router = Router(prefix="/api/graphs", tags=["workflows"])
 
     @router.get("")
     @needs("read")

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from clew.api.access import needs, public
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import StatusOut
 from clew.domain.errors import Unavailable
 from clew.telemetry import Metrics
@@ -41,7 +42,7 @@ class Readiness:
 
 
 def health_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
-    router = APIRouter(tags=["health"])
+    router = Router(tags=["health"])
 
     @router.get("/health")
     @public

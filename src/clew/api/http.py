@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,6 +18,7 @@ from clew.api.langgraph.wire import NEXT, TOTAL
 from clew.api.limits import Limits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
+from clew.api.routing import Router
 from clew.telemetry import Metrics
 
 
@@ -43,12 +43,9 @@ def create_http(
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is in `Observe`
     )
-    # Not included: that would make every route anew, in a tenth of a second, to add nothing but its name.
+    # Not included: that would make every route at once, and anew.
     for router in (*routers, _about(app)):
-        for route in router.routes:
-            if isinstance(route, APIRoute):
-                route.unique_id = route.name
-            app.router.routes.append(route)
+        app.router.routes.extend(router.routes)
     rules = rules_of(app.routes)
 
     # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
@@ -73,7 +70,7 @@ async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _about(app: FastAPI) -> APIRouter:
-    router = APIRouter()
+    router = Router()
 
     @cache
     def document() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
 from clew.domain.errors import Invalid, NotAllowed, NotFound
@@ -30,7 +31,7 @@ FileId = Annotated[str, Path(max_length=256, description="The document's `fileId
 
 
 def messages_router(commands: Commands, store: Store, files: Files, *, looks: Looks) -> APIRouter:
-    router = APIRouter(prefix="/api/workflows", tags=["workflows"])
+    router = Router(prefix="/api/workflows", tags=["workflows"])
 
     @router.get(
         "/{workflow_id}/messages",

@@ -17,6 +17,7 @@ from clew.api.errors import Internal, OutOfRange
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.workflows import scope_of
 from clew.domain import retention, views
 from clew.domain.errors import Invalid, NotAllowed, NotFound, Unauthenticated, Unavailable
@@ -259,7 +260,7 @@ def optimize_router(
     sweep: Sweep,
     metrics: Metrics,
 ) -> APIRouter:
-    router = APIRouter(prefix="/api/optimize", tags=["optimize"])
+    router = Router(prefix="/api/optimize", tags=["optimize"])
 
     @router.post("/start", responses=errors(Invalid))
     @needs("write")

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from clew.api.access import public
 from clew.api.auth import Authenticator
 from clew.api.observe import SAFE_HEADERS
+from clew.api.routing import Router
 from clew.api.schemas import IndexOut
 from clew.domain.errors import Forbidden, NotFound
 
@@ -45,7 +46,7 @@ class Asset:
 
 def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> APIRouter:
     """The files are read here, once: what is served is what this process began with, and nothing else is reached."""
-    router = APIRouter()
+    router = Router()
     files = _read(folder)
     libraries = _read(folder / LIBRARIES)
 

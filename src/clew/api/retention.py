@@ -14,6 +14,7 @@ from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.optimize import DryRun, Force, Soft
 from clew.api.retention_schemas import BinnedListOut, BinnedOut, ThreadCleanupOut, ThreadDeletedOut, UsageOut
+from clew.api.routing import Router
 from clew.api.schemas import ThreadOut
 from clew.domain import retention
 from clew.domain.errors import Corrupt, Invalid, NotAllowed, NotFound
@@ -40,7 +41,7 @@ def retention_router(
     metrics: Metrics,
 ) -> APIRouter:
     """Its fixed paths must be there before `/api/threads/{thread_id}`, which would take them for ids."""
-    router = APIRouter(prefix="/api/threads", tags=["threads"])
+    router = Router(prefix="/api/threads", tags=["threads"])
 
     @router.get("/usage")
     @needs("read")

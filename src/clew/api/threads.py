@@ -11,6 +11,7 @@ from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
@@ -24,7 +25,7 @@ ThreadId = Annotated[str, Path(max_length=256)]
 
 
 def threads_router(store: Store, clock: Clock) -> APIRouter:
-    router = APIRouter(prefix="/api/threads", tags=["threads"])
+    router = Router(prefix="/api/threads", tags=["threads"])
     looks = Looks(store, clock)
 
     @router.get("", responses=errors(Invalid))

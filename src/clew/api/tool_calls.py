@@ -9,6 +9,7 @@ from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.workflow_schemas import (
     ApproveIn,
     CallOut,
@@ -31,7 +32,7 @@ CallId = Annotated[str, Path(max_length=256)]
 
 def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Looks) -> APIRouter:
     """Under /api, and once more without it: where those who wrote the first clients look for it."""
-    router = APIRouter(prefix=f"{prefix}/workflows", tags=["approvals"])
+    router = Router(prefix=f"{prefix}/workflows", tags=["approvals"])
     # Two routes must not have one name in the description.
     under = "" if prefix else "_unprefixed"
 
@@ -70,7 +71,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Lo
 
 
 def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: Looks) -> APIRouter:
-    router = APIRouter(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
+    router = Router(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
 
     @router.get("", responses=errors(Invalid, NotFound))
     @needs("read")

@@ -24,6 +24,7 @@ from clew.api.looks import Looks
 from clew.api.messages import log_outs, message_outs
 from clew.api.once import IdempotencyKey, MakeOnce, only_once
 from clew.api.openapi import errors
+from clew.api.routing import Router
 from clew.api.schemas import ErrorDetail
 from clew.api.starts import Offer
 from clew.api.streams import Streams, first_of
@@ -88,7 +89,7 @@ def workflows_router(
     streams: Streams,
     metrics: Metrics,
 ) -> APIRouter:
-    router = APIRouter(prefix="/api/workflows", tags=["workflows"])
+    router = Router(prefix="/api/workflows", tags=["workflows"])
 
     @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate, Crowded, Permanent))
     @needs("write")

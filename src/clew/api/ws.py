@@ -16,6 +16,7 @@ from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
 from clew.api.looks import Looks
+from clew.api.routing import Router
 from clew.api.streams import LiveEventOut, Streams, first_of
 from clew.api.strict_json import check_json
 from clew.api.threads import MAX_SEQ
@@ -62,7 +63,7 @@ def ws_router(
     ping_seconds: float = PING_SECONDS,
     auth_seconds: float = AUTH_SECONDS,
 ) -> APIRouter:
-    router = APIRouter(tags=["events"])
+    router = Router(tags=["events"])
     door = Door(authenticator, auth_seconds)
 
     @router.websocket("/ws/events")

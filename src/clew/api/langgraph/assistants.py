@@ -10,6 +10,7 @@ from starlette.responses import Response
 from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.wire import Moment, tell_page
+from clew.api.routing import Router
 from clew.domain.assistants import Assistant, Schemas, Search, SortKey, Wish
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.engine.assistants import Roster
@@ -169,7 +170,7 @@ class GraphSchemasOut(SchemasOut):
 
 
 def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
-    router = APIRouter(prefix="/assistants", tags=["langgraph"])
+    router = Router(prefix="/assistants", tags=["langgraph"])
 
     @router.post("", responses=errors(Invalid, NotFound, Conflict))
     @needs("write")

@@ -14,6 +14,7 @@ from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.run_schemas import Id, Modes, Nodes, Object, RunIn, nodes_of
 from clew.api.langgraph.wire import Moment, tell_page
+from clew.api.routing import Router
 from clew.domain.cron_jobs import CronJob, CronSearch, SortKey
 from clew.domain.errors import Invalid, NotAllowed, NotFound
 from clew.domain.events import Order
@@ -172,7 +173,7 @@ class CronOut(BaseModel):
 
 
 def crons_router(scheduler: Scheduler, roster: Roster) -> APIRouter:
-    router = APIRouter(tags=["langgraph"])
+    router = Router(tags=["langgraph"])
 
     @router.post("/runs/crons", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")

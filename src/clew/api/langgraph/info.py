@@ -5,6 +5,7 @@ from pydantic import BaseModel
 
 from clew.api.access import public
 from clew.api.langgraph.errors import needs
+from clew.api.routing import Router
 
 
 class FlagsOut(BaseModel):
@@ -29,7 +30,7 @@ class OkOut(BaseModel):
 
 
 def info_router(*, version: str, langgraph_version: str) -> APIRouter:
-    router = APIRouter()
+    router = Router()
 
     @router.get("/info", tags=["langgraph"])
     @needs("read")

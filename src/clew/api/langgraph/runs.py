@@ -16,6 +16,7 @@ from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
 from clew.api.langgraph.streaming import CutOff, RunStream, Waiting
 from clew.api.looks import Looks
+from clew.api.routing import Router
 from clew.api.starts import said
 from clew.api.streams import Streams
 from clew.api.workflows import scope_of
@@ -50,7 +51,7 @@ def langgraph_runs_router(
     streams: Streams,
     authenticator: Authenticator,
 ) -> APIRouter:
-    router = APIRouter(tags=["langgraph"])
+    router = Router(tags=["langgraph"])
 
     @router.post("/threads/{thread_id}/runs", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.wire import Moment
+from clew.api.routing import Router
 from clew.domain.errors import Invalid, NotAllowed
 from clew.domain.items import Item, Namespace
 from clew.engine.shelf import Shelf
@@ -86,7 +87,7 @@ class NamespacesOut(BaseModel):
 
 
 def store_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter(prefix="/store", tags=["langgraph"])
+    router = Router(prefix="/store", tags=["langgraph"])
 
     @router.put("/items", status_code=204, responses=errors(Invalid, NotAllowed))
     @needs("write")

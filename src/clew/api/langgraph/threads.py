@@ -25,6 +25,7 @@ from clew.api.langgraph.thread_schemas import (
 )
 from clew.api.langgraph.wire import tell_page
 from clew.api.looks import Looks
+from clew.api.routing import Router
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.domain.labels import ThreadSearch
 from clew.domain.redaction import lacks_a_message, without
@@ -51,7 +52,7 @@ EMPTY: Mapping[str, Json] = {
 
 
 def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
-    router = APIRouter(prefix="/threads", tags=["langgraph"])
+    router = Router(prefix="/threads", tags=["langgraph"])
     store, bridge, labels, commands = ordering.store, ordering.bridge, ordering.labels, ordering.commands
 
     @router.post("", responses=errors(Invalid, Conflict))
