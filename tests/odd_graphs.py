@@ -58,6 +58,8 @@ GRAPHS = (
         "cut_off",
         "whispering",
     ),
+    *("paid_by_args", "paid_by_args_at_once", "paid_without_end", "paid_by_a_plain_function"),
+    *("misnamed_agent", "endless_agent"),
 )
 PLAIN_GRAPHS = ("gated", "asking", "branching", "agent", "langchain_agent")
 
@@ -621,6 +623,93 @@ async def begins(state: Notes) -> Notes:
 def cut_off() -> Any:
     """A tool that must not be repeated is cut off by what fails beside it."""
     return _side_by_side(begins, fails_once)
+
+
+def _paid(marks: str, amount: float | None) -> str:
+    mark({"marks": marks}, f"paid={amount}")
+    return f"paid {amount}"
+
+
+@tool(approval=True)
+async def pay(marks: str, amount: float | None) -> str:
+    """Pay."""
+    return _paid(marks, amount)
+
+
+@tool(approval=True)
+def pay_at_once(marks: str, amount: float | None) -> str:
+    """Pay, in a function that is not async."""
+    return _paid(marks, amount)
+
+
+async def pays_by_args(state: Notes) -> Notes:
+    return {"log": [await pay.ainvoke({"marks": state["marks"], "amount": 5})]}
+
+
+def paid_by_args() -> Any:
+    """A tool that needs a yes, called by its arguments alone, as in LangGraph's first examples."""
+    return _line(pays_by_args)
+
+
+def pays_by_args_at_once(state: Notes) -> Notes:
+    return {"log": [pay_at_once.invoke({"marks": state["marks"], "amount": 5})]}
+
+
+def paid_by_args_at_once() -> Any:
+    return _line(pays_by_args_at_once)
+
+
+def _payment(state: Notes, amount: float) -> dict[str, Any]:
+    args = {"marks": state["marks"], "amount": amount}
+    return {"type": "tool_call", "id": "c", "name": "pay", "args": args}
+
+
+async def pays_without_end(state: Notes) -> Notes:
+    return {"messages": [await pay.ainvoke(_payment(state, float("inf")))]}
+
+
+def paid_without_end() -> Any:
+    """Pays an amount for which JSON has no word."""
+    return _line(pays_without_end)
+
+
+async def pays_by_a_plain_function(state: Notes) -> Notes:
+    return {"messages": [await pay_at_once.ainvoke(_payment(state, 5))]}
+
+
+def paid_by_a_plain_function() -> Any:
+    return _line(pays_by_a_plain_function)
+
+
+class Spending(BaseChatModel):
+    """A model that spends without end, into the file it is told of."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "spending"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        said = AIMessage("done")
+        if isinstance(messages[-1], HumanMessage):
+            spent = {"marks": messages[-1].text, "amount": float("inf")}
+            said = AIMessage("", tool_calls=[{"id": "c", "name": "spend", "args": spent}])
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+async def spend(marks: str, amount: float | None) -> str:
+    """Spend."""
+    return _paid(marks, amount)
+
+
+def misnamed_agent() -> Any:
+    return create_agent(Spending(), [spend], middleware=[ToolLedger(approval=["spent"])])
+
+
+def endless_agent() -> Any:
+    return create_agent(Spending(), [spend], middleware=[ToolLedger(approval=["spend"])])
 
 
 class Whispers(TypedDict, total=False):

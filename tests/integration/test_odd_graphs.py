@@ -309,3 +309,36 @@ class TestCancelled:
 
 def _input(**state: object) -> Request:
     return Request(graph_input=state)
+
+
+class TestApprovals:
+    @pytest.mark.parametrize("graph", ["paid_by_args", "paid_by_args_at_once"])
+    async def test_nothing_that_needs_a_yes_runs_by_its_arguments_alone(
+        self, house: House, marks: Path, graph: str
+    ) -> None:
+        thread = await house.run(graph, log=[], marks=str(marks))
+        assert (thread.status, left(marks)) == (Status.FAILED, [])
+        assert "needs the whole call, not only its arguments" in str(thread.failure_reason)
+
+    async def test_what_was_shown_is_what_runs(self, house: House, marks: Path) -> None:
+        for thread in (
+            await house.run("paid_without_end", log=[], marks=str(marks)),
+            await house.run("endless_agent", str(marks)),
+        ):
+            (asked,) = thread.pending.values()
+            assert asked.prompt["args"]["amount"] is None
+            assert (await yes(house, thread)).status is Status.COMPLETED
+        assert left(marks) == ["paid=None", "paid=None"]
+
+    async def test_a_tool_that_is_no_coroutine_is_asked_about_and_runs(
+        self, house: House, marks: Path
+    ) -> None:
+        thread = await house.run("paid_by_a_plain_function", log=[], marks=str(marks))
+        assert (len(thread.pending), left(marks)) == (1, [])
+        assert (await yes(house, thread)).status is Status.COMPLETED
+        assert left(marks) == ["paid=5.0"]
+
+    async def test_no_tool_runs_past_a_name_that_is_mistyped(self, house: House, marks: Path) -> None:
+        thread = await house.run("misnamed_agent", str(marks))
+        assert (thread.status, left(marks)) == (Status.FAILED, [])
+        assert "tools that the agent does not have: spent; it has spend" in str(thread.failure_reason)

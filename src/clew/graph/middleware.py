@@ -9,6 +9,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse, ToolC
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.types import Command
 
+from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
 from clew.domain.ledger import Settled, Terms
 from clew.graph.run import current_run
@@ -25,6 +26,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
 
     Tools named in `approval` run after a person said yes, within `patience` if given; tools named in `once` are never
     repeated silently after a crash. A tool that answers with a Command has its message remembered, not its update.
+    A name that none of the agent's tools has is refused when the first of them is called: no tool runs past a typo.
     """
 
     def __init__(
@@ -77,7 +79,13 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             await run.record(ToolCall(call_id=call_id, name=name, args=storable(request.tool_call["args"])))
             await run.finish(call_id, ok=False, error=INVALID)
             return ToolMessage(INVALID, tool_call_id=call_id, name=name, status="error")
-        if run is None or not call_id or isinstance(request.tool, LedgerTool):
+        if run is not None:
+            self._require_tools(request)
+        if run is None or isinstance(request.tool, LedgerTool):
+            return await handler(request)
+        if not call_id:
+            if name in self._approval | self._once:
+                raise ConfigError(f"a call of tool {name!r} has no id, by which it could be asked about")
             return await handler(request)
         call = ToolCall(
             call_id=call_id,
@@ -86,8 +94,19 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             idempotent=name not in self._once,
         )
         terms = Terms(approval=name in self._approval, patience=self._patience)
+        if terms.approval:
+            # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
+            request = request.override(tool_call={**request.tool_call, "args": call.args})
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome
+
+    def _require_tools(self, request: ToolCallRequest) -> None:
+        there = {tool.name for tool in request.runtime.tools}
+        if there and (unknown := sorted((self._approval | self._once) - there)):
+            raise ConfigError(
+                f"ToolLedger names tools that the agent does not have: {', '.join(unknown)};"
+                f" it has {', '.join(sorted(there))}"
+            )
 
 
 def _unanswered(messages: Sequence[AnyMessage]) -> list[str]:

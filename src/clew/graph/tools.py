@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, overload
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import run_in_executor
 from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
@@ -37,20 +39,39 @@ class LedgerTool(StructuredTool):
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         run = current_run()
         if run is None or not _is_call(input):
+            self._require_no_ledger()
             return await super().ainvoke(input, config, **kwargs)
+        call = self._call(input)
+        # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
+        given = {**input, "args": {**input["args"], **call.args}} if self.terms.approval else input
 
         async def effect() -> Any:
             async with asyncio.timeout(self.timeout):
-                return await StructuredTool.ainvoke(self, input, config, **kwargs)
+                if self.coroutine is None:
+                    # Not by ainvoke: that would come back to our own invoke, which has no ledger.
+                    invoke = partial(StructuredTool.invoke, self)
+                    return await run_in_executor(config, invoke, given, config, **kwargs)
+                return await StructuredTool.ainvoke(self, given, config, **kwargs)
 
-        return await through_ledger(run, self._call(input), self.terms, effect)
+        return await through_ledger(run, call, self.terms, effect)
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         if current_run() is not None and _is_call(input):
             raise RuntimeError(
                 f"tool {self.name!r} runs under Clew: call it with ainvoke, or let an async node do so"
             )
+        self._require_no_ledger()
         return super().invoke(input, config, **kwargs)
+
+    def _require_no_ledger(self) -> None:
+        """Called by its arguments alone it has no id, so nothing that was promised about it could be kept."""
+        is_plain = self.idempotent and self.executor is Executor.SERVER
+        if current_run() is None or (is_plain and not self.terms.approval and not self.terms.needs_user):
+            return
+        raise RuntimeError(
+            f"tool {self.name!r} runs under Clew and needs the whole call, not only its arguments:"
+            " await tool.ainvoke(tool_call)"
+        )
 
     def _call(self, call: dict[str, Any]) -> ToolCall:
         # What a ToolNode adds (the state, the store, the runtime) the model did not ask for.
