@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,7 @@ from tests.acceptance.sdk_stage import Stage, stage_on
 pytestmark = pytest.mark.anyio
 
 DAILY = "0 9 * * *"
+WEST, EAST = timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))
 ECHO = "046b5dc7-2108-582c-9c6c-31d556d138f0"
 HELLO = {"words": ["hello"]}
 SAID = ["hello", "you said hello"]
@@ -204,6 +205,8 @@ async def test_what_is_no_cron_is_refused_by_name(clients: Clients) -> None:
         ({"schedule": DAILY, "timezone": "../../etc/passwd"}, "timezone"),
         ({"schedule": DAILY, "webhook": "ftp://example.com"}, "webhook"),
         ({"schedule": DAILY, "on_run_completed": "never"}, "on_run_completed"),
+        ({"schedule": DAILY, "end_time": datetime.max.replace(tzinfo=WEST)}, "between the years"),
+        ({"schedule": DAILY, "end_time": datetime.min.replace(tzinfo=EAST)}, "between the years"),
     ):
         with pytest.raises(UnprocessableEntityError) as refused:
             await clients.ann.crons.create("echo", **wrong)

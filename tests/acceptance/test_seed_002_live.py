@@ -502,6 +502,18 @@ def test_a_deadline_that_was_lifted_moved_or_met_does_not_fire(api: Api) -> None
     ]
 
 
+@pytest.mark.parametrize("deadline", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_a_deadline_that_could_not_be_read_back_is_refused(api: Api, deadline: str) -> None:
+    thread = api.run("agent", "tools: send_mail to=ada")
+    (call_id,) = thread["pending"]
+    path = f"/api/workflows/{thread['id']}/tool-calls"
+    refused = api.ask("PUT", f"{path}/{call_id}/deadline", status=400, json={"deadline": deadline})
+    assert refused["error"]["field"] == "deadline"
+    (call,) = api.ask("GET", path)["toolCalls"]
+    assert call["status"] == "pending"
+    api.answer(thread, approved=True)
+
+
 @pytest.mark.accept("002-35")
 def test_a_message_to_a_busy_conversation_is_refused_and_leaves_no_trace(api: Api, tmp_path: Path) -> None:
     marks = tmp_path / "marks"

@@ -1,7 +1,7 @@
 """A workflow as it goes over HTTP: what may be asked for, and what is shown."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path
@@ -100,6 +100,14 @@ class DeadlineIn(Given):
         if not isinstance(deadline, str):
             raise PydanticCustomError("time", "a time is written as in 2026-03-01T12:00:00Z")
         return deadline
+
+    @field_validator("deadline")
+    @classmethod
+    def _is_within_all_years(cls, deadline: datetime) -> datetime:
+        try:
+            return deadline.astimezone(UTC)  # as it is kept: what is no time there could never be read back
+        except OverflowError:
+            raise PydanticCustomError("time", "a time lies between the years 1 and 9999") from None
 
 
 class StatusOut(Wire):

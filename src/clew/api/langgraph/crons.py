@@ -45,7 +45,10 @@ Column = Literal[
 
 def _aware(moment: datetime) -> datetime:
     """Without a zone it is UTC."""
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("a time lies between the years 1 and 9999") from None
 
 
 Line = Annotated[str, Field(max_length=256)]
