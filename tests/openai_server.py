@@ -47,11 +47,18 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Begin to answer, then say what is wrong."""
+
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Endless:
     """Answer for ever."""
 
 
-Move = Say | Refuse | Hang | Garbage | Cut | Endless
+Move = Say | Refuse | Hang | Garbage | Cut | Trouble | Endless
 
 
 @dataclass(slots=True)
@@ -113,6 +120,10 @@ async def _stream(body: dict[str, Any], move: Move) -> AsyncIterator[str]:
         case Cut():
             yield _chunk(body, "half of")
             raise ConnectionResetError
+        case Trouble(kind):
+            yield _chunk(body, "half of")
+            error = {"message": "Bearer sk-secret", "type": kind, "code": None}
+            yield f"data: {json.dumps({'error': error})}\n\n"
         case Endless():
             while True:
                 yield _chunk(body, "word " * 2000)

@@ -1,6 +1,7 @@
 """Which failures are tried again, how often, and how long we wait; and the profiles that say so."""
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from clew.domain.errors import Invalid
 from clew.domain.profile import DRIVERS, TRACKERS, Profile
-from clew.domain.retry import RETRYABLE, ErrorClass, GiveUp, Retry, RetryPolicy, decide
+from clew.domain.retry import RETRYABLE, ErrorClass, GiveUp, Retry, RetryPolicy, decide, seconds_in
 
 policies = st.builds(
     RetryPolicy,
@@ -152,3 +153,19 @@ def test_a_bad_profile_is_refused_and_the_field_named(values: dict[str, Any], fi
     with pytest.raises(Invalid) as refused:
         Profile(**{"name": "work", **values})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("7", 7.0),
+        ("-7", 0.0),
+        ("Sun, 01 Mar 2026 12:01:00 GMT", 60.0),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
+        ("Sun, 01 Mar 2026 12:01:00", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(given: str, seconds: float | None) -> None:
+    assert seconds_in(given, now=datetime(2026, 3, 1, 12, tzinfo=UTC)) == seconds

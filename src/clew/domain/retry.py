@@ -1,6 +1,9 @@
 """When a failed attempt is worth another one, and how long to wait before it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from clew.domain.errors import Invalid
@@ -35,6 +38,61 @@ RETRYABLE = (
     ErrorClass.LLM_OVERLOAD,
     ErrorClass.CLI_TIMEOUT,
 )
+
+
+_BY_STATUS: Mapping[int, ErrorClass] = {
+    401: ErrorClass.AUTH,
+    403: ErrorClass.AUTH,
+    404: ErrorClass.NOT_FOUND,
+    408: ErrorClass.NETWORK_TIMEOUT,
+    429: ErrorClass.RATE_LIMIT,
+}
+# What providers call it in the middle of a stream: the status was 200 when that began.
+_BY_TYPE: Mapping[str, ErrorClass] = {
+    "overloaded_error": ErrorClass.LLM_OVERLOAD,
+    "api_error": ErrorClass.LLM_OVERLOAD,
+    "server_error": ErrorClass.LLM_OVERLOAD,
+    "timeout_error": ErrorClass.NETWORK_TIMEOUT,
+    "rate_limit_error": ErrorClass.RATE_LIMIT,
+    "rate_limit_exceeded": ErrorClass.RATE_LIMIT,
+    "authentication_error": ErrorClass.AUTH,
+    "permission_error": ErrorClass.AUTH,
+    "not_found_error": ErrorClass.NOT_FOUND,
+    "invalid_request_error": ErrorClass.VALIDATION,
+}
+
+
+def class_of_status(status: object) -> ErrorClass | None:
+    """Of an HTTP status that says that something went wrong."""
+    if not isinstance(status, int) or not 400 <= status < 600:
+        return None
+    return _BY_STATUS.get(status, ErrorClass.LLM_OVERLOAD if status >= 500 else ErrorClass.VALIDATION)
+
+
+def class_in(body: object) -> ErrorClass | None:
+    """Of what a provider answered: `{"type": "overloaded_error"}` or `{"code": 503}`, or the same under `error`."""
+    for _ in range(2):
+        if not isinstance(body, Mapping):
+            return None
+        for said in (body.get("type"), body.get("code")):
+            found = _BY_TYPE.get(said) if isinstance(said, str) else class_of_status(said)
+            if found is not None:
+                return found
+        body = body.get("error")
+    return None
+
+
+def seconds_in(retry_after: str, *, now: datetime) -> float | None:
+    """Of a `Retry-After`: seconds, or a date. None for anything else."""
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        when = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, (when - now).total_seconds()) if when.tzinfo is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

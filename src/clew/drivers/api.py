@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from langchain_core.exceptions import (
     ContextOverflowError,
@@ -23,7 +24,7 @@ from pydantic import SecretStr
 from clew.domain.documents import clean_text
 from clew.domain.errors import ConfigError, Permanent, Transient
 from clew.domain.inquiries import MAX_REPLY, Inquiry, Purpose, Reply
-from clew.domain.retry import ErrorClass
+from clew.domain.retry import ErrorClass, class_in, seconds_in
 from clew.drivers.wording import request_of, role_of
 
 _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
@@ -190,6 +191,7 @@ def to_messages(inquiry: Inquiry) -> list[BaseMessage]:
 def failure(exc: Exception) -> Transient | Permanent:
     """A provider's error in our words. What it answered is left out: it may quote the key or the prompt."""
     error_class = next((name for kind, name in _CLASSES if isinstance(exc, kind)), None)
+    error_class = error_class or class_in(getattr(exc, "body", None))
     if error_class is None:
         # Errors of the connection itself, where the provider's client lets them through.
         is_network = type(exc).__module__.partition(".")[0] in _NETWORK
@@ -202,7 +204,4 @@ def failure(exc: Exception) -> Transient | Permanent:
 
 def _retry_after(exc: Exception) -> float | None:
     headers = getattr(getattr(exc, "response", None), "headers", None) or {}
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return None  # absent, or a date
+    return seconds_in(str(headers.get("retry-after", "")), now=datetime.now(UTC))

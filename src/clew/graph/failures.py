@@ -1,18 +1,10 @@
 """Whatever a graph raised, as one of our error classes: by our own classes, by HTTP status, by the client's own names."""
 
-from clew.domain.errors import ClewError, Permanent, Transient
-from clew.domain.retry import ErrorClass
+from datetime import UTC, datetime
 
-_BY_STATUS = {
-    401: ErrorClass.AUTH,
-    403: ErrorClass.AUTH,
-    404: ErrorClass.NOT_FOUND,
-    400: ErrorClass.VALIDATION,
-    422: ErrorClass.VALIDATION,
-    408: ErrorClass.NETWORK_TIMEOUT,
-    429: ErrorClass.RATE_LIMIT,
-    529: ErrorClass.LLM_OVERLOAD,
-}
+from clew.domain.errors import ClewError, Permanent, Transient
+from clew.domain.retry import ErrorClass, class_in, class_of_status, seconds_in
+
 # Names of the common clients (openai, anthropic, httpx, langchain-core), longest meaning first.
 _BY_NAME = (
     ("RateLimit", ErrorClass.RATE_LIMIT),
@@ -68,9 +60,12 @@ def _chain(exc: BaseException) -> list[BaseException]:
 
 def _class_of(exc: BaseException) -> ErrorClass | None:
     response = getattr(exc, "response", None)
-    for status in (getattr(exc, "status_code", None), getattr(response, "status_code", None)):
-        if isinstance(status, int):
-            return _BY_STATUS.get(status, ErrorClass.LLM_OVERLOAD if status >= 500 else ErrorClass.VALIDATION)
+    # Google's clients call it `code`. In the middle of a stream the status is the one with which it began.
+    for whose, name in ((exc, "status_code"), (response, "status_code"), (exc, "code")):
+        if (found := class_of_status(getattr(whose, name, None))) is not None:
+            return found
+    if (said := class_in(getattr(exc, "body", None))) is not None:
+        return said
     if isinstance(exc, TimeoutError | ConnectionError):
         return ErrorClass.NETWORK_TIMEOUT
     names = [base.__name__ for base in type(exc).__mro__ if base not in (Exception, BaseException, object)]
@@ -82,17 +77,14 @@ def _class_of(exc: BaseException) -> ErrorClass | None:
 
 def _retry_after(exc: BaseException) -> float | None:
     headers = getattr(getattr(exc, "response", None), "headers", None) or {}
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return None  # absent, or a date
+    return seconds_in(str(headers.get("retry-after", "")), now=datetime.now(UTC))
 
 
 def _said(exc: BaseException) -> str:
     """For the thread's owner. What a provider answered is left out: it may quote a key or the prompt."""
     if isinstance(exc, ClewError):
         return str(exc)
-    if getattr(exc, "response", None) is not None or hasattr(exc, "status_code"):
+    if getattr(exc, "response", None) is not None or hasattr(exc, "status_code") or hasattr(exc, "body"):
         return type(exc).__name__
     first_line = str(exc).partition("\n")[0][:300]
     return f"{type(exc).__name__}: {first_line}" if first_line else type(exc).__name__
