@@ -6,8 +6,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage
 
-from clew.domain.context import Compaction
-from clew.domain.events import AssistantMessage, Body, Content, Event, UserMessage
+from clew.domain.context import RESULT_EXPIRED, Compaction, render
+from clew.domain.events import AssistantMessage, Body, Content, Event, ToolCall, ToolResult, UserMessage
 from clew.graph.tools import own_ids
 
 
@@ -47,3 +47,14 @@ def test_a_call_that_gets_another_id_has_it_among_the_parts_too() -> None:
     assert [call["id"] for call in renamed.tool_calls] == ["call_1", "c2"]
     assert renamed.content == [said, {**calls[0], "id": "call_1"}, calls[1]]
     assert own_ids(message, used={"c3"}, new_id=lambda: str(next(numbers))) is message
+
+
+def test_results_that_no_model_has_read_are_shown_whatever_their_number_and_size() -> None:
+    results: list[Body] = [ToolResult(call_id=f"c{n}", ok=True, result="x" * 9000) for n in range(30)]
+    calls = [ToolCall(call_id=f"c{n}", name="search", args={}) for n in range(30)]
+    asked = [UserMessage(content="look"), AssistantMessage(content="I look"), *calls, *results]
+    shown = [turn.content for turn in render(log(*asked)).turns if turn.role == "tool"]
+    assert shown == ["x" * 9000] * 30
+    read = render(log(*asked, AssistantMessage(content="I see")))
+    assert {turn.content for turn in read.turns if turn.role == "tool"} == {RESULT_EXPIRED}
+    assert len(read.evictions) == 30

@@ -79,7 +79,7 @@ def render(
             Turn(role="system", content=f"Summary of the conversation so far:\n{_text(summary.content)}")
         )
     results = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolResult)}
-    kept, evictions = _evicted(results, budget or Budget())
+    kept, evictions = _evicted(results, _unread(events), budget or Budget())
     for turn in _turns(events):
         turns.append(turn)
         turns += [
@@ -135,12 +135,25 @@ def _left(call: ToolCall, fate: Settled) -> Turn:
     return Turn(role="tool", content=content, call_id=call.call_id, ok=fate.ok)
 
 
-def _evicted(results: dict[str, ToolResult], budget: Budget) -> tuple[set[str], list[str]]:
+def _unread(events: Sequence[Event]) -> set[str]:
+    """Whose results came since a model last spoke: all that it asked for at once."""
+    unread: set[str] = set()
+    for event in events:
+        match event.body:
+            case AssistantMessage():
+                unread.clear()
+            case ToolResult(call_id=call_id):
+                unread.add(call_id)
+            case _:
+                pass
+    return unread
+
+
+def _evicted(results: dict[str, ToolResult], unread: set[str], budget: Budget) -> tuple[set[str], list[str]]:
     newest = list(results)[-budget.results_kept :] if budget.results_kept else []
     kept = {call_id for call_id in newest if len(_text(results[call_id].result)) <= budget.result_bytes}
     # A result nobody has read yet is shown whatever its size.
-    if results:
-        kept.add(next(reversed(results)))
+    kept |= unread
     return kept, [call_id for call_id in results if call_id not in kept]
 
 
