@@ -201,6 +201,20 @@ def always_overloaded() -> StateGraph[Notes]:
     return graph
 
 
+def told_to_wait(state: Notes) -> Notes:
+    mark(state, "tried")
+    raise Transient("overloaded", "llm_overload", retry_after=250)
+
+
+def overloaded_for_long() -> StateGraph[Notes]:
+    """Fails, and says that it is to be tried again minutes later."""
+    graph = StateGraph(Notes)
+    graph.add_node("told_to_wait", told_to_wait)
+    graph.add_edge(START, "told_to_wait")
+    graph.add_edge("told_to_wait", END)
+    return graph
+
+
 def endless() -> StateGraph[Notes]:
     """Two nodes that send each other the work."""
     graph = StateGraph(Notes)

@@ -27,6 +27,7 @@ GRAPHS = (
         "two_steps",
         "writing",
         "always_overloaded",
+        "overloaded_for_long",
         "endless",
         "blocking",
         "walking",

@@ -1,6 +1,7 @@
 """A thread from its start to its rest: questions, gates, tools, failures and stops, on real graphs and databases."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -273,6 +274,21 @@ class TestFailure:
         assert thread.status is Status.FAILED
         assert thread.failure_reason == f"{named} after 1 attempt: not retried: no such issue"
         assert marks.read_text().split() == ["tried"]
+
+    async def test_what_waits_to_be_tried_again_is_handed_over_when_its_process_ends(
+        self, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "clew.engine.step")
+        marks = tmp_path / "marks"
+        # Far longer than this test may take, and longer than a process is given to end.
+        patient = "profiles: {default: {driver: offline, retry: {base_delay: 30, max_delay: 300}}}\n"
+        async with open_house(where, tmp_path, more=patient) as house:
+            thread = await house.start("overloaded_for_long", log=[], marks=str(marks))
+            async with asyncio.timeout(30):
+                while not await house.bodies(thread, Log):
+                    await asyncio.sleep(0.01)
+        assert marks.read_text().split() == ["tried"]
+        assert "run drained" in caplog.text
 
     async def test_a_failed_thread_is_taken_up_where_it_stood(self, house: House, tmp_path: Path) -> None:
         marks = tmp_path / "marks"

@@ -1,6 +1,7 @@
 """One turn of the wheel: take a thread from the end of its log until it ends or waits. Retries live here."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +70,8 @@ class Step:
     limit: timedelta | None = None
     # What a round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
+    # Set by the runner when its process ends: then nothing is tried again here.
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, lease: Lease, opening: Change | None = None) -> None:
         """`opening` is all there is of a thread that was just opened, which is then not read.
@@ -171,7 +174,10 @@ class Step:
                     return [_finished(Status.FAILED, reason, error=str(failure))]
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
-                await asyncio.sleep(decision.seconds)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(decision.seconds):
+                        await self.ending.wait()
+                        raise Drained from None
             log = await self._round(recorder.thread)
 
     async def _when_it_is_back(self, thread: Thread) -> Sequence[Event]:

@@ -110,6 +110,7 @@ class LocalRunner:
             await stopping.wait()
         finally:
             self._draining = True
+            self._step.ending.set()
             self._bell.set()
             deadline = self._loop.time() + self._grace_seconds
             # Not cancelled at once: threads claimed in this moment are to be given back.
