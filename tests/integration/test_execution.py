@@ -1,6 +1,7 @@
 """A thread from its start to its rest: questions, gates, tools, failures and stops, on real graphs and databases."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -419,6 +420,24 @@ async def test_a_module_that_ends_its_process_stops_no_other(tmp_path: Path) -> 
         registry = app.execution.registry
         assert "right" in registry.graphs
         assert registry.broken == {"wrong": "./leaving.py:graph: SystemExit: no key, no graph"}
+
+
+async def test_a_graph_in_another_language_stops_no_other(tmp_path: Path) -> None:
+    (tmp_path / "agent.ts").write_text("export const graph = 1;\n")
+    graphs = {
+        "page": {"path": "./agent.ts:graph"},
+        "away": "./src/agent.js:graph",
+        "right": "tests.graphs:gated",
+    }
+    (tmp_path / "langgraph.json").write_text(json.dumps({"dependencies": ["."], "graphs": graphs}))
+    settings = load_settings({"CLEW_DATABASE_URL": "memory://"}, cwd=tmp_path)
+    async with open_app(settings) as app:
+        registry = app.execution.registry
+        assert "right" in registry.graphs
+        assert registry.broken == {
+            "page": "./agent.ts:graph: it is not a Python file",
+            "away": "./src/agent.js:graph: it is not a Python file",
+        }
 
 
 async def test_a_thread_whose_graph_is_away_waits_for_it(

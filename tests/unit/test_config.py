@@ -762,7 +762,7 @@ class TestGraphs:
             ('{"graphs": {"a": "x:y", "a": "z:y"}}', "the same key stands twice"),
             ('{"graphs": {"a": 3}}', "graphs.a: expected module:attribute"),
             ('{"graphs": {"a": {"description": "x"}}}', "graphs.a: expected module:attribute"),
-            ('{"graphs": {"a": "./agent.js:graph"}}', "graphs.a: expected module:attribute"),
+            ('{"graphs": {"a": "./agent:graph"}}', "graphs.a: expected module:attribute"),
             ('{"graphs": ["a"]}', "graphs: expected a mapping"),
             ('{"dependencies": "."}', "dependencies: expected a list"),
             ('{"env": "./missing.env"}', "missing.env: expected a file"),

@@ -54,17 +54,17 @@ def read_langgraph_json(path: Path) -> LangGraphProject:
     entries = Place(path, "", read_json(path)).entries()
     nothing = Place(path, "", None)
     return LangGraphProject(
-        graphs=_graphs(entries.get("graphs", nothing)),
+        graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=_environment(entries.get("env", nothing)),
     )
 
 
-def _graphs(place: Place) -> dict[str, GraphSource]:
-    return {name: _graph(name, entry) for name, entry in place.named().items()}
+def _graphs(place: Place, *, is_ours: bool = True) -> dict[str, GraphSource]:
+    return {name: _graph(name, entry, is_ours=is_ours) for name, entry in place.named().items()}
 
 
-def _graph(name: str, place: Place) -> GraphSource:
+def _graph(name: str, place: Place, *, is_ours: bool) -> GraphSource:
     stages: tuple[str, ...] | None = None
     if isinstance(place.value, dict):  # langgraph.json: {"path": "./agent.py:graph", "description": ...}
         entries = place.entries()
@@ -77,7 +77,8 @@ def _graph(name: str, place: Place) -> GraphSource:
     if _MODULE.fullmatch(module) and not module.endswith(".py"):
         return GraphSource(name, attribute, module=module, stages=stages, written=written)
     path = place.folder / module
-    if path.suffix != ".py":
+    # A project of LangGraph's may have graphs in other languages. Those are reported when they are loaded.
+    if path.suffix != ".py" and (is_ours or not path.suffix):
         raise place.expected(_EXPECTED)
     # Whether it is there shows when it is loaded: one graph that is not must not keep the others from starting.
     return GraphSource(name, attribute, path=path, stages=stages, written=written)
