@@ -1,6 +1,7 @@
 """What a model is told of a call that its round left without a result."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -24,9 +25,12 @@ from clew.domain.ledger import (
     NOT_BEGUN,
     NOT_REPORTED,
     NOT_RUN,
+    Ask,
     Settled,
+    Terms,
     approved,
     fate,
+    judge,
 )
 from clew.domain.thread import Executor, Kind, Status
 from tests.samples import NOW, asks, waits
@@ -128,3 +132,14 @@ def test_every_call_is_shown_with_its_result_or_its_fate_behind_it() -> None:
         ("c2", "found", True),
         ("c3", NO_RESULT, False),
     ]
+
+
+def test_what_is_in_doubt_has_no_deadline() -> None:
+    patient = Terms(approval=True, patience=timedelta(hours=1))
+    call = asks(idempotent=False)
+    first = judge(call, None, patient, now=NOW)
+    assert isinstance(first, Ask)
+    assert first.suspension.deadline == NOW + timedelta(hours=1)
+    doubtful = judge(call, begun(fold_calls({}, log(call))["c1"]), patient, now=NOW)
+    assert isinstance(doubtful, Ask)
+    assert (doubtful.suspension.kind, doubtful.suspension.deadline) == (Kind.IN_DOUBT, None)

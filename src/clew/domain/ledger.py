@@ -135,7 +135,8 @@ def _suspension(call: ToolCall, kind: Kind, terms: Terms, now: datetime) -> Susp
         prompt={"tool": call.name, "args": call.args, "args_hash": hashed},
         args_hash=hashed,
         idempotent=call.idempotent,
-        deadline=None if terms.patience is None else now + terms.patience,
+        # Time does not tell whether it happened: that waits for a person, however long.
+        deadline=None if terms.patience is None or kind is Kind.IN_DOUBT else now + terms.patience,
     )
 
 
