@@ -1,4 +1,4 @@
-"""One run's pen, without the run."""
+"""One run's pen, and what waits to be stored for it, without the run."""
 
 import asyncio
 import uuid
@@ -6,11 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 
+from clew.domain.checkpoints import StoredCheckpoint, Superstep
+from clew.domain.errors import Unavailable
 from clew.domain.events import StageCompleted
 from clew.domain.lifecycle import Stamp
 from clew.engine.bus import LocalBus
 from clew.engine.recorder import SOON, Recorder
+from clew.graph.inputs import Inputs, Pending
 from tests.databases import open_database, open_store
 from tests.samples import opened
 
@@ -43,3 +47,25 @@ async def test_a_run_that_is_left_begins_nothing_more() -> None:
         finally:
             loop.set_task_factory(None)
         assert begun == []
+
+
+@pytest.mark.parametrize(
+    ("error", "name"), [(ValueError("what Ada said"), "ValueError"), (Unavailable("no Ada"), "UNAVAILABLE")]
+)
+async def test_an_input_that_cannot_be_stored_is_not_quoted(
+    caplog: pytest.LogCaptureFixture, error: Exception, name: str
+) -> None:
+    async def commit(_: list[Pending]) -> None:
+        raise error
+
+    row = StoredCheckpoint(
+        thread_id="t1", ns="", id="c1", parent_id=None, body="{}", metadata="{}", apart={}
+    )
+    inputs = Inputs(commit)
+    inputs.add(Pending(Superstep(checkpoint=row), empty_checkpoint(), None))
+    await inputs.settle()
+    async with asyncio.timeout(30):
+        while not caplog.messages:
+            await asyncio.sleep(0.01)
+    assert caplog.messages == [f"an input checkpoint of thread t1 was not stored: {name}"]
+    assert "Ada" not in caplog.text

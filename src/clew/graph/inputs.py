@@ -13,6 +13,7 @@ from typing import Any
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 
 from clew.domain.checkpoints import Superstep
+from clew.domain.errors import ClewError
 
 logger = logging.getLogger(__name__)
 
@@ -86,4 +87,6 @@ class Inputs:
         del self._committing[line]
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its run is over, or will meet the same error with its next checkpoint.
-            logger.warning("an input checkpoint of thread %s was not stored: %s", line[0], error)
+            # What it says may quote what was to be stored, and that is private.
+            name = error.code if isinstance(error, ClewError) else type(error).__name__
+            logger.warning("an input checkpoint of thread %s was not stored: %s", line[0], name)
