@@ -136,6 +136,20 @@ class TestStart:
             refused = await ann.refused("POST", "/api/workflows/start", 400, params={"wait": wait}, json=body)
             assert refused["field"] == "wait"
 
+    async def test_whoever_is_refused_a_place_to_wait_in_has_started_nothing(self, tmp_path: Path) -> None:
+        limits = {"CLEW_SHUTDOWN_SECONDS": "0.2", "CLEW_LIMITS_STREAMS_PER_CALLER": "1"}
+        async with open_house("memory", tmp_path, **limits) as house, client_of(house.app.http) as http:
+            ann = Client(http)
+            start, body, wait = "/api/workflows/start", {"graph": "slow", "prompt": "go"}, {"wait": SECONDS}
+            waiting = asyncio.create_task(ann.ask("POST", start, params=wait, json=body))
+            async with asyncio.timeout(SECONDS):
+                while not (await ann.ask("GET", "/api/workflows"))["workflows"]:
+                    await asyncio.sleep(0.01)
+            assert (await ann.refused("POST", start, 429, params=wait, json=body))["code"] == "TOO_MANY"
+            (slow,) = (await ann.ask("GET", "/api/workflows"))["workflows"]
+            await ann.ask("POST", f"/api/workflows/{slow['id']}/stop")
+            assert (await waiting)["status"] == "stopped"
+
     async def test_a_request_that_is_repeated_waits_for_the_same_run(self, ann: Client) -> None:
         first, again = [
             await ann.ask(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -124,12 +125,18 @@ def workflows_router(
         if body.says_how_long and body.ttl_days is None:
             # To keep it is another request than to say nothing.
             asked.append("keep")
-        started = await only_once(
-            inbox, caller, idempotency_key, asked, start, lambda thread: _as_json(started_out(thread, given))
-        )
-        if not wait:
-            return started  # type: ignore[no-any-return]
-        with streams.one("poll", caller):
+        # A place to wait in is taken first: whoever is refused one has started nothing.
+        with streams.one("poll", caller) if wait else nullcontext():
+            started = await only_once(
+                inbox,
+                caller,
+                idempotency_key,
+                asked,
+                start,
+                lambda thread: _as_json(started_out(thread, given)),
+            )
+            if not wait:
+                return started  # type: ignore[no-any-return]
             thread = await rested(started["id"], caller, wait)
         state = None if thread.status is Status.RUNNING else await state_of(thread)
         return started_out(thread, given, state)
