@@ -130,7 +130,9 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 threads_router(store, utc_now),
                 audit_router(stores.audit, looks=Looks(store, utc_now)),
                 files_router(stores.files, _uploads(settings, stores)),
-                *_workflow_routers(settings, stores, store, execution, authenticator, metrics, streams),
+                *_workflow_routers(
+                    settings, stores, store, execution, authenticator, metrics, streams, limits
+                ),
                 channels_router(doors),
                 *langgraph,
             ],
@@ -199,6 +201,7 @@ def _workflow_routers(
     authenticator: Authenticator,
     metrics: Metrics,
     streams: Streams,
+    limits: Limits,
 ) -> list[APIRouter]:
     commands, bus, live = execution.commands, execution.bus, execution.live
     looks = Looks(store, utc_now)
@@ -229,7 +232,7 @@ def _workflow_routers(
         approvals_router(commands, store, "/api", looks=looks),
         approvals_router(commands, store, "", looks=looks),
         events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
-        ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
+        ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams, limits=limits),
     ]
 
 

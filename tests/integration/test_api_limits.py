@@ -1,6 +1,7 @@
 """Nobody gets so much that others get nothing: requests, wrong keys and connections are counted, and 429 is said."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import psutil
 import pytest
 from fastapi import APIRouter
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from clew.api.access import needs
 from clew.api.limits import REMEMBERED, Limits, Pace
@@ -135,6 +137,35 @@ async def test_the_key_of_the_cleanup_is_not_to_be_guessed_either(tmp_path: Path
 
         assert [await clean_up(f"guess-{n}") for n in range(3)] == [401, 401, 429]
         assert await clean_up("the-right-one") == 200
+
+
+async def test_a_socket_is_no_place_to_guess_keys_at(tmp_path: Path) -> None:
+    async with (
+        opened_app(tmp_path, CLEW_LIMITS_WRONG_KEYS_PER_MINUTE="4") as app,
+        served(app.http, app.stopping) as address,
+    ):
+        good = await new_key(app.stores.keys)
+        url = f"ws://{address}/ws/events"
+
+        async def by_header(key: str) -> int:
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(url, additional_headers={"X-API-Key": key}, proxy=None):
+                    pass
+            return refused.value.response.status_code
+
+        async def by_message(key: str) -> str:
+            async with connect(url, proxy=None) as socket:
+                await socket.send(json.dumps({"type": "auth", "key": key}))
+                async with asyncio.timeout(SECONDS):
+                    await socket.wait_closed()
+                return str(socket.close_reason)
+
+        assert [await by_header(WRONG) for _ in range(2)] == [401, 401]
+        assert [await by_message(WRONG) for _ in range(3)] == ["UNAUTHENTICATED"] * 2 + ["TOO_MANY"]
+        assert await by_header(WRONG) == 429
+        async with connect(url, additional_headers={"X-API-Key": good}, proxy=None) as socket:
+            await socket.send(json.dumps({"type": "ping"}))
+            assert json.loads(await socket.recv()) == {"type": "pong"}
 
 
 class TestConnections:

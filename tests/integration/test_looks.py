@@ -16,6 +16,7 @@ from clew.api import events
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
 from clew.api.http import create_http
+from clew.api.limits import Limits
 from clew.api.looks import REMEMBERED, Looks
 from clew.api.streams import LiveEventOut, Streams
 from clew.api.watch import Watch
@@ -197,7 +198,7 @@ async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         }
         rooms = (app.stores.threads, execution.bus, execution.live)
         http = create_http(
-            [events_router(*rooms, **both), ws_router(*rooms, **both, ping_seconds=0.05)],
+            [events_router(*rooms, **both), ws_router(*rooms, **both, limits=Limits(), ping_seconds=0.05)],
             authenticator=authenticator,
             metrics=app.metrics,
             new_id=new_id,

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from clew.api.auth import Authenticator
 from clew.api.http import create_http
+from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.streams import Streams
 from clew.api.ws import MAX_MESSAGE, MESSAGES_PER_SECOND, ws_router
@@ -134,6 +135,7 @@ async def hasty(tmp_path: Path, **patience: float) -> AsyncGenerator[Place]:
             authenticator=authenticator,
             looks=Looks(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
+            limits=Limits(),
             ping_seconds=0.1,
             **patience,
         )

@@ -42,7 +42,7 @@ class Guard:
         except Unauthenticated:
             # By us, or by a route that asks for a proof of its own.
             if _shows_proof(scope):
-                self._limits.count_wrong_key(_address(scope))
+                self._limits.count_wrong_key(address_of(scope))
             raise
         except Unavailable as exc:
             # Not what is only a kind of it: a full disk, or a caller who asks for too much.
@@ -82,7 +82,7 @@ def _shows_proof(scope: Scope) -> bool:
     return any(name in _KEYS for name, _ in scope["headers"]) or _SIGNATURE in scope.get("query_string", b"")
 
 
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
     """Of whoever is connected to us, which may be a proxy. One connected by a socket file has none."""
     client = scope.get("client")
     return client[0] if client else ""

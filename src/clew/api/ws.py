@@ -15,6 +15,8 @@ from clew.api.access import public
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
+from clew.api.guard import address_of
+from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.api.streams import LiveEventOut, Streams, first_of
@@ -59,12 +61,13 @@ def ws_router(
     authenticator: Authenticator,
     looks: Looks,
     streams: Streams,
+    limits: Limits,
     send_seconds: float = SEND_SECONDS,
     ping_seconds: float = PING_SECONDS,
     auth_seconds: float = AUTH_SECONDS,
 ) -> APIRouter:
     router = Router(tags=["events"])
-    door = Door(authenticator, auth_seconds)
+    door = Door(authenticator, limits, auth_seconds)
 
     @router.websocket("/ws/events")
     @public  # the door asks for a key: a browser can only send it as its first message
@@ -113,8 +116,9 @@ class Visitor:
 class Door:
     """Who is calling: told by a header, or by the first message of a client that cannot send one."""
 
-    def __init__(self, authenticator: Authenticator, seconds: float) -> None:
+    def __init__(self, authenticator: Authenticator, limits: Limits, seconds: float) -> None:
         self._authenticator = authenticator
+        self._limits = limits
         self._seconds = seconds
         self._strangers = 0
 
@@ -124,6 +128,7 @@ class Door:
             visitor = await self._visitor(websocket.headers)
         except Unauthenticated:
             if "authorization" in websocket.headers or "x-api-key" in websocket.headers:
+                self._limits.count_wrong_key(address_of(websocket.scope))
                 raise
             return await self._introduced(websocket)
         await websocket.accept()
@@ -148,7 +153,12 @@ class Door:
                 message = await _receive(websocket)
             if message is None:
                 return None
-            return await self._visitor(Headers({**websocket.headers, "x-api-key": _key_in(message)}))
+            key = _key_in(message)
+            try:
+                return await self._visitor(Headers({**websocket.headers, "x-api-key": key}))
+            except Unauthenticated:
+                self._limits.count_wrong_key(address_of(websocket.scope))
+                raise
         except TimeoutError:
             raise HangUp(POLICY, "no key was shown in time") from None
         except ClewError as exc:
