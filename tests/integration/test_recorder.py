@@ -58,9 +58,7 @@ async def test_an_input_that_cannot_be_stored_is_not_quoted(
     async def commit(_: list[Pending]) -> None:
         raise error
 
-    row = StoredCheckpoint(
-        thread_id="t1", ns="", id="c1", parent_id=None, body="{}", metadata="{}", apart={}
-    )
+    row = StoredCheckpoint(thread_id="t1", ns="", id="c1", parent_id=None, body="{}", metadata="{}", apart={})
     inputs = Inputs(commit)
     inputs.add(Pending(Superstep(checkpoint=row), empty_checkpoint(), None))
     await inputs.settle()

@@ -20,12 +20,12 @@ from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.streams import Streams
 from clew.api.ws import MAX_MESSAGE, MESSAGES_PER_SECOND, ws_router
-from clew.domain.events import AssistantMessage, Log, Opening
+from clew.domain.events import AssistantMessage, Log, Opening, Suspension
 from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 from clew.opening import new_id, utc_now
-from tests.databases import SHARED, locate
+from tests.databases import SHARED, locate, query
 from tests.doors import new_key
 from tests.house import House, open_house
 from tests.samples import ANN, opened, recorded, stamp
@@ -286,6 +286,34 @@ class TestWatching:
             assert (await socket.until("approval_required"))[-1]["sequence"] == thread.last_seq
             await place.approve(thread)
             await socket.until("workflow_completed")
+
+    async def test_a_workflow_that_cannot_be_read_closes_no_socket(self, place: Place) -> None:
+        house = place.house
+        damaged = await house.run("gated", log=[])
+        unreadable = await house.run("gated", log=[])
+        (asked,) = [event.seq for event in await house.log(damaged) if isinstance(event.body, Suspension)]
+        sql = "UPDATE events SET content = 'x' WHERE thread_id = $1 AND seq = $2"
+        await query(house.app.stores.db, sql, damaged.id, asked)
+        await query(house.app.stores.db, sql, unreadable.id, asked)
+        await query(house.app.stores.db, "UPDATE threads SET stats = 'x' WHERE id = $1", unreadable.id)
+        fine = await house.run("two_steps", log=[])
+        mine = f"?workflow_id={damaged.id}&workflow_id={unreadable.id}&workflow_id={fine.id}"
+        for asking in (
+            "",
+            f"?since={fine.id}:1",
+            f"?since={damaged.id}:1",
+            f"?since={damaged.id}:{asked}",
+            f"?since={unreadable.id}:1",
+            f"{mine}&since={fine.id}:1",
+        ):
+            async with place.socket(asking) as socket:
+                await socket.send("subscribe", workflow_id=damaged.id)
+                await socket.send("subscribe", workflow_id=unreadable.id)
+                await socket.send("subscribe_all")
+                thread = await house.start("two_steps", log=[])
+                told: Any = {}
+                while (told.get("workflow_id"), told.get("event_type")) != (thread.id, "workflow_completed"):
+                    told = (await socket.next()).get("payload", {})
 
     async def test_what_is_redacted_is_not_told(self, small_place: Place) -> None:
         store = small_place.house.app.stores.threads

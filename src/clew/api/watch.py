@@ -1,17 +1,21 @@
 """One watcher of many threads: what it wants to hear of, what it was told, and what comes next."""
 
 import heapq
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
-from clew.domain.errors import NotFound
+from clew.domain.errors import Corrupt, NotFound
 from clew.domain.events import Event, Suspension
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
 from clew.ports import Store, Subscription
+
+logger = logging.getLogger(__name__)
 
 PAGE = 50
 # Without a bell the open threads are looked at this often, for a bell can be lost or rung in another process.
@@ -46,9 +50,10 @@ class Watch:
         self._grown: dict[str, int | None] = {}  # while we looked at what is open
         self._open: set[str] = set()
         self._foreign: set[str] = set()
+        self._damaged: set[str] = set()
 
     async def subscribe(self, thread_id: str) -> None:
-        """From now on, and what it waits for at once. Raises NotFound."""
+        """From now on, and what it waits for at once. Raises NotFound, and Corrupt where it cannot be read."""
         thread = await self._store.get(thread_id, self._owner)
         self._subscribed.add(thread_id)
         self._seen.add(thread_id)
@@ -77,7 +82,11 @@ class Watch:
 
     async def unknown(self) -> list[str]:
         """The threads subscribed to that are not there."""
-        return [one for one in sorted(self._subscribed) if await self._find(one) is None]
+        unknown: list[str] = []
+        for one in sorted(self._subscribed):
+            with self._its_own_trouble(one):
+                unknown += [one] if await self._find(one) is None else []
+        return unknown
 
     async def announce(self, bell: Subscription) -> None:
         """What waits for somebody now. It was told when it happened, to others or by an earlier process.
@@ -97,13 +106,11 @@ class Watch:
 
     async def backfill(self, thread_id: str, seq: int) -> int:
         """Everything after that event, in order; how much it was. Raises NotFound if there is no such event."""
-        thread = await self._store.get(thread_id, self._owner)
-        since = thread.created_at
-        if seq:
-            found = await self._store.read(thread_id, after=seq - 1, limit=1)
-            if not found:
-                raise NotFound("no such event")
-            since = found[0].at
+        since: datetime | None = None
+        with self._its_own_trouble(thread_id):
+            since = await self._time_of(thread_id, seq)
+        if since is None:
+            raise NotFound("no such event")
         starts = await self._starts(thread_id, seq, since - OVERTAKEN)
         for thread, after in starts:
             self._remember(
@@ -114,6 +121,13 @@ class Watch:
             await self._tell_event(thread, event)
             count += 1
         return count
+
+    async def _time_of(self, thread_id: str, seq: int) -> datetime | None:
+        thread = await self._store.get(thread_id, self._owner)
+        if not seq:
+            return thread.created_at
+        found = await self._store.read(thread_id, after=seq - 1, limit=1)
+        return found[0].at if found else None
 
     async def tell_on(self, bell: Subscription) -> None:
         """What happens from now on, for ever."""
@@ -136,6 +150,10 @@ class Watch:
 
     async def _catch_up(self, thread_id: str, after: int | None) -> None:
         """Tell what is new in one thread; `after` is where it was before, for a thread we have no place in yet."""
+        with self._its_own_trouble(thread_id):
+            await self._tell_new(thread_id, after)
+
+    async def _tell_new(self, thread_id: str, after: int | None) -> None:
         if thread_id in self._foreign and after is not None:
             return
         if not self.wants(thread_id):
@@ -170,11 +188,23 @@ class Watch:
             # Whose a thread is never changes. One that was only put away rings without a place when it comes back.
             self._foreign.add(thread_id)
 
+    @contextmanager
+    def _its_own_trouble(self, thread_id: str) -> Generator[None]:
+        """A thread that cannot be read is not told of; of the others there is still to be told."""
+        try:
+            yield
+        except Corrupt:
+            self._open.discard(thread_id)
+            if thread_id not in self._damaged and len(self._damaged) < PLACES:
+                self._damaged.add(thread_id)
+                logger.exception("a thread cannot be told of", extra={"thread_id": thread_id})
+
     async def _announce_all(self, threads: Iterable[Thread], bell: Subscription) -> None:
         for thread in threads:
             self._grown = {**bell.rung(), **self._grown}
             if thread.id not in self._grown:
-                self._announced[thread.id] = await self._announce(thread)
+                with self._its_own_trouble(thread.id):
+                    self._announced[thread.id] = await self._announce(thread)
 
     async def _announce(self, thread: Thread) -> frozenset[int]:
         """Tell what it waits for; the events that were told."""
@@ -214,14 +244,20 @@ class Watch:
             threads = [*await self._store.find(self._owner, active_since=since, limit=BACKFILLED + 1)]
         if len(threads) > BACKFILLED:
             raise NotFound("too much has happened since")
-        return [
-            (thread, seq if thread.id == thread_id else await self._seq_at(thread, since))
-            for thread in threads
-        ]
+        starts: list[tuple[Thread, int]] = []
+        for thread in threads:
+            after = thread.last_seq  # of one that cannot be read nothing is told
+            with self._its_own_trouble(thread.id):
+                after = seq if thread.id == thread_id else await self._seq_at(thread, since)
+            starts.append((thread, after))
+        return starts
 
     async def _find_subscribed(self) -> list[Thread]:
-        found = [await self._find(one) for one in sorted(self._subscribed)]
-        return [thread for thread in found if thread is not None]
+        found: list[Thread] = []
+        for one in sorted(self._subscribed):
+            with self._its_own_trouble(one):
+                found += [thread] if (thread := await self._find(one)) is not None else []
+        return found
 
     async def _find(self, thread_id: str) -> Thread | None:
         try:
@@ -245,11 +281,16 @@ class Watch:
 
     async def _events(self, thread: Thread, after: int) -> AsyncGenerator[tuple[Thread, Event], None]:
         while after < thread.last_seq:
-            for event in await self._page(thread, after):
+            page: Sequence[Event] = ()
+            with self._its_own_trouble(thread.id):
+                page = await self._page(thread, after)
+            if not page:
+                return
+            for event in page:
                 yield thread, event
                 after = event.seq
 
-    async def _page(self, thread: Thread, after: int) -> Iterable[Event]:
+    async def _page(self, thread: Thread, after: int) -> Sequence[Event]:
         # Not beyond what we know of the thread: what it has hidden since would be shown.
         return await self._store.read(thread.id, after=after, before=thread.last_seq + 1, limit=PAGE)
 

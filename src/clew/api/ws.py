@@ -23,7 +23,7 @@ from clew.api.streams import LiveEventOut, Streams, first_of
 from clew.api.strict_json import check_json
 from clew.api.threads import MAX_SEQ
 from clew.api.watch import Watch
-from clew.domain.errors import ClewError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
+from clew.domain.errors import ClewError, Corrupt, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage
 from clew.domain.thread import Owner
 from clew.ports import Bus, Listener, Live, Store, Subscription
@@ -266,7 +266,7 @@ class Session:
                 if heard > MESSAGES_PER_SECOND:
                     raise HangUp(POLICY, "too many messages")
                 await self._obey(message)
-            except (Invalid, NotFound) as exc:
+            except (Invalid, NotFound, Corrupt) as exc:
                 field = exc.field if isinstance(exc, Invalid) else None
                 await self._line.send({"type": "error"} | error_body(exc.code, str(exc), field))
 
