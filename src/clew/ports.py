@@ -71,6 +71,7 @@ class Store(Protocol):
         admits: Incoming | None = None,
         claim: Claim | None = None,
         hold: Hold | None = None,
+        overdue: str | None = None,
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
@@ -82,9 +83,10 @@ class Store(Protocol):
         a worktree with it: raises WorktreeTaken if another active thread has it, Crowded if too many are taken.
 
         A thread that leaves `running` gives up its lease in the same transaction.
-        Raises Conflict if the stored log no longer ends at `change.read_at`, LostLease if `fence` is no longer
-        the thread's, NotFound if the thread was deleted, Repeated with the answer of then if `once` or `admits`
-        were done before, Duplicate if they were used for something else.
+        Raises Conflict if the stored log no longer ends at `change.read_at`, or if the call that is `overdue` was
+        given more time since that was decided; LostLease if `fence` is no longer the thread's, NotFound if the thread
+        was deleted, Repeated with the answer of then if `once` or `admits` were done before, Duplicate if they were
+        used for something else.
         """
         ...
 

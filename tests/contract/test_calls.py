@@ -238,6 +238,40 @@ async def test_a_deadline_is_moved_or_lifted_while_the_call_waits(
     assert not await calls.reschedule("t1", "unknown", NOW)
 
 
+@pytest.mark.parametrize("more", [HOUR, None])
+async def test_a_call_that_was_given_more_time_meanwhile_does_not_expire(
+    store: Store, calls: Calls, thread: Thread, more: timedelta | None
+) -> None:
+    thread = await record(store, thread, asks(), waits(deadline=NOW))
+    change = expire(thread, await calls.get("t1", "c1"), stamp=stamp())
+    assert await calls.reschedule("t1", "c1", None if more is None else NOW + more)
+    with pytest.raises(Conflict):
+        await store.commit(change, overdue="c1")
+    assert await store.get("t1") == thread
+    assert (await calls.get("t1", "c1")).status is CallStatus.PENDING
+    assert await calls.reschedule("t1", "c1", NOW)
+    await store.commit(change, overdue="c1")
+    assert (await calls.get("t1", "c1")).status is CallStatus.EXPIRED
+
+
+async def test_of_an_expiry_and_more_time_at_the_same_instant_one_counts(
+    store: Store, calls: Calls, thread: Thread
+) -> None:
+    for n in range(20):
+        opening = opened(f"race{n}")
+        await store.commit(opening)
+        one = await record(store, opening.thread, asks(), waits(deadline=NOW))
+        change = expire(one, await calls.get(one.id, "c1"), stamp=stamp())
+        outcome, moved = await asyncio.gather(
+            store.commit(change, overdue="c1"),
+            calls.reschedule(one.id, "c1", NOW + HOUR),
+            return_exceptions=True,
+        )
+        assert isinstance(outcome, Conflict) is (moved is True), (outcome, moved)
+        is_expired = (await calls.get(one.id, "c1")).status is CallStatus.EXPIRED
+        assert is_expired is not moved
+
+
 async def test_rows_and_log_agree_even_where_a_batch_says_odd_things(
     store: Store, calls: Calls, thread: Thread
 ) -> None:

@@ -4,14 +4,16 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clew.app import open_app
 from clew.config import load_settings
-from clew.domain.calls import CallStatus
+from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import LostLease, NotAllowed
 from clew.domain.events import (
     AssistantMessage,
@@ -27,6 +29,7 @@ from clew.domain.events import (
 from clew.domain.records import Scope
 from clew.domain.thread import Kind, Owner, Status
 from clew.engine.commands import Request
+from clew.ports import Calls
 from tests.databases import DATABASES, locate
 from tests.house import House, open_house
 
@@ -351,6 +354,37 @@ class TestExpiry:
         assert (await house.calls(thread))[call_id].status is CallStatus.EXPIRED
         (result,) = await house.bodies(thread, ToolResult)
         assert result.error == "tool call expired: no response"
+
+
+    async def test_who_was_told_that_there_is_more_time_has_it(self, house: House) -> None:
+        """The deadline is moved when whoever ends the call has looked at it for the last time."""
+        calls, commands = house.app.stores.calls, house.app.execution.commands
+        thread = await house.run("agent", "tools: ask_person question=a")
+        (call_id,) = thread.pending
+        later = commands.clock() + timedelta(hours=1)
+        slow = replace(commands, calls=Overtaken(calls, later))
+        overdue = replace(await calls.get(thread.id, call_id), deadline=commands.clock())
+        with pytest.raises(NotAllowed):
+            await slow.expire(overdue)
+        assert (await house.app.stores.threads.get(thread.id)).status is Status.BLOCKED
+        assert (await calls.get(thread.id, call_id)).deadline == later
+
+
+class Overtaken:
+    """Calls as one reads them whose every look is late: what it saw as overdue is given more time at once."""
+
+    def __init__(self, calls: Calls, later: datetime) -> None:
+        self._calls, self._later = calls, later
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._calls, name)
+
+    async def get(self, thread_id: str, call_id: str) -> Call:
+        call = await self._calls.get(thread_id, call_id)
+        if call.deadline is not None:
+            return call
+        assert await self._calls.reschedule(thread_id, call_id, self._later)
+        return replace(call, deadline=datetime.min.replace(tzinfo=UTC))
 
 
 class TestLog:

@@ -232,7 +232,7 @@ class Commands:
             return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
-        await self._change(call.thread_id, None, decide)
+        await self._change(call.thread_id, None, decide, overdue=call.id)
 
     async def stop(self, thread_id: str, owner: Owner | None, notes: tuple[Body, ...] = ()) -> Thread:
         """End the round at once: first in the log, then in the process that runs it."""
@@ -353,6 +353,7 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         contested: Callable[[], None] | None = None,
+        overdue: str | None = None,
     ) -> Thread:
         for attempt in range(1, ATTEMPTS + 1):
             if contested is not None and attempt > PATIENT_ATTEMPTS:
@@ -360,7 +361,7 @@ class Commands:
                 contested()
             thread = await self.store.get(thread_id, owner)
             try:
-                return await self._commit(await decide(thread), once=once, admits=admits)
+                return await self._commit(await decide(thread), once=once, admits=admits, overdue=overdue)
             except LostLease:
                 raise
             except Conflict:
@@ -374,6 +375,7 @@ class Commands:
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
+        overdue: str | None = None,
     ) -> Thread:
         failpoint("accept_before_commit")
         answer = once(change.thread) if once else None
@@ -384,7 +386,7 @@ class Commands:
                 await self.store.commit(change, once=answer, admits=admits, claim=claim, hold=hold)
             is_claimed = claim is not None
         else:
-            await self.store.commit(change, once=answer, admits=admits, hold=hold)
+            await self.store.commit(change, once=answer, admits=admits, hold=hold, overdue=overdue)
         self.bus.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
             self.wake()

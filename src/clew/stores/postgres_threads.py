@@ -121,10 +121,13 @@ class PostgresThreads(Threads):
         admits: Incoming | None = None,
         claim: Claim | None = None,
         hold: Hold | None = None,
+        overdue: str | None = None,
     ) -> None:
         is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0 or hold)
-        if once is not None or admits is not None or not is_plain:
-            await super().commit(change, fence=fence, once=once, admits=admits, claim=claim, hold=hold)
+        if once is not None or admits is not None or overdue is not None or not is_plain:
+            await super().commit(
+                change, fence=fence, once=once, admits=admits, claim=claim, hold=hold, overdue=overdue
+            )
             return
         waiting = Waiting(
             change,

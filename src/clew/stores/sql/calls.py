@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import TypeVar
 
 from clew.domain.calls import Call, CallStatus, fold_calls
-from clew.domain.errors import Corrupt, LostLease, NotFound
+from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event, RoundFinished, RoundStarted
 from clew.domain.thread import Executor, Kind
 from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.work import (
+    FOR_UPDATE,
     Many,
     Row,
     Rows,
@@ -118,6 +119,17 @@ def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
     after = fold_calls(before, events)
     if changed := [call for call_id, call in after.items() if before.get(call_id) != call]:
         yield Many(_UPSERT, [_row(call) for call in changed])
+
+
+def require_due(thread_id: str, call_id: str, now: datetime) -> Work[None]:
+    """Refuse where the deadline was moved or lifted meanwhile: it is no event, so the log does not tell."""
+    rows = yield Statement(
+        "SELECT 1 FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2 AND deadline <= $3"
+        f" {FOR_UPDATE}",
+        (thread_id, call_id, micros(now)),
+    )
+    if not rows:
+        raise Conflict(f"call {call_id!r} of thread {thread_id!r} was given more time")
 
 
 def _due(columns: str, now: datetime, limit: int, read: Callable[[Row], T]) -> Work[list[T]]:

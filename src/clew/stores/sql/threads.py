@@ -104,6 +104,7 @@ class Threads(Tables):
         admits: Incoming | None = None,
         claim: Claim | None = None,
         hold: Hold | None = None,
+        overdue: str | None = None,
     ) -> Work[None]:
         thread = change.thread
         if once is not None:
@@ -115,6 +116,8 @@ class Threads(Tables):
         ((saved,),) = yield (_insert(thread, claim) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)
+        if overdue is not None:
+            yield from calls.require_due(thread.id, overdue, change.events[-1].at)
         if change.read_at == 0:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
