@@ -27,7 +27,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 from pydantic import BaseModel
 
-from clew.domain.context import Compaction
+from clew.domain.context import Compaction, Rendered
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Event
 from clew.domain.thread import Thread
@@ -474,3 +474,24 @@ def informed_agent() -> Any:
 
 def forgetful_agent() -> Any:
     return Agent(model=Obedient(), tools=(look_up,), compaction=Compaction(messages=6, keep=4)).graph()
+
+
+def summing_agent() -> Any:
+    """Sums up whatever was said, at once."""
+    return Agent(model=Obedient(), compaction=Compaction(messages=1, keep=0)).graph()
+
+
+async def refuses(shown: Rendered) -> str:
+    raise ValueError("prompt is too long")
+
+
+async def says_nothing(shown: Rendered) -> str:
+    return " "
+
+
+def helpless_agent() -> Any:
+    return Agent(model=Obedient(), compaction=Compaction(messages=1, keep=0), sum_up=refuses).graph()
+
+
+def speechless_agent() -> Any:
+    return Agent(model=Obedient(), compaction=Compaction(messages=1, keep=0), sum_up=says_nothing).graph()

@@ -33,6 +33,7 @@ GRAPHS = (
         "walking",
     ),
     *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent", "monotonous_agent"),
+    *("summing_agent", "helpless_agent", "speechless_agent"),
 )
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 

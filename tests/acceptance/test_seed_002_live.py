@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clew.workflows.agent import SUM_UP
 from tests.acceptance.conftest import Api, api_serving
 from tests.databases import DATABASES, locate
 from tests.processes import clew, filled, until
@@ -269,7 +270,7 @@ def test_a_model_is_told_the_furthest_summary_and_what_came_after(api: Api) -> N
     reach = dict(rows(api, "SELECT version, to_seq FROM summaries WHERE thread_id = ?", thread["id"]))
     assert len(reach) > 1
     messages = api.events(thread["id"], "user_msg", "assistant_msg")
-    calls = api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"]
+    calls = answering(api, thread["id"])
     for call in calls:
         shown = [turn["seq"] for turn in call["renderedContext"] if turn["seq"]]
         # A summary that reaches further was not there yet: they are made of what had been said.
@@ -284,10 +285,7 @@ def test_a_model_is_told_the_furthest_summary_and_what_came_after(api: Api) -> N
     assert (used[0], used[1], len(set(used)) > 2) == (0, 0, True)
     # The next call is told of the furthest one there is.
     say(api, thread, "the last")
-    newest = max(
-        api.ask("GET", f"/api/threads/{thread['id']}/model-calls")["modelCalls"],
-        key=lambda call: call["turnRef"],
-    )
+    newest = max(answering(api, thread["id"]), key=lambda call: call["turnRef"])
     assert reach[newest["summaryVersion"]] == max(reach.values())
 
 
@@ -320,7 +318,7 @@ def test_without_its_summaries_a_conversation_is_the_same(api: Api) -> None:
         ]
 
     assert told(lost) == told(kept)
-    newest = max(model_calls(api, lost["id"]), key=lambda call: call["turnRef"])
+    newest = max(answering(api, lost["id"]), key=lambda call: call["turnRef"])
     shown = [turn["content"] for turn in newest["renderedContext"] if turn["role"] == "user"]
     assert shown == [
         "first",
@@ -699,6 +697,11 @@ def model_calls(api: Api, thread_id: str) -> list[Any]:
     return list(api.ask("GET", f"/api/threads/{thread_id}/model-calls")["modelCalls"])
 
 
+def answering(api: Api, thread_id: str) -> list[Any]:
+    """The calls that answer somebody. Others sum up what was said."""
+    return [call for call in model_calls(api, thread_id) if call["renderedContext"][-1]["content"] != SUM_UP]
+
+
 def turns_of(api: Api, thread_id: str) -> list[int]:
     return [call["turnRef"] for call in model_calls(api, thread_id)]
 
@@ -713,7 +716,7 @@ def test_a_long_conversation_is_revived_from_its_summary_and_what_came_after(res
     assert now["status"] == "completed"
     tail = api.ask("GET", f"{path}?after={restarted.summed_up}&limit=1000")["events"]
     assert tail[-1]["seq"] == now["lastSeq"]
-    (call,) = [call for call in model_calls(api, long["id"]) if call["turnRef"] > long["lastSeq"]]
+    (call,) = [call for call in answering(api, long["id"]) if call["turnRef"] > long["lastSeq"]]
     assert "Summary of the conversation" in call["renderedContext"][0]["content"]
     before = [event for event in tail if event["seq"] <= call["turnRef"]]
     assert call["renderedContext"][-1]["content"].endswith(f"of {len(before)} events")

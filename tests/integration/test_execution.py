@@ -28,6 +28,7 @@ from clew.domain.events import (
 )
 from clew.domain.records import Scope
 from clew.domain.thread import Kind, Owner, Status
+from clew.domain.views import Token
 from clew.engine.commands import Request
 from clew.ports import Calls
 from tests.databases import DATABASES, locate
@@ -355,7 +356,6 @@ class TestExpiry:
         (result,) = await house.bodies(thread, ToolResult)
         assert result.error == "tool call expired: no response"
 
-
     async def test_who_was_told_that_there_is_more_time_has_it(self, house: House) -> None:
         """The deadline is moved when whoever ends the call has looked at it for the last time."""
         calls, commands = house.app.stores.calls, house.app.execution.commands
@@ -412,6 +412,36 @@ async def test_a_model_that_uses_one_id_for_all_it_says_is_heard_each_time(tmp_p
         assert (thread.status, [one.content for one in said]) == (Status.COMPLETED, ["hm", "hm"])
         assert said[0].ref == "chatcmpl-1"
         assert len({one.ref for one in said}) == 2
+
+
+async def test_a_summary_is_a_model_call_and_no_part_of_the_conversation(tmp_path: Path) -> None:
+    heard: list[Token] = []
+
+    def hear(token: Token) -> bool:
+        heard.append(token)
+        return True
+
+    recording = {"CLEW_MODEL_CALLS_RECORD": "true", "CLEW_VERBOSE": "true"}
+    async with open_house("memory", tmp_path, **recording) as house:
+        with house.app.execution.live.listen(hear):
+            thread = await house.run("summing_agent", "hello")
+        summary, _ = await house.app.stores.summaries.load_since(thread.id)
+        assert summary is not None
+        assert "Summarize the conversation" in str(summary.content)
+        recorded = await house.app.stores.audit.find(thread.id)
+        assert [call.status for call in recorded] == ["ok", "ok"]
+        assert sum("Summarize the conversation" in str(call.rendered_context) for call in recorded) == 1
+    assert {token.agent for token in heard} == {"model"}
+
+
+@pytest.mark.parametrize("graph", ["helpless_agent", "speechless_agent"])
+async def test_an_answer_that_was_given_does_not_fail_with_its_summary(tmp_path: Path, graph: str) -> None:
+    async with open_house("memory", tmp_path) as house:
+        thread = await house.run(graph, "hello")
+        assert thread.status is Status.COMPLETED
+        assert [said.content for said in await house.bodies(thread, AssistantMessage)] == ["you said: hello"]
+        summary, events = await house.app.stores.summaries.load_since(thread.id)
+        assert (summary, len(events)) == (None, thread.last_seq)
 
 
 async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_path: Path) -> None:

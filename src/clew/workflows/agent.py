@@ -5,6 +5,7 @@ grows, and a thread that is revived, moved or pruned remembers all of it.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from langchain_core.messages import (
 )
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
+from langgraph.constants import TAG_NOSTREAM
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from pydantic_core import to_jsonable_python
@@ -35,6 +37,8 @@ from clew.failpoints import failpoint
 from clew.graph.run import current_run
 from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
 from clew.ports import Run
+
+logger = logging.getLogger(__name__)
 
 # More calls than this in one turn is a model gone wrong; the rest are refused, and it is told so.
 MAX_CALLS = 64
@@ -123,32 +127,55 @@ class Agent:
         if span:
             fates = await run.fates(unanswered(span))
             shown = render(span, fates=fates, summary=summary, system=SUM_UP, budget=self.budget)
-            text = await (self.sum_up or self._summary)(shown)
-            from_seq = summary.from_seq if summary else span[0].seq
-            await run.sum_up(from_seq, span[-1].seq, text, version=run.stamp().new_id())
+            if text := await self._summed_up(run, shown):
+                from_seq = summary.from_seq if summary else span[0].seq
+                await run.sum_up(from_seq, span[-1].seq, text, version=run.stamp().new_id())
         return {"last": None}
 
-    async def _summary(self, shown: Rendered) -> str:
-        reply = await self.model.ainvoke([*to_messages(shown.turns), HumanMessage(SUM_UP)])
-        return str(reply.text)
+    async def _summed_up(self, run: Run, shown: Rendered) -> str:
+        """Nothing, where that fails: the round has its answer, and the log is then only read from further back."""
+        try:
+            return (await (self.sum_up(shown) if self.sum_up else self._summary(run, shown))).strip()
+        except GraphBubbleUp:
+            raise
+        except Exception:
+            logger.warning("not summed up", extra={"thread_id": run.thread.id}, exc_info=True)
+            return ""
+
+    async def _summary(self, run: Run, shown: Rendered) -> str:
+        asked = replace(shown, turns=(*shown.turns, Turn(role="user", content=SUM_UP)))
+        # Nobody is told it word by word: it is no part of the conversation.
+        whole = await self._streamed(run, self.model.with_config(tags=[TAG_NOSTREAM]), asked)
+        return "" if whole is None else str(whole.text)
 
     async def _said(self, run: Run, shown: Rendered, known: Collection[str]) -> AIMessage:
         """Stream the reply, so that a stop in the middle finds what was said until then."""
         model: Runnable[Any, Any] = self.model.bind_tools(list(self.tools)) if self.tools else self.model
+        return _reply(await self._streamed(run, model, shown, run.saying), known, run.stamp().new_id())
+
+    async def _streamed(
+        self,
+        run: Run,
+        model: Runnable[Any, Any],
+        shown: Rendered,
+        tell: Callable[[str], None] | None = None,
+    ) -> AIMessageChunk | None:
+        """One model call, recorded however it ends."""
         started = time.perf_counter()
         status = "failed"
         whole: AIMessageChunk | None = None
         try:
             async for chunk in model.astream(to_messages(shown.turns)):
                 whole = chunk if whole is None else whole + chunk
-                run.saying(str(whole.text))
+                if tell is not None:
+                    tell(str(whole.text))
             status = "ok"
         except asyncio.CancelledError:
             status = "cancelled"
             raise
         finally:
             await run.audit(_audited(run, shown, self.model, whole, status, started))
-        return _reply(whole, known, run.stamp().new_id())
+        return whole
 
 
 SUM_UP = (
