@@ -63,6 +63,17 @@ async def test_threads_of_graphs_one_does_not_have_are_left_to_others(store: Sto
     assert [lease.thread_id for lease in await store.claim("r2", lease=LONG, limit=10)] == ["gone"]
 
 
+async def test_what_a_process_left_is_taken_up_before_what_is_new(store: Store) -> None:
+    """Or a busy server would never come to it."""
+    await saved(store, opened("left"))
+    await claim(store, "r1", OVER)
+    for n in range(10):
+        await saved(store, opened(f"new{n}"))
+    claimed = await store.claim("r2", lease=LONG, limit=1)
+    assert [lease.thread_id for lease in claimed] == ["left"]
+    assert len(await store.claim("r2", lease=LONG, limit=20)) == 10
+
+
 async def test_only_running_threads_are_claimed(store: Store) -> None:
     await saved(store, opened("held", held=True))
     await saved(store, suspend(await saved(store, opened("blocked")), [waits()], stamp=stamp()))

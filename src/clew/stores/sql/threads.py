@@ -228,7 +228,8 @@ class Threads(Tables):
             " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
             f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}"
-            f" ORDER BY lease_until NULLS FIRST LIMIT $3 {SKIP_LOCKED})"
+            # What a process left when it died is not behind all that is new.
+            f" ORDER BY lease_until NULLS LAST LIMIT $3 {SKIP_LOCKED})"
             " RETURNING id, fence, recoveries",
             (runner, lease // MICROSECOND, limit, *graphs, *here),
         )
