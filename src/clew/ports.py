@@ -143,10 +143,12 @@ class Store(Protocol):
         limit: int,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
+        recovered: tuple[int, int] | None = None,
     ) -> Sequence[Lease]:
         """Lease up to `limit` running threads that no live runner holds. Time is the database's.
 
-        Of these `graphs`, if any are named: others are for a runner that has them.
+        Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
+        from at least to at most so many times, if that is said.
         Threads that are `alive` here and still this runner's are left alone, however old their lease is: nobody died.
         """
         ...

@@ -74,6 +74,21 @@ async def test_what_a_process_left_is_taken_up_before_what_is_new(store: Store) 
     assert len(await store.claim("r2", lease=LONG, limit=20)) == 10
 
 
+async def test_threads_are_claimed_by_how_often_they_were_recovered(store: Store) -> None:
+    await saved(store, opened("often"))
+    for n in range(3):
+        assert (await claim(store, f"r{n}", OVER)).recoveries == n
+    await saved(store, opened("new"))
+
+    async def claimed(least: int, most: int) -> list[tuple[str, int]]:
+        leases = await store.claim("r9", lease=LONG, limit=10, recovered=(least, most))
+        return [(lease.thread_id, lease.recoveries) for lease in leases]
+
+    assert await claimed(1, 2) == []
+    assert await claimed(0, 2) == [("new", 0)]
+    assert await claimed(3, 2**31 - 1) == [("often", 3)]
+
+
 async def test_only_running_threads_are_claimed(store: Store) -> None:
     await saved(store, opened("held", held=True))
     await saved(store, suspend(await saved(store, opened("blocked")), [waits()], stamp=stamp()))

@@ -11,7 +11,9 @@ from langgraph.graph import END, START, StateGraph
 
 from tests.odd_graphs import Notes, mark
 
-GRAPHS = "".join(f"  {name}: tests.faults.standstills:{name}\n" for name in ("freezing", "standing_still"))
+GRAPHS = "".join(
+    f"  {name}: tests.faults.standstills:{name}\n" for name in ("freezing", "standing_still", "lingering")
+)
 
 
 def let_go_on(marks: Path) -> None:
@@ -59,4 +61,13 @@ def standing_still() -> Any:
     graph.add_node("blocks", blocks)
     graph.add_edge(START, "blocks")
     graph.add_edge("blocks", END)
+    return graph
+
+
+def lingering() -> Any:
+    """Waits as a long call to a model does."""
+    graph = StateGraph(Notes)
+    graph.add_node("lingers", lingers)
+    graph.add_edge(START, "lingers")
+    graph.add_edge("lingers", END)
     return graph

@@ -170,3 +170,24 @@ def test_a_thread_that_kills_its_process_is_parked_and_the_others_live(crowd: Cr
     assert found["status"] == "failed"
     assert "recoveries" in found["reason"]
     assert deaths == 6, "run once, and recovered five times"
+
+
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
+def test_who_is_at_work_beside_a_thread_that_kills_its_process_lives(crowd: Crowd) -> None:
+    deaths = 0
+    crowd.begin(["first", "lingering", None], ["second", "lingering", None], ["deadly", "deadly", None])
+    while crowd.next_death_or(lambda: crowd.column("status", "deadly") == "failed"):
+        deaths += 1
+        assert deaths < 10, "it kills process after process"
+        if deaths == 4:
+            # From now on one of them runs at a time, and each that is no killer comes to its end.
+            for name in ("first", "second"):
+                let_go_on(crowd.marks(name))
+        crowd.end_leases()
+        crowd.begin()
+    for name in ("first", "second"):
+        until(lambda name=name: crowd.column("status", name) != "running")  # type: ignore[misc]
+    crowd.end()
+    found = crowd.look()
+    assert (found["first"]["status"], found["second"]["status"]) == ("completed", "completed")
+    assert deaths == 6, "run once, and recovered five times"

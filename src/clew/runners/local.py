@@ -27,6 +27,7 @@ SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
 # After an outage everybody's leases may have run out, and a heartbeat needs its turn and a new connection.
 PATIENT_BEATS = 1.5
+ANY_NUMBER = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +72,8 @@ class LocalRunner:
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
         self._graphs = tuple(sorted(graphs))
+        # How often a thread was recovered that is nearly given up.
+        self._suspect = max(1, step.max_recoveries - 1)
         self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
         self._runs: dict[Running, None] = {}
@@ -195,18 +198,35 @@ class LocalRunner:
         if free <= 0 or self._draining:
             self._is_full = True
             return
+        self._is_full = await self._take(free, (0, self._suspect - 1)) == free
+        # One that takes its process down is the death of those beside it too. So before it is given up it is known
+        # apart: of those that are under suspicion one runs here at a time.
+        is_one_here = any(map(self._is_suspect, self._held()))
+        if self._free() > 0 and not is_one_here and await self._store.has_work(self._graphs):
+            await self._take(1, (self._suspect, ANY_NUMBER))
+
+    async def _take(self, places: int, recovered: tuple[int, int]) -> int:
+        """Claim and start so many; how many it were."""
         # A database that was away for longer than a lease has killed nobody: what runs here goes on.
         alive = {lease.thread_id for lease in self._held()}
-        self._promise(free)
+        self._promise(places)
         try:
             leases = await self._store.claim(
-                self._name, lease=self._lease, limit=free, graphs=self._graphs, alive=alive
+                self._name,
+                lease=self._lease,
+                limit=places,
+                graphs=self._graphs,
+                alive=alive,
+                recovered=recovered,
             )
         finally:
-            self._promise(-free)
-        self._is_full = len(leases) == free
+            self._promise(-places)
         for lease in leases:
             self._start(Running(lease))
+        return len(leases)
+
+    def _is_suspect(self, lease: Lease) -> bool:
+        return lease.recoveries >= self._suspect
 
     async def _is_woken(self, seconds: float) -> bool:
         """Whether there is something for sure, when it is time to look."""
@@ -247,7 +267,7 @@ class LocalRunner:
 
     def _ended(self, run: Running) -> None:
         del self._runs[run]
-        if self._is_full:
+        if self._is_full or self._is_suspect(run.lease):
             self.look()
 
     async def _to_its_rest(self, run: Running) -> None:

@@ -218,16 +218,19 @@ class Threads(Tables):
         limit: int,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
+        recovered: tuple[int, int] | None = None,
     ) -> Work[list[Lease]]:
+        often = (
+            "" if recovered is None else f" AND {_RECOVERIES} BETWEEN {recovered[0]:d} AND {recovered[1]:d}"
+        )
         # Few lengths, so that there are few statements to prepare.
         here = [*alive, *[""] * (2 ** len(alive).bit_length() - len(alive))] if alive else []
         mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4 + len(graphs), len(here))}))"
-        # A lease that ran out while somebody held it means that somebody died: that is a recovery.
         rows = yield Statement(
             "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
-            " recoveries = recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END, lease_owner = $1"
+            f" recoveries = {_RECOVERIES}, lease_owner = $1"
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}"
+            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}{often}"
             # What a process left when it died is not behind all that is new.
             f" ORDER BY lease_until NULLS LAST LIMIT $3 {SKIP_LOCKED})"
             " RETURNING id, fence, recoveries",
@@ -296,6 +299,10 @@ class Threads(Tables):
                 await self._db.write(lambda table=table: _erase_from(table, Texts(buried)))  # type: ignore[misc]
             except Exception:
                 logger.exception("a table of buried threads cannot be purged: %s", table)
+
+
+# A lease that ran out while somebody held it means that somebody died: that is a recovery.
+_RECOVERIES = "recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END"
 
 
 def _of_graphs(graphs: Collection[str], first: int) -> str:
