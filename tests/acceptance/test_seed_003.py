@@ -516,6 +516,26 @@ class TestCleanup:
         assert (await spec.cleanup())["thread_ids"] == [young[1]], "without an age: what has expired"
         assert (await spec.cleanup())["preserved"] == 1
 
+    @pytest.mark.accept("003-19")
+    async def test_what_is_to_run_later_stays_and_so_does_what_was_ordered(self, spec: Spec) -> None:
+        made = [(await spec.http.post("/threads", json={})).json()["thread_id"] for _ in range(3)]
+        monthly, once, done = made
+        order = {"assistant_id": "interview", "input": {}}
+        crons = f"/threads/{monthly}/runs/crons"
+        cron = await spec.http.post(crons, json={**order, "schedule": "0 0 1 * *"})
+        run = await spec.http.post(f"/threads/{once}/runs", json={**order, "after_seconds": 40 * 86_400})
+        assert (cron.status_code, run.status_code) == (200, 200)
+        for thread_id in made:
+            await spec.age(thread_id, 31)
+        assert (await spec.cleanup())["thread_ids"] == [done]
+        assert (await spec.cleanup("?days_old=30"))["thread_ids"] == []
+        cron_id = cron.json()["cron_id"]
+        assert [one["cron_id"] for one in (await spec.http.post("/runs/crons/search", json={})).json()] == [
+            cron_id
+        ]
+        await spec.http.patch(f"/runs/crons/{cron_id}", json={"enabled": False})
+        assert (await spec.cleanup())["thread_ids"] == [monthly], "nobody wants it any more"
+
     @pytest.mark.accept("003-16")
     @pytest.mark.parametrize("where", ["memory"], indirect=True)
     @pytest.mark.parametrize("days", ["0", "366", "-1", "x", "1.5", "", "9" * 19, "9" * 30, "\u0661", "1e3"])

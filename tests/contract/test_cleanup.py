@@ -8,18 +8,24 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from clew.domain.cron_jobs import CronJob
 from clew.domain.errors import LostLease, NotFound
-from clew.domain.events import RoundFinished
+from clew.domain.events import Order, RoundFinished
+from clew.domain.records import Incoming
 from clew.domain.retention import Candidate, Job, Reason, Selection, is_due, selection, trash
+from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
 from clew.ports import Store
 from clew.stores.codec import micros
-from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.cleanup import CleanupRows, condition
+from clew.stores.sql.crons import CronRows
 from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
-from tests.databases import query
+from tests.databases import SHARED, query
 from tests.samples import ANN, NOW, new_id, opened, recorded, said, stamp, waits
 
 pytestmark = pytest.mark.anyio
@@ -82,15 +88,56 @@ async def due(rows: CleanupRows, wanted: Selection = WEEK) -> list[Candidate]:
     return list(await rows.due(wanted, after=None, limit=1000))
 
 
+def cron(thread_id: str, *, next_at: datetime | None = NOW + 90 * DAY, is_enabled: bool = True) -> CronJob:
+    return CronJob(
+        id=new_id(),
+        owner=ANN,
+        order=Order(run_id="", assistant_id="a", graph="chat"),
+        schedule="0 0 1 * *",
+        thread_id=thread_id,
+        is_enabled=is_enabled,
+        created_at=NOW,
+        updated_at=NOW,
+        next_at=next_at,
+        counted_at=NOW,
+    )
+
+
+def run_for_later(thread_id: str) -> Incoming:
+    run_id = new_id()
+    return Incoming(
+        source=SOURCE,
+        source_id=run_id,
+        fingerprint=run_id,
+        payload={},
+        thread_id=thread_id,
+        conversation=f"{thread_id}/{run_id}",
+    )
+
+
 async def test_sql_and_domain_agree_on_what_is_due(
     store: Store, database: Database, rows: CleanupRows
 ) -> None:
     ids = (f"t{n:03}" for n in itertools.count())
+    crons, inbox = CronRows(database), InboxRows(database)
+    ordered = set()
     for owner, ttl, days in itertools.product((ANN, BOB), (None, 5 * DAY, 90 * DAY), (1, 10, 100)):
-        made = [opened(next(ids), owner=owner, ttl=ttl) for _ in range(6)]
+        made = [opened(next(ids), owner=owner, ttl=ttl) for _ in range(9)]
         for change in made:
             await store.commit(change)
-        done, blocked, with_deadline, held, _, failed = (change.thread for change in made)
+        done, blocked, with_deadline, held, _, failed, with_cron, with_run, was_ordered = (
+            change.thread for change in made
+        )
+        for one in (with_cron, with_run, was_ordered):
+            await store.commit(recorded(one, RoundFinished(status=Status.COMPLETED)))
+        await crons.add(cron(with_cron.id), most=1000)
+        await inbox.admit(run_for_later(with_run.id), now=NOW)
+        ordered |= {with_cron.id, with_run.id}
+        await crons.add(cron(was_ordered.id, is_enabled=False), most=1000)
+        await crons.add(cron(was_ordered.id, next_at=None), most=1000)
+        over = run_for_later(was_ordered.id)
+        await inbox.admit(over, now=NOW)
+        await inbox.withdraw(over, now=NOW)
         await store.commit(recorded(done, RoundFinished(status=Status.COMPLETED)))
         await store.commit(recorded(failed, RoundFinished(status=Status.FAILED, reason="no")))
         await store.commit(recorded(blocked, waits()))
@@ -104,7 +151,11 @@ async def test_sql_and_domain_agree_on_what_is_due(
     owners: tuple[Owner | None, ...] = (None, ANN, Owner(tenant="acme"), Owner(tenant="rival"))
     for whose, days_old in itertools.product(owners, (None, 7)):
         wanted = selection(now=NOW, days_old=days_old, owner=whose)
-        expected = {one.id for one in everything if is_due(one, wanted, has_deadline=one.id in waiting)}
+        expected = {
+            one.id
+            for one in everything
+            if is_due(one, wanted, has_deadline=one.id in waiting, has_orders=one.id in ordered)
+        }
         found = await due(rows, wanted)
         assert {one.id for one in found} == expected
         assert [one.age for one in found] == sorted(one.age for one in found)
@@ -117,16 +168,47 @@ async def test_sql_and_domain_agree_on_what_is_due(
 async def test_a_thread_touched_after_it_was_found_stays(
     store: Store, database: Database, rows: CleanupRows
 ) -> None:
-    for thread_id in ("touched", "ran", "due"):
+    for thread_id in ("touched", "ran", "due", "ordered", "queued"):
         await old(store, database, thread_id)
     found = await due(rows)
     await store.touch("touched", now=NOW)
+    await CronRows(database).add(cron("ordered"), most=1000)
+    await InboxRows(database).admit(run_for_later("queued"), now=NOW)
     thread = await store.get("ran")
     await query(database, "UPDATE threads SET status = 'running' WHERE id = 'ran'")
     job = await begun(rows)
     assert await delete(rows, job, found) == ["due"]
     assert (await store.get("touched")).last_accessed_at == NOW
     assert len(await store.read("ran")) == thread.last_seq
+
+
+@pytest.mark.parametrize("where", SHARED, indirect=True)
+async def test_what_is_ordered_is_asked_by_thread(where: str, database: Database) -> None:
+    await query(
+        database,
+        "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at)"
+        " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        f" SELECT '{SOURCE}', CAST(i AS TEXT), 'f', 't' || i, 'null', 'queued', i FROM n",
+    )
+    await query(
+        database,
+        "INSERT INTO crons (id, tenant, user_id, thread_id, created_at, schedule, is_enabled, keeps, ordered, input,"
+        " updated_at, next_at, counted_at)"
+        " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        " SELECT CAST(i AS TEXT), 'acme', 'ann', 't' || i, 0, '0 0 1 * *', 1, 0, '{}', 'null', 0, i, 0 FROM n",
+    )
+    for table in ("inbox", "crons"):
+        await query(database, f"ANALYZE {table}")
+    explain = "EXPLAIN" if isinstance(database, PostgresDatabase) else "EXPLAIN QUERY PLAN"
+    where_due, args = condition(WEEK, 1)
+    plan = await query(
+        database,
+        f"{explain} SELECT id FROM threads WHERE {where_due} ORDER BY last_accessed_at LIMIT 500",
+        *args,
+    )
+    told = str([tuple(row) for row in plan])
+    assert "crons_by_thread" in told
+    assert "inbox_by_thread" in told
 
 
 async def test_a_deleted_thread_is_gone_from_every_table_and_for_good(

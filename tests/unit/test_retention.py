@@ -33,8 +33,8 @@ def thread(
     return replace(made, status=status, last_accessed_at=seen, expires_at=None if ttl is None else seen + ttl)
 
 
-def due(one: Thread, wanted: Selection, *, has_deadline: bool = False) -> bool:
-    return is_due(one, wanted, has_deadline=has_deadline)
+def due(one: Thread, wanted: Selection, *, has_deadline: bool = False, has_orders: bool = False) -> bool:
+    return is_due(one, wanted, has_deadline=has_deadline, has_orders=has_orders)
 
 
 EXPIRED = selection(now=NOW, days_old=None)
@@ -67,6 +67,12 @@ def test_what_waits_with_a_deadline_is_not_due_before_it() -> None:
     assert not due(thread(Status.BLOCKED), EXPIRED, has_deadline=True)
     assert due(thread(Status.BLOCKED), EXPIRED)
     assert due(thread(Status.COMPLETED), EXPIRED, has_deadline=True), "of an earlier round, and answered"
+
+
+def test_what_is_to_run_later_is_not_due_before() -> None:
+    for wanted in (EXPIRED, selection(now=NOW, days_old=1)):
+        for status in Status:
+            assert not due(thread(status), wanted, has_orders=True)
 
 
 @pytest.mark.accept("003-35")

@@ -49,14 +49,16 @@ def trash(*, now: datetime) -> Selection:
     return Selection(reason=Reason.DELETED, before=now - GRACE)
 
 
-def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool) -> bool:
+def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_orders: bool) -> bool:
     """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
+    `has_orders`: runs of it are ordered for later, by a cron or once.
 
-    A thread without a time to live is kept whatever its age. One that runs is never taken. One that waits for somebody
-    is taken once nothing it waits for has a deadline any more: what has one expires first, and the thread goes on.
+    A thread without a time to live is kept whatever its age. One that runs is never taken, nor one that somebody wants to
+    run, however seldom. One that waits for somebody is taken once nothing it waits for has a deadline any more: what has
+    one expires first, and the thread goes on.
     The store asks the same in SQL, inside the transaction that deletes; a contract holds the two together.
     """
-    if thread.ttl is None or thread.status is Status.RUNNING:
+    if thread.ttl is None or thread.status is Status.RUNNING or has_orders:
         return False
     if thread.status is Status.BLOCKED and has_deadline:
         return False

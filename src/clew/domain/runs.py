@@ -18,6 +18,8 @@ from clew.domain.events import (
 from clew.domain.ledger import GATE
 from clew.domain.thread import Json, Status, Thread
 
+# Under which those that wait for their turn are in the inbox.
+SOURCE = "langgraph"
 # What has to be read to tell which runs there were and how they ended.
 TELLING = frozenset(
     {RoundStarted.type, RoundFinished.type, Suspension.type, Resolution.type, ToolResult.type}

@@ -11,10 +11,10 @@ from clew.domain.events import Event, Opening, Order
 from clew.domain.ledger import GATE
 from clew.domain.records import Incoming, Scope
 from clew.domain.redaction import lacks_a_message, without
-from clew.domain.runs import TELLING, Run, RunStatus, runs_of, still_asked, unquoted
+from clew.domain.runs import SOURCE, TELLING, Run, RunStatus, runs_of, still_asked, unquoted
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.commands import Commands, Request
-from clew.engine.queue import SOURCE, Queued, RunQueue
+from clew.engine.queue import Queued, RunQueue
 from clew.engine.redaction import redacted_texts
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Clock, Labels, Store

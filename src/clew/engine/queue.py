@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from clew.domain.errors import ClewError, LostLease, NotAllowed, NotFound, Repeated, Unavailable
 from clew.domain.events import Order
 from clew.domain.records import Conversation, Incoming, Scope
-from clew.domain.runs import Run, RunStatus
+from clew.domain.runs import SOURCE, Run, RunStatus
 from clew.domain.thread import Json, Status
 from clew.engine.commands import Commands, Request
 from clew.engine.visits import Visits
@@ -20,7 +20,6 @@ from clew.ports import Bus, Clock, Conversations, Inbox, Store
 
 logger = logging.getLogger(__name__)
 
-SOURCE = "langgraph"
 CONCURRENCY = 16
 # When we failed ourselves and nobody knows for how long.
 TROUBLE = timedelta(seconds=10)

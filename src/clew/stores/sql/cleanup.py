@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from clew.domain.errors import Corrupt
 from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
@@ -114,7 +115,7 @@ class CleanupRows(Tables):
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         yield UNHURRIED
-        ids = Texts(candidate.id for candidate in some)
+        ids = yield from _hold(candidate.id for candidate in some)
         # A log too long for one transaction is left to the purge, which takes it in slices.
         is_short = sum(candidate.rows for candidate in some) <= AT_ONCE
         if job.selection.soft:
@@ -205,9 +206,19 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
             " AND deleted_at IS NULL AND ttl IS NOT NULL AND status <> 'running' AND NOT (status = 'blocked'"
             " AND EXISTS (SELECT 1 FROM tool_calls AS c WHERE c.thread_id = threads.id"
             " AND c.status = 'pending' AND c.deadline IS NOT NULL))"
+            " AND NOT EXISTS (SELECT 1 FROM crons WHERE crons.thread_id = threads.id AND crons.is_enabled = 1"
+            " AND crons.next_at IS NOT NULL)"
+            " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.thread_id = threads.id"
+            f" AND inbox.source = '{SOURCE}' AND inbox.status = 'queued')"
         )
     mine, owner_args = owned(wanted.owner, first + 1)
     return where + mine, (*args, *owner_args)
+
+
+def _hold(ids: Iterable[str]) -> Work[Texts]:
+    # A statement of its own: whether they are due is asked when nobody can order anything of them any more.
+    rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} {FOR_UPDATE}", (Texts(ids),))
+    return Texts(row[0] for row in rows)
 
 
 def _bury(ids: Texts, wanted: Selection, now: datetime, *, is_purged: bool) -> Work[list[Gone]]:
@@ -216,7 +227,7 @@ def _bury(ids: Texts, wanted: Selection, now: datetime, *, is_purged: bool) -> W
     rows = yield Statement(
         "INSERT INTO tombstones (thread_id, tenant, deleted_at, purged_at)"
         f" SELECT id, tenant, {at}, {'clew_now()' if is_purged else 'NULL'}"
-        f" FROM threads WHERE {among('id', 1)} AND {where} {FOR_UPDATE}"
+        f" FROM threads WHERE {among('id', 1)} AND {where}"
         " ON CONFLICT (thread_id) DO UPDATE SET purged_at = excluded.purged_at RETURNING thread_id, tenant",
         (ids, *args, micros(now)),
     )
