@@ -901,7 +901,10 @@ class Checkpoints(Protocol):
         ...
 
     async def copy(self, source: str, target: str) -> None:
-        """Copy a thread's checkpoints, values and writes; what the target has already stays."""
+        """Copy a thread's checkpoints, values and writes; what the target has already stays.
+
+        The source may be written to meanwhile: the copy is a state it was in. Raises NotFound if one of them was deleted.
+        """
         ...
 
     async def delete(self, thread_id: str) -> None: ...

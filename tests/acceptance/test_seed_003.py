@@ -333,6 +333,16 @@ class TestThreadMetadata:
 
 
 class TestRecovery:
+    @pytest.mark.accept("003-2")
+    async def test_a_copy_is_kept_as_long_as_its_original(self, spec: Spec) -> None:
+        for days in (None, 7):
+            thread_id = await spec.start(ttl_days=days)
+            copy = (await spec.http.post(f"/threads/{thread_id}/copy")).json()["thread_id"]
+            row = await spec.metadata(copy)
+            assert row is not None
+            lasts = row["expires_at"] and moment(row["expires_at"]) - moment(row["last_accessed_at"])
+            assert lasts == (None if days is None else timedelta(days=days))
+
     @pytest.mark.accept("003-6", "003-30")
     @pytest.mark.parametrize("where", SHARED, indirect=True)
     async def test_a_restart_forgets_nothing(self, where: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The checkpointer on every database: LangGraph's conformance suite, and the promises LangGraph does not check."""
 
 import asyncio
+import itertools
 import threading
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -393,6 +394,40 @@ class TestDeletion:
         cold = chat(Checkpointer(rows))
         assert await texts(cold, on("source")) == ["hello", "answer 1"]
         assert await texts(cold, on("copy")) == ["hello", "answer 1", "only here", "answer 3"]
+
+    @pytest.mark.parametrize("where", SHARED, indirect=True)
+    async def test_a_copy_of_one_that_goes_on_is_a_state_it_was_in(
+        self, saver: Checkpointer, store: Store, where: str
+    ) -> None:
+        """Copied by another process: in this one nothing would be written meanwhile."""
+        await store.commit(opened("source"))
+        graph = chat(saver)
+        await say(graph, "0", on("source"))
+        copies = [f"copy{n}" for n in range(30)]
+
+        async def go_on() -> None:
+            for n in itertools.count(1):
+                await say(graph, str(n), on("source"))
+
+        async with open_database(where) as other:
+            going_on = asyncio.create_task(go_on())
+            for copy in copies:
+                await Checkpointer(CheckpointRows(other)).acopy_thread("source", copy)
+            going_on.cancel()
+            await asyncio.wait((going_on,))
+            cold = chat(Checkpointer(CheckpointRows(other)))
+            whole = await texts(cold, on("source"))
+            for copy in copies:
+                said = await texts(cold, on(copy))
+                assert said == whole[: len(said)]
+
+    async def test_a_deleted_thread_is_not_copied(self, saver: Checkpointer, store: Store) -> None:
+        await store.commit(opened("t"))
+        await say(chat(saver), "hello", on("t"))
+        # Not purged yet.
+        await store.bury("t", now=NOW)
+        with pytest.raises(NotFound):
+            await saver.acopy_thread("t", "copy")
 
     async def test_a_thread_deleted_by_another_process_starts_anew(
         self, saver: Checkpointer, rows: CheckpointRows

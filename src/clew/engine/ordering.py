@@ -1,12 +1,13 @@
 """Runs by order, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
-from clew.domain.errors import Conflict, NotAllowed, NotFound
+from clew.domain.errors import ClewError, Conflict, NotAllowed, NotFound
 from clew.domain.events import Event, Opening, Order
 from clew.domain.ledger import GATE
 from clew.domain.records import Incoming, Scope
@@ -75,10 +76,28 @@ class Ordering:
         ttl: timedelta | None = None,
     ) -> Thread:
         """A thread that nothing was asked of yet. Raises Conflict if there is one of that id."""
-        opening = Opening(owner=owner, graph=graph, ttl=ttl or self.ttl)
+        return await self._make(thread_id, Opening(owner=owner, graph=graph, ttl=ttl or self.ttl), labels)
+
+    async def _make(self, thread_id: str, opening: Opening, labels: Mapping[str, Json]) -> Thread:
         thread = await self.commands.open_idle(thread_id, opening)
         await self.labels.put(thread_id, labels)
         return thread
+
+    async def copy(self, thread: Thread, target: str) -> Thread:
+        """A thread in the state of this one, that is kept as long. Raises NotFound, NotAllowed."""
+        _require_whole(thread)
+        labels = (await self.labels.of((thread.id,)))[thread.id]
+        opening = Opening(owner=thread.owner, graph=thread.graph, ttl=thread.ttl)
+        copied = await self._make(target, opening, labels)
+        try:
+            await self.bridge.copy(thread.id, target)
+            # A message that was deleted meanwhile is in the copy, where nobody would find it.
+            _require_whole(await self.store.get(thread.id, thread.owner))
+        except (ClewError, asyncio.CancelledError):
+            with suppress(ClewError):
+                await self.commands.delete(target, thread.owner)
+            raise
+        return copied
 
     async def posed(self, thread: Thread) -> Thread:
         """The thread with the graph it was made for, if no run has given it one."""
@@ -250,3 +269,8 @@ class Ordering:
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted
                 await self.labels.put(thread_id, names)
+
+
+def _require_whole(thread: Thread) -> None:
+    if lacks_a_message(thread):
+        raise NotAllowed(f"thread {thread.id!r} cannot be copied: its past tells of a deleted message")

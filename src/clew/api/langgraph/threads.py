@@ -28,7 +28,7 @@ from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.domain.labels import ThreadSearch
-from clew.domain.redaction import lacks_a_message, without
+from clew.domain.redaction import without
 from clew.domain.runs import still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.ordering import Ordering
@@ -142,13 +142,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
         thread = await looks.at(thread_id, caller.owner)
-        if lacks_a_message(thread):
-            raise NotAllowed(f"thread {thread_id!r} cannot be copied: its past tells of a deleted message")
-        target = str(uuid4())
-        known = (await labels.of((thread_id,)))[thread_id]
-        copied = await ordering.make(target, thread.owner, known, graph=thread.graph)
-        await bridge.copy(thread_id, target)
-        return await details(copied)
+        return await details(await ordering.copy(thread, str(uuid4())))
 
     @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound))
     @needs("read")

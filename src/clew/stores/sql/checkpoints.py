@@ -168,10 +168,15 @@ class CheckpointRows(Tables):
     def copy(self, source: str, target: str) -> Work[None]:
         yield from guard(target, None)
         yield from refuse_if_buried(target)
+        # Nobody deletes or prunes it meanwhile.
+        yield from guard(source, None)
+        yield from refuse_if_buried(source)
+        # It may go on all the same. Each statement sees another moment, so the checkpoints come first: what they consist of
+        # was there when they were.
         for table, columns, order in (
+            ("checkpoints", "ns, id, parent_id, body, metadata, apart, run_id", "seq"),
             ("checkpoint_blobs", f"ns, {VALUE_COLUMNS}", "ns"),
             ("checkpoint_writes", "ns, checkpoint_id, task_id, path, entries, data", "ns"),
-            ("checkpoints", "ns, id, parent_id, body, metadata, apart, run_id", "seq"),
         ):
             yield Statement(
                 f"INSERT INTO {table} (thread_id, {columns}) SELECT CAST($2 AS TEXT), {columns} FROM {table}"
