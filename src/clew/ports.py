@@ -916,7 +916,8 @@ class Checkpoints(Protocol):
     async def prune(self, thread_id: str) -> None:
         """Delete all but the newest checkpoint of each namespace.
 
-        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well.
+        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises NotAllowed if the thread
+        is running.
         """
         ...
 
@@ -1070,8 +1071,8 @@ class Bridge(Protocol):
         """Drop what this process holds of the graph's state in memory."""
         ...
 
-    async def prune(self, thread_id: str) -> None:
-        """Drop all of the graph's own state but the newest."""
+    async def prune(self, thread_id: str) -> bool:
+        """Drop all of the graph's own state but the newest; False if the thread is running, which keeps all."""
         ...
 
     async def latest(self, thread_id: str) -> Json:

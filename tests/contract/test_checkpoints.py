@@ -21,13 +21,15 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
 
 from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
-from clew.domain.errors import Corrupt, Invalid, LostLease, NotFound
+from clew.domain.errors import Corrupt, Invalid, LostLease, NotAllowed, NotFound
+from clew.domain.events import RoundFinished
+from clew.domain.thread import Status
 from clew.graph.checkpoints import Checkpointer
 from clew.ports import Store
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, query
-from tests.samples import NOW, opened
+from tests.samples import NOW, opened, recorded
 
 pytestmark = pytest.mark.anyio
 
@@ -443,6 +445,19 @@ class TestDeletion:
             checkpoint.config, {"messages": [HumanMessage("still here")]}, as_node="answer"
         )
         assert (await texts(chat(Checkpointer(rows)), on("t")))[-1] == "still here"
+
+    async def test_a_thread_that_runs_is_not_pruned(self, saver: Checkpointer, store: Store) -> None:
+        """Whatever it was when somebody looked: it may go on from any of its states."""
+        change = opened("t")
+        await store.commit(change)
+        await say(chat(saver), "hello", on("t"))
+        before = await listed(saver, on("t"))
+        with pytest.raises(NotAllowed):
+            await saver.aprune(["t"])
+        assert [one.config for one in await listed(saver, on("t"))] == [one.config for one in before]
+        await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
+        await saver.aprune(["t"])
+        assert [one.config for one in await listed(saver, on("t"))] == [before[0].config]
 
     async def test_an_unknown_way_to_prune_is_refused(self, saver: Checkpointer) -> None:
         with pytest.raises(Invalid):

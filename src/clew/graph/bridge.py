@@ -14,7 +14,7 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot, StreamMode
 from pydantic_core import to_jsonable_python
 
-from clew.domain.errors import Corrupt, Drained, NotFound
+from clew.domain.errors import Corrupt, Drained, NotAllowed, NotFound
 from clew.domain.events import (
     Body,
     Event,
@@ -199,8 +199,12 @@ class LangGraphBridge:
         if isinstance(self._saver, Checkpointer):
             self._saver.drop(thread_id)
 
-    async def prune(self, thread_id: str) -> None:
-        await self._saver.aprune([thread_id])
+    async def prune(self, thread_id: str) -> bool:
+        try:
+            await self._saver.aprune([thread_id])
+        except NotAllowed:
+            return False
+        return True
 
     async def latest(self, thread_id: str) -> Json:
         return await latest_state(self._saver, thread_id)

@@ -96,14 +96,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         pruned = 0
         for thread_id in dict.fromkeys(body.thread_ids):
             try:
-                thread = await looks.at(thread_id, caller.owner)
+                await looks.at(thread_id, caller.owner)
                 if body.strategy == "delete":
                     await commands.delete(thread_id, caller.owner)
-                elif thread.status is not Status.RUNNING:
-                    await bridge.prune(thread_id)
+                elif await bridge.prune(thread_id):
                     bridge.drop(thread_id)
                 else:
-                    continue
+                    continue  # it is running
             except NotFound:
                 continue
             pruned += 1

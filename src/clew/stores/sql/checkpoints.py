@@ -11,7 +11,8 @@ from clew.domain.checkpoints import (
     TaskWrites,
     Write,
 )
-from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
+from clew.domain.errors import Conflict, Corrupt, LostLease, NotAllowed, NotFound
+from clew.domain.thread import Status
 from clew.stores.codec import dump, load
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -205,7 +206,10 @@ class CheckpointRows(Tables):
 
     @writes
     def prune(self, thread_id: str) -> Work[None]:
-        yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
+        held = yield Statement(f"SELECT status FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
+        if held and held[0][0] == Status.RUNNING:
+            # It may build on any of them, not only on the newest.
+            raise NotAllowed(f"thread {thread_id!r} is running")
         rows = yield Statement("SELECT DISTINCT ns FROM checkpoints WHERE thread_id = $1", (thread_id,))
         for (ns,) in rows:
             rows = yield Statement(
