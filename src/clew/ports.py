@@ -477,7 +477,8 @@ class Cleanups(Protocol):
     async def delete(
         self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Sequence[Gone]:
-        """Delete those that are still due, all in one transaction with the job's progress.
+        """Delete those that are still due, all in one transaction with the job's progress. One that somebody holds at
+        this moment stays, for another cleanup.
 
         Rows of very long logs are left to `Store.purge`.
         """
@@ -493,8 +494,8 @@ class Cleanups(Protocol):
 
     async def delete_orphans(
         self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
-    ) -> Sequence[str]:
-        """Delete those that nobody wrote to since they were seen; returns their ids."""
+    ) -> Sequence[Gone]:
+        """Delete those that nobody wrote to since they were seen."""
         ...
 
     async def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Job:

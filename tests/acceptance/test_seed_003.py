@@ -7,7 +7,7 @@ import logging
 import signal
 import zipfile
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from clew.domain.events import Opening
 from clew.domain.retention import Job, selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
-from clew.stores.sql.threads import PURGED
+from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import client_of, new_key
@@ -665,6 +665,70 @@ class TestCleanup:
                 await asyncio.sleep(0.01)
         assert await spec.rows_of("orphan") == {}
 
+    @pytest.mark.accept("003-22", "003-24")
+    @pytest.mark.parametrize("where", ["postgres"], indirect=True)
+    async def test_one_that_cannot_be_deleted_in_time_does_not_keep_the_others(
+        self, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        short = {"CLEW_DATABASE_ACQUIRE_SECONDS": "1", "CLEW_DATABASE_STATEMENT_SECONDS": "1"}
+        async with opened(where, tmp_path, CLEW_RUNNER_LEASE_SECONDS="10", **short) as spec:
+            await _make(spec.db, 20)
+            await _slow_down(spec.db, "events", seconds=600, only="WHEN (old.thread_id = 'old-7')")
+            with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+                await spec.cleanup("?days_old=30", status=503)
+                async with asyncio.timeout(2 * SECONDS):
+                    while (await spec.app.execution.cleanup.rows.last()).finished_at is None:  # type: ignore[union-attr]
+                        await asyncio.sleep(0.05)
+            last = await spec.app.execution.cleanup.rows.last()
+            assert last is not None
+            assert (last.deleted, last.failed) == (19, 1)
+            left = await query(spec.db, "SELECT id FROM threads")
+            assert [row[0] for row in left] == ["old-7"], "whole, and due again"
+            deleted = [one.__dict__["thread_id"] for one in caplog.records if one.msg == "thread deleted"]
+            assert sorted(deleted) == sorted(f"old-{n}" for n in range(1, 21) if n != 7)
+
+    @pytest.mark.accept("003-21", "003-23", "003-26")
+    @pytest.mark.parametrize("where", ["postgres"], indirect=True)
+    async def test_what_is_deleted_when_nobody_waits_any_more_is_logged_and_let_go_of(
+        self, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with opened(where, tmp_path, CLEW_CLEANUP_BUDGET_SECONDS="0") as spec:
+            thread_id = await spec.start()
+            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            assert heads.get(thread_id, "", None) is not None
+            await spec.age(thread_id, 31)
+            await _slow_down(spec.db, "threads", seconds=3)
+            with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+                await spec.cleanup(status=503)
+                async with asyncio.timeout(SECONDS):
+                    while "thread deleted" not in [record.msg for record in caplog.records]:
+                        await asyncio.sleep(0.05)
+            assert await spec.rows_of(thread_id) == {}
+            assert heads.get(thread_id, "", None) is None
+
+    async def test_a_very_long_log_keeps_to_the_budget(self, spec: Spec) -> None:
+        await _make(spec.db, 1)
+        await query(
+            spec.db,
+            "INSERT INTO events (thread_id, seq, id, round, type, version, content, at)"
+            " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)"
+            " SELECT 'old-1', 100 + i, 'x', 1, 'stage_changed', 1, '{}', 0 FROM n",
+            2 * AT_ONCE,
+        )
+        await query(spec.db, "UPDATE threads SET last_seq = $1", 2 * AT_ONCE)
+        purged: list[str | None] = []
+        cleanup = spec.app.execution.cleanup
+
+        class Watched:
+            async def purge(self, *, only: str | None = None) -> Sequence[str]:
+                purged.append(only)
+                return await cleanup.store.purge(only=only)
+
+        hurried = replace(cleanup, budget_seconds=0, store=Watched())  # type: ignore[arg-type]
+        done = await hurried.run(selection(now=datetime.now(UTC), days_old=30))
+        assert (done.thread_ids, purged) == (("old-1",), []), "its rows are a chore's"
+        assert (await spec.http.get("/api/optimize/status/old-1")).status_code == 404
+
     @pytest.mark.accept("003-27")
     async def test_a_second_one_meanwhile_is_told_so(self, spec: Spec) -> None:
         await query(
@@ -967,6 +1031,16 @@ async def _make(db: Database, count: int, padding: int = 10) -> None:
         " FROM n CROSS JOIN (SELECT 1 AS seq UNION SELECT 2 UNION SELECT 3) AS s",
         count,
         json.dumps({"stage": "x" * padding}),
+    )
+
+
+async def _slow_down(db: Database, table: str, *, seconds: int, only: str = "") -> None:
+    """On Postgres: from now on a deletion from this table takes so long, row by row."""
+    slowly = f"BEGIN PERFORM pg_sleep({seconds}); RETURN old; END"
+    await query(db, f"CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ {slowly} $$")
+    await query(
+        db,
+        f"CREATE TRIGGER slowly BEFORE DELETE ON {table} FOR EACH ROW {only} EXECUTE FUNCTION slowly()",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import asyncpg
 import pytest
 
 from clew.domain.cron_jobs import CronJob
@@ -287,6 +288,25 @@ async def test_two_at_once_never_count_the_same_thread(
     assert sorted(itertools.chain.from_iterable(counted)) == [one.id for one in found]
 
 
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_nobody_waits_for_one_that_somebody_holds(
+    store: Store, database: Database, rows: CleanupRows, where: str
+) -> None:
+    for n in range(4):
+        await old(store, database, f"t{n}", days=20 - n)
+    job = await begun(rows)
+    holder = await asyncpg.connect(where)
+    try:
+        async with holder.transaction():
+            await holder.fetch("SELECT 1 FROM threads WHERE id = 't1' FOR KEY SHARE")
+            assert await delete(rows, job, (await due(rows))[:3]) == ["t0", "t2"]
+            soft = replace(job, selection=replace(WEEK, soft=True))
+            assert await delete(rows, soft, await due(rows)) == ["t3"]
+    finally:
+        await holder.close()
+    assert await delete(rows, job, await due(rows)) == ["t1"], "another cleanup finds it"
+
+
 @pytest.mark.accept("003-32")
 async def test_checkpoints_without_a_thread_are_found_and_deleted(
     store: Store, database: Database, rows: CleanupRows
@@ -312,7 +332,7 @@ async def test_checkpoints_without_a_thread_are_found_and_deleted(
     )
     job = await begun(rows)
     gone = await rows.delete_orphans(job, found, runner="r1", lease=LEASE)
-    assert sorted(gone) == ["a", "b"], "somebody wrote to c"
+    assert sorted(one.thread_id for one in gone) == ["a", "b"], "somebody wrote to c"
     left = await query(database, "SELECT DISTINCT thread_id FROM checkpoints ORDER BY 1")
     assert [row[0] for row in left] == ["c", "known"]
 

@@ -6,15 +6,15 @@ What does not fit into the budget, or was cut short by a kill, goes on by itself
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from clew.domain import retention
-from clew.domain.errors import ClewError, LostLease, NotAllowed, Unavailable
+from clew.domain.errors import ClewError, LostLease, NotAllowed, StorageFull, Unavailable
 from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
 from clew.engine.sweeper import Chore
 from clew.ports import Cleanups, Clock, Duties, Space, Store
@@ -54,6 +54,7 @@ class Portions:
     """How much to delete in one transaction: as much as fits into a moment nobody notices."""
 
     rows: int = 1000
+    one_by_one: int = 0  # so many are taken by themselves
     FEWEST = 250
     MOST = 10_000
     IDS = 500
@@ -63,7 +64,10 @@ class Portions:
         portion: list[Candidate] = []
         weight = 0
         for candidate in candidates:
-            if portion and (weight + candidate.rows > self.rows or len(portion) == self.IDS):
+            if portion and (
+                self.one_by_one or weight + candidate.rows > self.rows or len(portion) == self.IDS
+            ):
+                self.one_by_one = max(0, self.one_by_one - 1)
                 yield portion
                 portion, weight = [], 0
             portion.append(candidate)
@@ -76,6 +80,10 @@ class Portions:
             self.rows = max(self.FEWEST, self.rows // 2)
         elif seconds < 0.02:
             self.rows = min(self.MOST, self.rows * 2)
+
+    def took_too_long(self) -> None:
+        """One of those that were tried was too much. It is among as many as a portion may have, and is to be found."""
+        self.one_by_one = self.IDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,8 @@ class Cleanup:
     # When to clean up unasked: the next time after the last one. None is never.
     next_turn: Callable[[datetime], datetime] | None = None
     portions: Portions = field(default_factory=Portions)
+    # Deletions under way, also those that nobody waits for any more.
+    under_way: set[asyncio.Task[Sequence[Gone]]] = field(default_factory=set)
     # Set when something was deleted whose room was not given back yet.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -201,8 +211,6 @@ class Cleanup:
             with suppress(ClewError):
                 await self.rows.rest(job, runner=runner, finished_at=None)
             raise
-        if gone:
-            self.freed.set()
         job = await self.rows.rest(job, runner=runner, finished_at=self.clock() if finished else None)
         due, kept = await self.rows.count(job.selection)
         logger.info(
@@ -223,9 +231,7 @@ class Cleanup:
         while found := await self.rows.due(job.selection, after=after, limit=PAGE):
             for portion in self.portions.cut(found):
                 began = time.monotonic()
-                for one in await self._delete(job, portion, runner):
-                    self._note(job, one.thread_id, one.tenant)
-                    gone.append(one.thread_id)
+                gone += [one.thread_id for one in await self._delete(job, portion, runner, until)]
                 self.portions.took(time.monotonic() - began)
                 if time.monotonic() >= until:
                     # Seen afterwards, so that every run gets a little further.
@@ -235,12 +241,19 @@ class Cleanup:
                 break
         return True
 
-    async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str) -> list[Gone]:
+    async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str, until: float) -> list[Gone]:
+        deletion = self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())
         try:
-            gone = await self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())
-        except (Unavailable, LostLease):
+            gone = await self._to_its_end(job, deletion)
+        except (StorageFull, LostLease):
             raise
-        except Exception as exc:  # noqa: BLE001 - a damaged thread may raise anything, and is counted
+        except Exception as exc:
+            if isinstance(exc, Unavailable):
+                # Away, or too slow for one of these. Whoever goes on takes them one by one.
+                self.portions.took_too_long()
+                if len(portion) > 1:
+                    raise
+                await self.rows.has_unfinished()  # raises while the database is away
             if len(portion) == 1:
                 logger.error(  # noqa: TRY400 - an error that is expected here; where it broke is of no interest
                     "a thread could not be cleaned up",
@@ -250,17 +263,36 @@ class Cleanup:
                 return []
             # One of them cannot be deleted: the others need not stay for that.
             half = len(portion) // 2
-            first = await self._delete(job, portion[:half], runner)
-            return first + await self._delete(job, portion[half:], runner)
+            first = await self._delete(job, portion[:half], runner, until)
+            return first + await self._delete(job, portion[half:], runner, until)
         if not job.selection.soft:
             for one in portion:
                 if one.rows > Portions.MOST:
-                    await self._purge(one.id)
+                    await self._purge(one.id, until)
         return list(gone)
 
-    async def _purge(self, thread_id: str) -> None:
-        """The rows of a log too long for one transaction; what a kill leaves of it is a chore's."""
-        while await self.store.purge(only=thread_id):
+    async def _to_its_end(self, job: Job, deletion: Coroutine[Any, Any, Sequence[Gone]]) -> Sequence[Gone]:
+        """Whoever asked may have left by the time these are gone: each is noted all the same."""
+
+        async def work() -> Sequence[Gone]:
+            gone = await deletion
+            for one in gone:
+                self._note(job, one)
+            return gone
+
+        task = asyncio.create_task(work())
+        self.under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Sequence[Gone]]) -> None:
+        self.under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: told to whoever still waits
+
+    async def _purge(self, thread_id: str, until: float) -> None:
+        """The rows of a log too long for one transaction. What there is no time for, or a kill leaves, is a chore's."""
+        while time.monotonic() < until and await self.store.purge(only=thread_id):
             pass
 
     async def _orphans(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
@@ -279,18 +311,18 @@ class Cleanup:
                 if time.monotonic() >= until:
                     return False
                 some = old[start : start + ORPHANS]
-                for thread_id in await self.rows.delete_orphans(job, some, runner=runner, lease=self.lease):
-                    self._note(job, thread_id, "")
-                    gone.append(thread_id)
+                deletion = self.rows.delete_orphans(job, some, runner=runner, lease=self.lease)
+                gone += [one.thread_id for one in await self._to_its_end(job, deletion)]
         return True
 
-    def _note(self, job: Job, thread_id: str, tenant: str) -> None:
-        self.let_go(thread_id)
+    def _note(self, job: Job, one: Gone) -> None:
+        self.freed.set()
+        self.let_go(one.thread_id)
         logger.info(
             "thread deleted",
             extra={
-                "thread_id": thread_id,
-                "tenant": tenant,
+                "thread_id": one.thread_id,
+                "tenant": one.tenant,
                 "source": job.id,
                 "code": job.selection.reason.upper(),
             },

@@ -12,7 +12,7 @@ from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql.duties import is_turn, keep, leave, take, take_turn
 from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
 from clew.stores.sql.work import (
-    FOR_UPDATE,
+    SKIP_LOCKED,
     Row,
     Statement,
     Tables,
@@ -160,7 +160,7 @@ class CleanupRows(Tables):
     @writes
     def delete_orphans(
         self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
-    ) -> Work[list[str]]:
+    ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         rows = yield Statement(
             f"SELECT thread_id, max(seq) FROM checkpoints WHERE {THEIRS}"
@@ -172,7 +172,7 @@ class CleanupRows(Tables):
         if gone:
             yield from erase(gone)
             yield Statement("UPDATE cleanups SET deleted = deleted + $2 WHERE id = $1", (job.id, len(gone)))
-        return gone
+        return [Gone(thread_id=thread_id, tenant="") for thread_id in gone]
 
     @writes
     def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Work[Job]:
@@ -216,8 +216,9 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
 
 
 def _hold(ids: Iterable[str]) -> Work[Texts]:
-    # A statement of its own: whether they are due is asked when nobody can order anything of them any more.
-    rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} {FOR_UPDATE}", (Texts(ids),))
+    # A statement of its own: whether they are due is asked when nobody can order anything of them any more. Whoever holds
+    # one of them is at work on it, or hangs: the others do not wait for that.
+    rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} {SKIP_LOCKED}", (Texts(ids),))
     return Texts(row[0] for row in rows)
 
 
