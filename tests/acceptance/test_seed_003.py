@@ -604,6 +604,13 @@ class TestCleanup:
             await query(spec.db, statement)
         # And the checkpoints of a thread that never was.
         await query(spec.db, ORPHAN)
+        if not _is_postgres(spec):  # which takes no such text
+            await query(
+                spec.db, "UPDATE checkpoints SET body = CAST(X'7b22fffe' AS TEXT) WHERE thread_id = 'orphan'"
+            )
+        would = await spec.cleanup("?days_old=30&dry_run=true")
+        assert set(would["thread_ids"]) == {*threads, "orphan"}
+        assert would["due"] == len(would["thread_ids"])
         with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
             seen = await spec.cleanup("?days_old=30")
         assert (seen["deleted"], seen["errors"], seen["more"]) == (10, 1, False)

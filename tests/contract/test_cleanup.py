@@ -337,6 +337,29 @@ async def test_checkpoints_without_a_thread_are_found_and_deleted(
     assert [row[0] for row in left] == ["c", "known"]
 
 
+@pytest.mark.parametrize("where", ["memory", "sqlite"], indirect=True)
+async def test_one_that_cannot_be_read_does_not_hide_the_others(
+    where: str, database: Database, rows: CleanupRows
+) -> None:
+    """Postgres takes no such text."""
+    for thread_id in ("a", "b", "c"):
+        body = "CAST(X'7b22fffe' AS TEXT)" if thread_id == "b" else f"'body of {thread_id}'"
+        await query(
+            database,
+            "INSERT INTO checkpoints (thread_id, ns, id, body, metadata, apart)"
+            f" VALUES ($1, '', 'id', {body}, '{{}}', '{{}}')",
+            thread_id,
+        )
+    found, _ = await rows.orphans(after="")
+    assert [(one.thread_id, one.body) for one in found] == [
+        ("a", "body of a"),
+        ("b", ""),
+        ("c", "body of c"),
+    ]
+    gone = await rows.delete_orphans(await begun(rows), found, runner="r1", lease=LEASE)
+    assert sorted(one.thread_id for one in gone) == ["a", "b", "c"]
+
+
 class TestTrash:
     async def test_what_is_in_it_is_not_there_and_can_be_brought_back(
         self, store: Store, database: Database, rows: CleanupRows, trash_can: TrashRows

@@ -111,7 +111,9 @@ class Cleanup:
         """What a cleanup would delete now. Changes nothing."""
         found = await self.rows.due(wanted, after=None, limit=NAMED)
         due, kept = await self.rows.count(wanted)
-        return Outcome(thread_ids=tuple(one.id for one in found), preserved=kept, due=due, is_preview=True)
+        lost = await self._lost(wanted)
+        named = [*(one.id for one in found), *lost][:NAMED]
+        return Outcome(thread_ids=tuple(named), preserved=kept, due=due + len(lost), is_preview=True)
 
     async def run(self, wanted: Selection, *, force: bool = False) -> Outcome:
         """Delete what is due, as much as fits into the budget.
@@ -296,11 +298,10 @@ class Cleanup:
             pass
 
     async def _orphans(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
-        """Checkpoints that belong to no thread. They belong to no tenant either, so only a whole cleanup takes them."""
-        wanted = job.selection
-        if wanted.owner is not None or wanted.soft or wanted.reason is Reason.DELETED:
+        """Whether all checkpoints were looked at that belong to no thread."""
+        before = self._lost_before(job.selection)
+        if before is None:
             return True
-        before = wanted.before if wanted.reason is Reason.UNUSED else wanted.before - self.ttl
         after: str | None = ""
         while after is not None:
             if time.monotonic() >= until:
@@ -314,6 +315,23 @@ class Cleanup:
                 deletion = self.rows.delete_orphans(job, some, runner=runner, lease=self.lease)
                 gone += [one.thread_id for one in await self._to_its_end(job, deletion)]
         return True
+
+    async def _lost(self, wanted: Selection) -> list[str]:
+        """Whose checkpoints would go, as far as there is time to look."""
+        until = time.monotonic() + self.budget_seconds
+        before = self._lost_before(wanted)
+        found: list[str] = []
+        after: str | None = ""
+        while before is not None and after is not None and time.monotonic() < until:
+            some, after = await self.rows.orphans(after=after)
+            found += [one.thread_id for one in some if _is_older(one, before)]
+        return found
+
+    def _lost_before(self, wanted: Selection) -> datetime | None:
+        """How old checkpoints without a thread must be. They belong to no tenant, so only a whole cleanup takes them."""
+        if wanted.owner is not None or wanted.soft or wanted.reason is Reason.DELETED:
+            return None
+        return wanted.before if wanted.reason is Reason.UNUSED else wanted.before - self.ttl
 
     def _note(self, job: Job, one: Gone) -> None:
         self.freed.set()

@@ -134,8 +134,15 @@ class CleanupRows(Tables):
         yield from keep(DUTY, runner, lease)
         yield _progress(job, failed=1, after=one)
 
+    async def orphans(self, *, after: str) -> tuple[list[Orphan], str | None]:
+        nobodys, last = await self._nobodys(after)
+        found: list[Orphan] = []
+        for some in _chunks(nobodys):
+            found += await self._newest(some)
+        return found, last
+
     @reads
-    def orphans(self, *, after: str) -> Work[tuple[list[Orphan], str | None]]:
+    def _nobodys(self, after: str) -> Work[tuple[list[str], str | None]]:
         # From one thread's checkpoints to the next one's by the index: what is in between is not read.
         rows = yield Statement(
             "WITH RECURSIVE walk (thread_id, step) AS ("
@@ -147,15 +154,25 @@ class CleanupRows(Tables):
             (after, STEPS),
         )
         nobodys = [thread_id for thread_id, is_owned in rows if not is_owned]
-        found: list[Orphan] = []
-        for some in _chunks(nobodys):
-            newest = yield Statement(
-                "SELECT thread_id, seq, body FROM checkpoints WHERE seq IN (SELECT max(seq) FROM checkpoints"
-                f" WHERE {THEIRS} GROUP BY thread_id)",
-                (Texts(some),),
-            )
-            found += [Orphan(thread_id=row[0], newest=row[1], body=row[2]) for row in newest]
-        return found, rows[-1][0] if len(rows) == STEPS else None
+        return nobodys, rows[-1][0] if len(rows) == STEPS else None
+
+    async def _newest(self, some: Sequence[str]) -> list[Orphan]:
+        try:
+            return await self._read_newest(some)
+        except Corrupt:
+            if len(some) > 1:
+                return [found for one in some for found in await self._newest([one])]
+            # Nobody can use what cannot be read, so its age does not matter.
+            return await self._read_newest(some, body="''")
+
+    @reads
+    def _read_newest(self, some: Sequence[str], body: str = "body") -> Work[list[Orphan]]:
+        rows = yield Statement(
+            f"SELECT thread_id, seq, {body} FROM checkpoints WHERE seq IN (SELECT max(seq) FROM checkpoints"
+            f" WHERE {THEIRS} GROUP BY thread_id)",
+            (Texts(some),),
+        )
+        return [Orphan(thread_id=row[0], newest=row[1], body=row[2]) for row in rows]
 
     @writes
     def delete_orphans(
