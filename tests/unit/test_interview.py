@@ -61,6 +61,22 @@ def test_what_the_goal_asks_for_is_added() -> None:
     )
 
 
+def test_a_capital_that_begins_a_sentence_or_a_point_says_nothing() -> None:
+    goal = "Wanted:\n- Experience\n* Patience\nSomebody good! Soon? Berlin would be nice, Experience too"
+    assert asked(Kind.WANTED, "I am here.", goal) == []
+    assert [one.quote for one in asked(Kind.WANTED, "", f"{goal}, and Kubernetes")] == ["Kubernetes"]
+
+
+@pytest.mark.timeout(30)
+def test_a_very_long_text_is_read_once() -> None:
+    """Looked through again for each of its words, it would take minutes."""
+    words = " ".join(f"word{n:06}x" for n in range(60_000))
+    terms = " ".join(f"Z{n:05X}" for n in range(60_000))
+    assert [one.kind for one in questions("A document.", words)] == [Kind.POINT]
+    explained = " ".join(f"({term})" for term in terms.split())
+    assert [one.kind for one in questions(f"{terms}\n{explained}")] == [Kind.POINT]
+
+
 def test_the_point_comes_first() -> None:
     (point,) = asked(Kind.POINT)
     assert answered(DOCUMENT, point, "approve the budget").text.startswith(

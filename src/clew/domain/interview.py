@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, islice
 
 MOST = 6
 # What one says to leave a question out.
@@ -20,6 +21,7 @@ _VAGUE = re.compile(
     re.IGNORECASE,
 )
 _ABBREVIATION = re.compile(r"\b[A-Z][A-Z0-9]{1,5}\b", re.ASCII)
+_EXPLAINED = re.compile(r"\(([A-Z][A-Z0-9]{1,5})\)", re.ASCII)
 _WORD = re.compile(r"[^\W\d_][\w+#.-]{2,}")
 _KNOWN = frozenset(
     {
@@ -68,13 +70,16 @@ class Improved:
 
 def questions(document: str, goal: str = "", *, most: int = MOST) -> list[Question]:
     """What to ask, the most useful first. There is always one."""
-    found = [*_gaps(document), *_wanted(document, goal), *_claims(document), *_terms(document)]
+    # No more than are asked: a document may have very many weak spots.
+    found = islice(
+        chain(_gaps(document), _wanted(document, goal), _claims(document), _terms(document)), most - 1
+    )
     point = Question(
         kind=Kind.POINT,
         quote="",
         text="In one sentence: what should the reader know or do after reading this?",
     )
-    return [*found[: most - 1], point]
+    return [*found, point]
 
 
 def is_skipped(answer: str) -> bool:
@@ -120,9 +125,9 @@ def _claims(document: str) -> Iterator[Question]:
 
 
 def _terms(document: str) -> Iterator[Question]:
-    seen: set[str] = set(_KNOWN)
+    seen: set[str] = {*_KNOWN, *_EXPLAINED.findall(document)}
     for term in _ABBREVIATION.findall(document):
-        if term not in seen and f"({term})" not in document and not _GAP.fullmatch(term):
+        if term not in seen and not _GAP.fullmatch(term):
             seen.add(term)
             yield Question(kind=Kind.TERM, quote=term, text=f"What does {term} stand for?")
 
@@ -130,11 +135,12 @@ def _terms(document: str) -> Iterator[Question]:
 def _wanted(document: str, goal: str) -> Iterator[Question]:
     said = {word.lower().strip(".-") for word in _WORD.findall(document)}
     seen: set[str] = set()
-    for raw in _WORD.findall(goal):
-        word = raw.strip(".-")
+    # Words that begin a sentence somewhere: their capital says nothing.
+    first = {word for word, begins in _words(goal) if begins}
+    for word, _ in _words(goal):
         key = word.lower()
         # Names and terms are written with a capital, or with signs in them; other words say little by themselves.
-        if key in said or key in seen or not _is_name(word, goal):
+        if key in said or key in seen or not _is_name(word, begins_sentence=word in first):
             continue
         seen.add(key)
         yield Question(
@@ -144,8 +150,25 @@ def _wanted(document: str, goal: str) -> Iterator[Question]:
         )
 
 
-def _is_name(word: str, goal: str) -> bool:
-    begins_sentence = re.search(rf"(?:^|[.!?:\n]\s*|[-*]\s+){re.escape(word)}", goal) is not None
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """The words, each with whether it begins a sentence or a point of a list."""
+    end = 0
+    for match in _WORD.finditer(text):
+        word = match[0].strip(".-")
+        before = text[end : match.start()]
+        told = before.rstrip()
+        space = before[len(told) :]
+        begins = (
+            match.start() == 0
+            or "\n" in space
+            or told[-1:] in {*".!?:"}
+            or (space != "" and told[-1:] in {*"-*"})
+        )
+        yield word, begins
+        end = match.start() + len(match[0].rstrip(".-"))
+
+
+def _is_name(word: str, *, begins_sentence: bool) -> bool:
     return (
         any(sign in word for sign in "+#.")
         or any(c.isupper() for c in word[1:])
