@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
@@ -39,6 +40,7 @@ LOOK_SECONDS = 0.5
 SLACK_SECONDS = 1.5
 
 DAYS_OLD = range(1, 366)
+MOST_DIGITS = 20  # of a number that is looked at
 STEPS = ("ingest", "discovery", "qa", "draft", "completed")
 TOLD = (Suspension.type, Resolution.type, AssistantMessage.type)
 
@@ -46,7 +48,6 @@ ThreadId = Annotated[str, Path(max_length=256)]
 DaysOld = Annotated[
     str | None,
     Query(
-        max_length=20,
         description="Delete what nobody looked at for so many days, 1 to 365; what has expired if left out.",
     ),
 ]
@@ -239,12 +240,16 @@ class Sweep:
             what = f"Cleaned up threads not accessed in {days_old} days"
         if dry_run:
             return CleanupOut.of(await self.cleanup.preview(wanted), what)
+        return CleanupOut.of(await self.cleanup.run(wanted, force=force), what)
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncGenerator[None]:
+        """Whoever asked is answered before it hangs up, with Unavailable at the latest."""
         try:
             async with asyncio.timeout(self.cleanup.budget_seconds + SLACK_SECONDS):
-                outcome = await self.cleanup.run(wanted, force=force)
+                yield
         except TimeoutError:
-            raise Unavailable("the database is slow; the cleanup goes on by itself") from None
-        return CleanupOut.of(outcome, what)
+            raise Unavailable("the database is slow; a cleanup that has begun goes on by itself") from None
 
 
 def optimize_router(
@@ -363,8 +368,9 @@ def optimize_router(
         query = request.url.query
         target = f"{CLEANUP}?{query}" if query else CLEANUP
         try:
-            await sweep.gate.admit(request.headers, request.method, target)
-            return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
+            async with sweep.in_time():
+                await sweep.gate.admit(request.headers, request.method, target)
+                return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
         except Unavailable as exc:
             logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
             raise
@@ -414,7 +420,8 @@ def _progress(thread: Thread) -> dict[str, str]:
 def _days(text: str | None) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) not in DAYS_OLD:
+    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    if not is_number or int(text) not in DAYS_OLD:
         raise OutOfRange("expected a whole number from 1 to 365", field="days_old")
     return int(text)
 
