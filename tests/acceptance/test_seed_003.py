@@ -932,6 +932,14 @@ class TestKeeping:
         assert usage["events"] == events[0][0]
         assert usage["tables"]["events"] > 0
         assert usage["bytes"] == sum(usage["tables"].values())
+        # One row that is damaged does not keep the others from being counted.
+        for damage in (-(2**63), 2**63 - 1):
+            await query(
+                spec.db, "UPDATE threads SET created_at = $2, last_seq = $2 WHERE id = $1", first, damage
+            )
+            told = (await spec.http.get("/api/threads/usage")).json()
+            assert (told["threads"], told["byGraph"]) == (2, {"interview": 2})
+            assert moment(told["oldest"]) == (await spec.app.stores.threads.get(second)).created_at
 
     @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
     async def test_sqlite_really_gives_room_back(self, spec: Spec, where: str) -> None:

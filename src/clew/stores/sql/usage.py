@@ -1,12 +1,16 @@
 """What there is: threads by what they are, and the room their tables take."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from clew.domain.retention import Selection, Usage
-from clew.stores.codec import maybe_moment
+from clew.stores.codec import maybe_moment, micros
 from clew.stores.sql.cleanup import condition
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Statement, Tables, Value, Work, reads
+
+# What is less than nothing, or beyond the calendar, is damage, and nothing to count with.
+MOST = micros(datetime(9999, 1, 1, tzinfo=UTC))
 
 
 class UsageRows(Tables):
@@ -16,8 +20,8 @@ class UsageRows(Tables):
     def usage(self, wanted: Selection) -> Work[Usage]:
         mine, args = owned(wanted.owner, 1)
         rows = yield Statement(
-            "SELECT count(*), COALESCE(sum(last_seq), 0), min(created_at) FROM threads"
-            f" WHERE deleted_at IS NULL{mine}",
+            f"SELECT count(*), COALESCE(sum({_sound('last_seq')}), 0), min({_sound('created_at')})"
+            f" FROM threads WHERE deleted_at IS NULL{mine}",
             args,
         )
         threads, events, oldest = rows[0]
@@ -33,6 +37,10 @@ class UsageRows(Tables):
             due=int(due[0][0]),
             deleted=int(deleted[0][0]),
         )
+
+
+def _sound(column: str) -> str:
+    return f"CASE WHEN {column} BETWEEN 0 AND {MOST} THEN {column} END"
 
 
 def _by(column: str, mine: str, args: tuple[Value, ...]) -> Work[Mapping[str, int]]:
