@@ -424,7 +424,7 @@ class Trash(Protocol):
         ...
 
     async def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
-        """As if it had never been away, and just been looked at. Raises NotFound."""
+        """As if it had never been away, and just been looked at. Raises NotFound, also once its time there is over."""
         ...
 
     async def find(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[Binned]:

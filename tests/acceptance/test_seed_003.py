@@ -846,6 +846,7 @@ class TestKeeping:
 
         assert (await spec.http.delete(f"/api/threads/{thread_id}?soft=true")).status_code == 200
         await query(spec.db, "UPDATE threads SET deleted_at = deleted_at - $1", 8 * DAY)
+        assert (await spec.http.post(f"/api/threads/{thread_id}/undelete")).status_code == 404, "too late"
         await spec.app.execution.cleanup.empty_trash()
         assert await spec.rows_of(thread_id) == {}
         assert (await spec.http.post(f"/api/threads/{thread_id}/undelete")).status_code == 404

@@ -382,8 +382,9 @@ class TestTrash:
         (binned,) = await trash_can.find(ANN)
         assert (binned.id, binned.deleted_at, binned.gone_at) == ("t1", NOW, NOW + 7 * DAY)
         assert await trash_can.find(BOB) == []
-        with pytest.raises(NotFound):
-            await trash_can.restore("t1", BOB, now=NOW)
+        for owner, now in ((BOB, NOW), (ANN, NOW + 7 * DAY)):
+            with pytest.raises(NotFound):
+                await trash_can.restore("t1", owner, now=now)
 
         await trash_can.restore("t1", ANN, now=NOW + DAY)
         thread = await store.get("t1")

@@ -6,7 +6,7 @@ from datetime import datetime
 from clew.domain.coding import WORKTREE
 from clew.domain.errors import NotFound
 from clew.domain.records import Hold
-from clew.domain.retention import Binned
+from clew.domain.retention import GRACE, Binned
 from clew.domain.thread import ACTIVE, Owner
 from clew.stores.codec import load, micros, moment
 from clew.stores.sql import worktrees
@@ -31,11 +31,12 @@ class TrashRows(Tables):
 
     @writes
     def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
-        mine, args = owned(owner, 3)
+        mine, args = owned(owner, 4)
         rows = yield Statement(
             "UPDATE threads SET deleted_at = NULL, last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
-            f" WHERE id = $1 AND deleted_at IS NOT NULL{mine} RETURNING status, settings",
-            (thread_id, micros(now), *args),
+            # It may be there for longer, until somebody empties the trash.
+            f" WHERE id = $1 AND deleted_at > $3{mine} RETURNING status, settings",
+            (thread_id, micros(now), micros(now - GRACE), *args),
         )
         if not rows:
             raise NotFound(f"no deleted thread {thread_id!r}")
