@@ -82,6 +82,8 @@ def test_from_usage_to_cleanup(where: str, tmp_path: Path) -> None:
     assert run("cleanup", "--tenant", "rival")["threadIds"] == ["t2"]
     cleaned = type_("cleanup")
     assert cleaned.stdout == "1 deleted, 1 stay.\n", cleaned.stderr
+    assert "thread deleted" in cleaned.stderr
+    assert "t1" in cleaned.stderr, "each id is in the log"
     assert type_("threads", "delete", "t3").stdout == "t3 is deleted.\n"
     gone = type_("threads", "delete", "t3")
     assert (gone.returncode, one_line(gone)) == (1, "clew: no thread 't3'")

@@ -43,7 +43,8 @@ def clean_up(
     wanted = retention.selection(now=utc_now(), days_old=days_old, owner=_owner(tenant, user), soft=soft)
 
     async def work() -> Outcome:
-        async with _opened(config) as (settings, stores, space):
+        # Each deleted id is logged, as a server does.
+        async with _opened(config, level=None) as (settings, stores, space):
             cleanup = Cleanup(
                 rows=CleanupRows(stores.db),
                 duties=DutyRows(stores.db),
@@ -181,8 +182,10 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @asynccontextmanager
-async def _opened(config: Path | None) -> AsyncGenerator[tuple[Settings, Stores, Space]]:
-    settings = read_settings(config, level="warning")
+async def _opened(
+    config: Path | None, *, level: str | None = "warning"
+) -> AsyncGenerator[tuple[Settings, Stores, Space]]:
+    settings = read_settings(config, level=level)
     url = settings.database.url
     if url.kind == "memory":
         raise ConfigError("the database is memory://, which only the running process sees")
