@@ -130,7 +130,7 @@ async def open_langgraph(
             assistants_router(roster, execution.anatomy),
             store_router(Shelf(items=items)),
             langgraph_threads_router(ordering, looks=looks),
-            crons_router(scheduler, roster),
+            crons_router(scheduler, roster, looks=looks),
             langgraph_runs_router(
                 ordering,
                 roster,

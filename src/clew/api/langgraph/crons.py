@@ -14,6 +14,7 @@ from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.run_schemas import Id, Modes, Nodes, Object, RunIn, nodes_of
 from clew.api.langgraph.wire import Moment, tell_page
+from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.domain.cron_jobs import CronJob, CronSearch, SortKey
 from clew.domain.errors import Invalid, NotAllowed, NotFound
@@ -175,7 +176,7 @@ class CronOut(BaseModel):
         return cls(**{name: value for name, value in _fields(job).items() if not select or name in select})
 
 
-def crons_router(scheduler: Scheduler, roster: Roster) -> APIRouter:
+def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRouter:
     router = Router(tags=["langgraph"])
 
     @router.post("/runs/crons", responses=errors(Invalid, NotFound, NotAllowed))
@@ -188,6 +189,7 @@ def crons_router(scheduler: Scheduler, roster: Roster) -> APIRouter:
     @needs("write")
     async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Begin a run in this thread whenever the schedule says."""
+        await looks.at(thread_id, caller.owner)
         return CronOut.of(await scheduler.add(body.job(caller.owner, thread_id, now=scheduler.clock())))
 
     @router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)

@@ -209,6 +209,9 @@ def langgraph_runs_router(
     async def begin(
         caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
     ) -> Run:
+        if thread_id is not None:
+            with suppress(NotFound):  # the run may make it
+                await looks.at(thread_id, caller.owner)
         order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
         if thread_id is None and body.on_completion == "delete":
             order = replace(order, is_temporary=True)
