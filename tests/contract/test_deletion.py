@@ -11,6 +11,7 @@ import pytest
 from clew.domain.checkpoints import TaskWrites
 from clew.domain.errors import ClewError, NotFound
 from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Once, Summary
+from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
 from clew.ports import Audit, Calls, Files, Inbox, Store, Summaries
 from clew.stores.postgres import PostgresDatabase
@@ -184,6 +185,26 @@ async def test_nothing_comes_back_from_the_dead(
     while await store.purge():
         pass
     assert await counts(database, "t1", list(tables)) == dict.fromkeys(tables, 0)
+
+
+async def test_what_a_channel_delivered_is_remembered_and_a_run_is_not(
+    store: Store, inbox: Inbox, database: Database
+) -> None:
+    """A channel may deliver it once more."""
+    await store.commit(opened())
+    for source in ("telegram:bot", SOURCE):
+        for number in ("waits", "is done"):
+            incoming = Incoming(
+                source=source, source_id=number, fingerprint="f", payload="secret", thread_id="t1"
+            )
+            await inbox.admit(incoming, now=NOW)
+            if number == "is done":
+                await inbox.withdraw(incoming, now=NOW)
+    await store.bury("t1", now=NOW)
+    while await store.purge():
+        pass
+    left = await query(database, "SELECT source, thread_id, payload, status FROM inbox")
+    assert [tuple(row) for row in left] == 2 * [("telegram:bot", None, "null", "done")]
 
 
 async def test_purging_goes_in_bounded_steps_and_ends(store: Store) -> None:

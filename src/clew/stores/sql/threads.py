@@ -11,6 +11,7 @@ from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
 from clew.domain.records import FIRST_FENCE, Claim, Hold, Incoming, Lease, Once
+from clew.domain.runs import SOURCE
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
 from clew.stores.codec import (
     MICROSECOND,
@@ -363,8 +364,9 @@ _BEFORE = {
     "inbox": (
         # A channel may deliver it once more, and a message that was deleted must not be answered again: that it was
         # here is remembered for as long as any, what it said is not.
+        # Nobody delivers a run: it goes with its thread, under whose id nothing begins again.
         "UPDATE inbox SET thread_id = NULL, payload = 'null', conversation = NULL, status = 'done',"
-        f" done_at = COALESCE(done_at, admitted_at) WHERE {THEIRS}",
+        f" done_at = COALESCE(done_at, admitted_at) WHERE {THEIRS} AND source <> '{SOURCE}'",
     ),
     "histories": (
         f"DELETE FROM history_messages WHERE history_id IN (SELECT id FROM histories WHERE {THEIRS})",
