@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 PAGE = 500
 ORPHANS = 50
 FORGOTTEN = 1000
-JUMPED = "no cleanup: the clock jumped, or nobody was here for more than a day"
+JUMPED = "no cleanup: the clock jumped, or nobody was here for more than 25 hours"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
 
@@ -195,7 +195,7 @@ class Cleanup:
         until = ticks.jumped_at + retention.SETTLING
         logger.error(JUMPED)
         raise NotAllowed(
-            "the clock moved by more than a day since it was last looked at: a wrong one would delete everything."
+            "the clock moved by more than 25 hours since it was last looked at: a wrong one would delete everything."
             f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
         )
 
