@@ -515,6 +515,8 @@ class TestCleanup:
             await spec.age(thread_id, 31)
         await spec.age(young[0], 31)
         await spec.age(young[1], 29)
+        heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+        assert all(heads.get(thread_id, "", None) is not None for thread_id in (*old, *young))
 
         seen = await spec.cleanup("?days_old=30&dry_run=true")
         assert (seen["status"], seen["due"], seen["deleted"], seen["preserved"]) == ("dry_run", 5, 0, 3)
@@ -526,7 +528,9 @@ class TestCleanup:
         assert sorted(logged) == sorted(old)
         for thread_id in old:
             assert await spec.rows_of(thread_id) == {}
+            assert heads.get(thread_id, "", None) is None, "nothing of it is left in memory"
             assert (await spec.http.get(f"/api/optimize/status/{thread_id}")).status_code == 404
+        assert all(heads.get(thread_id, "", None) is not None for thread_id in young)
         await query(
             spec.db,
             "UPDATE threads SET status = 'blocked', lease_owner = NULL, lease_until = NULL WHERE id = $1",

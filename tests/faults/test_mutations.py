@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from clew.domain.retention import selection
 from clew.domain.thread import Status
 from clew.stores.sql.work import Row, Value, placeholders
 from tests.databases import SHARED, locate, query
@@ -60,6 +62,7 @@ async def damage(house: House, *, times: int) -> None:
     refused = 0
     async with client_of(house.app.http) as http:
         before = {one.id: [await shown(http, house, path, one.id) for path in PATHS] for one in (good, fine)}
+        everything = selection(now=datetime.now(UTC) + timedelta(days=365), days_old=None)
         healthy = {table: await rows_of(house, table, bad.id) for table in TABLES}
         for _ in range(times):
             table = chance.choice([name for name in TABLES if healthy[name][1]])
@@ -73,6 +76,10 @@ async def damage(house: House, *, times: int) -> None:
                 assert [await shown(http, house, path, other) for path in PATHS] == answers, what
             listed = (await http.get("/api/workflows")).json()["workflows"]
             assert {good.id, fine.id} <= {one["id"] for one in listed}, what
+            usage = (await http.get("/api/threads/usage")).raise_for_status().json()
+            assert usage["threads"] == 3, what
+            would = await house.app.execution.cleanup.preview(everything)
+            assert would.due + would.preserved == 3, what
             await restore(house, table, columns, rows, bad.id)
         assert (await shown(http, house, PATHS[0], bad.id))[0] == 200
     assert refused > times / 20, "too little was damaged to prove anything"
