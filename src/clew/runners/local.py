@@ -72,8 +72,9 @@ class LocalRunner:
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
         self._graphs = tuple(sorted(graphs))
-        # How often a thread was recovered that is nearly given up.
+        # How often a thread was recovered that is nearly given up, and when to look for such again.
         self._suspect = max(1, step.max_recoveries - 1)
+        self._suspects_at = 0.0
         self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
         self._runs: dict[Running, None] = {}
@@ -202,7 +203,11 @@ class LocalRunner:
         # One that takes its process down is the death of those beside it too. So before it is given up it is known
         # apart: of those that are under suspicion one runs here at a time.
         is_one_here = any(map(self._is_suspect, self._held()))
-        if self._free() > 0 and not is_one_here and await self._store.has_work(self._graphs):
+        if self._free() <= 0 or is_one_here or self._loop.time() < self._suspects_at:
+            return
+        # There is hardly ever one, so nothing is asked for them each time that something new is there.
+        self._suspects_at = self._loop.time() + self._poll_seconds
+        if await self._store.has_work(self._graphs):
             await self._take(1, (self._suspect, ANY_NUMBER))
 
     async def _take(self, places: int, recovered: tuple[int, int]) -> int:
@@ -267,7 +272,10 @@ class LocalRunner:
 
     def _ended(self, run: Running) -> None:
         del self._runs[run]
-        if self._is_full or self._is_suspect(run.lease):
+        if self._is_suspect(run.lease):
+            self._suspects_at = 0.0
+            self.look()
+        elif self._is_full:
             self.look()
 
     async def _to_its_rest(self, run: Running) -> None:
