@@ -320,7 +320,6 @@ class TestThreadMetadata:
             assert moment(row["last_accessed_at"]) >= now, (method, path, answer.status_code)
 
     @pytest.mark.accept("003-2")
-    @pytest.mark.parametrize("where", ["memory"], indirect=True)
     async def test_the_time_to_live_can_be_set_for_all_and_for_one(self, where: str, tmp_path: Path) -> None:
         async with opened(where, tmp_path, THREAD_TTL_DAYS="3") as spec:
             for body, days in (({}, 3), ({"ttl_days": 90}, 90), ({"ttl_days": None}, None)):
@@ -479,7 +478,6 @@ class TestDelete:
         assert await spec.rows_of(thread_id) == {}
 
     @pytest.mark.accept("003-33")
-    @pytest.mark.parametrize("where", ["memory"], indirect=True)
     async def test_an_answer_nobody_waits_for(self, spec: Spec) -> None:
         thread_id = await spec.start()
         await spec.finish(thread_id)
