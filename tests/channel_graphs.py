@@ -1,13 +1,17 @@
 """A bot of the tests that remembers a chat by its conversation key, and one that says much."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 
 from clew.graph.agent_node import AgentNode
+from clew.graph.history import ChatHistory
+from tests.fakes import ScriptedModel
 from tests.graphs import Obedient
 
 
@@ -25,6 +29,27 @@ def remembering() -> Any:
     return graph
 
 
+def recounting() -> Any:
+    """Answers with all that its prompt holds. Told `push KEY TEXT`, another node pushes that text first."""
+
+    def recount(messages: Sequence[BaseMessage]) -> str:
+        return " | ".join(str(message.text) for message in messages)
+
+    async def push(state: Chat, *, store: BaseStore) -> Chat:
+        words = state["messages"][-1].text.split(" ", 2)
+        if words[0] == "push":
+            assert await ChatHistory(store).append(words[1], words[2])
+        return {}
+
+    graph = StateGraph(Chat)
+    graph.add_node("push", push)
+    graph.add_node("agent", AgentNode(ScriptedModel(answer=recount), use_graph_chat_history=True))
+    graph.add_edge(START, "push")
+    graph.add_edge("push", "agent")
+    graph.add_edge("agent", END)
+    return graph
+
+
 def verbose() -> Any:
     """Says a word as often as it is told: `word 3000`."""
 
@@ -36,6 +61,24 @@ def verbose() -> Any:
     graph.add_node("say", say)
     graph.add_edge(START, "say")
     graph.add_edge("say", END)
+    return graph
+
+
+class Filing(Chat, total=False):
+    documents: list[dict[str, Any]]
+
+
+def filing() -> Any:
+    """Says what the files are that came with a message."""
+
+    def name(state: Filing) -> Filing:
+        files = [f"{one['name']} {one['mime']} {one['size']}" for one in state.get("documents", [])]
+        return {"messages": [AIMessage(", ".join(files) or "no files")]}
+
+    graph = StateGraph(Filing)
+    graph.add_node("name", name)
+    graph.add_edge(START, "name")
+    graph.add_edge("name", END)
     return graph
 
 

@@ -84,7 +84,17 @@ def misbehave(mode: str) -> None:
             pass
 
 
+def look_around() -> None:
+    """As programs of this kind do before they answer."""
+    for command in (["git", "status"], ["git", "diff", "HEAD"], ["git", "log", "-1"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        with (folder / "git.log").open("a") as file:
+            file.write(done.stdout + done.stderr)
+
+
 def act(prompt: str) -> None:
+    if (folder / "git").exists() and not prompt.startswith("You are the developer"):
+        look_around()
     if prompt.startswith("You are the architect"):
         if (folder / "meddle").exists():
             Path("meddled.txt").write_text("before anybody approved\n")

@@ -323,6 +323,13 @@ async def effect_once(file: str, n: int) -> str:
     return f"done once {n}"
 
 
+@tool(on_crash="interrupted")
+async def effect_interrupted(file: str, n: int) -> str:
+    """Do something that is not repeated after a crash."""
+    leave(file, f"effect_interrupted {n}")
+    return f"done unless interrupted {n}"
+
+
 @tool(idempotent=False, approval=True)
 async def effect_approved(file: str, n: int) -> str:
     """Do something that must be allowed and not be done twice."""
@@ -428,6 +435,12 @@ async def wire_money(file: str, n: int) -> str:
     return f"wired {n}"
 
 
+async def book(file: str, n: int) -> str:
+    """Book a room."""
+    leave(file, f"booked {n}")
+    return f"booked {n}"
+
+
 async def count(upto: int) -> str:
     """Count."""
     return " ".join(str(n) for n in range(upto))
@@ -435,14 +448,14 @@ async def count(upto: int) -> str:
 
 def langchain_agent() -> Any:
     """An agent as LangChain's users have it, with our middleware added."""
-    ledger = ToolLedger(approval=["wire_money"], once=["wire_money"])
-    return create_agent(Obedient(), [wire_money, count], middleware=[ledger])
+    ledger = ToolLedger(approval=["wire_money"], once=["wire_money"], interrupted=["book"])
+    return create_agent(Obedient(), [wire_money, count, book], middleware=[ledger])
 
 
 def agent() -> Any:
     tools = (
         *(look_up, send_mail, read_clipboard, ask_person, open_door, my_name),
-        *(effect, effect_once, effect_approved),
+        *(effect, effect_once, effect_approved, effect_interrupted),
     )
     return Agent(model=Obedient(), tools=tools, system="You are a test.").graph()
 

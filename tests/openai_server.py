@@ -29,6 +29,7 @@ class Refuse:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = "refused"
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +67,18 @@ class OpenAIServer:
     url: str
     answer: Callable[[dict[str, Any]], Move]
     requests: list[dict[str, Any]] = field(default_factory=list)
+    # The key each of them came with.
+    keys: list[str] = field(default_factory=list)
     # How many answers were begun and are not finished.
     open: int = 0
 
     async def chat(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(body)
+        self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
         move = self.answer(body)
         if isinstance(move, Refuse):
-            error = {"error": {"message": move.message, "type": "refused", "code": None}}
+            error = {"error": {"message": move.message, "type": "refused", "code": move.code}}
             return JSONResponse(error, move.status, headers=dict(move.headers))
         if isinstance(move, Hang):
             await self._wait(request)

@@ -110,6 +110,19 @@ class PostgresServer:
         psutil.wait_procs(backends, timeout=10)
         self._forget_process()
 
+    def freeze(self) -> None:
+        """SIGSTOP the server and every backend: connections stay open, new ones hang, and no answer comes."""
+        for process in self._processes():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        postmaster = psutil.Process(self.pid)
+        return [postmaster, *postmaster.children(recursive=True)]
+
     def restart(self, mode: StopMode = "fast") -> None:
         """Every client loses its connection; the socket stays where it was."""
         self.stop(mode)

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    body: Any = field(default_factory=lambda: {"ok": True})
+    body: Any = field(default_factory=lambda: {"ok": True})  # bytes are a file, anything else is JSON
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,12 +79,15 @@ def provider(answer: Callable[[Sent], Reply] = says_yes) -> Iterator[Provider]:
             sent = Sent(parts.path, dict(parse_qsl(parts.query)), json.loads(raw) if raw else None, headers)
             known.requests.append(sent)
             reply = known.answer(sent)
-            content = json.dumps(reply.body).encode()
+            is_file = isinstance(reply.body, bytes)
+            content = reply.body if is_file else json.dumps(reply.body).encode()
+            kind = {"content-type": "application/octet-stream" if is_file else "application/json"}
             self.send_response(reply.status)
-            for name, value in {**reply.headers, "content-length": str(len(content))}.items():
+            for name, value in {**kind, **reply.headers, "content-length": str(len(content))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(BrokenPipeError):  # the client has hung up
+                self.wfile.write(content)
 
         do_GET = do_POST = _handle  # noqa: N815 - names of the library
 

@@ -129,6 +129,8 @@ EVERY_BODY: Sequence[Body] = (
         kind=Kind.ELICITATION,
         prompt={"question": "which?"},
         args_hash="ab12",
+        index=1,
+        node="outer|ask",
         deadline=NOW + timedelta(hours=1),
     ),
     Resolution(call_id="c1", outcome="answered", answer={"approved": True}, settles=False, by="ann"),

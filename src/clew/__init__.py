@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from clew.graph.history import ChatHistory
     from clew.graph.middleware import ToolLedger
     from clew.graph.tools import tool
-    from clew.library import create_checkpointer, create_graph_store
+    from clew.library import create_checkpointer, create_graph_store, delete_by_tenant, delete_by_user
     from clew.workflows.agent import Agent
 
 __version__ = "0.1.0"
@@ -19,6 +19,8 @@ __all__ = [
     "ToolLedger",
     "create_checkpointer",
     "create_graph_store",
+    "delete_by_tenant",
+    "delete_by_user",
     "tool",
 ]
 
@@ -30,6 +32,8 @@ _HOMES: Final = {
     "ToolLedger": "clew.graph.middleware",
     "create_checkpointer": "clew.library",
     "create_graph_store": "clew.library",
+    "delete_by_tenant": "clew.library",
+    "delete_by_user": "clew.library",
     "tool": "clew.graph.tools",
 }
 

@@ -21,10 +21,12 @@ from clew.api.events import events_router
 from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
+from clew.api.histories import histories_router
 from clew.api.http import create_http
 from clew.api.limits import Limits
 from clew.api.looks import Looks
 from clew.api.messages import messages_router
+from clew.api.numbers import Numbering
 from clew.api.optimize import Sweep, optimize_router
 from clew.api.page import page_router
 from clew.api.retention import retention_router
@@ -38,13 +40,16 @@ from clew.config import Settings
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
 from clew.engine.export import Export
+from clew.engine.histories import ChatHistories
 from clew.engine.uploads import Uploads
 from clew.opening import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
 from clew.ports import Door, Store
-from clew.stores.measured import measured
+from clew.stores.measured import measured, observe_batches
 from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
     from clew.execution import Execution
 
 # The page: files, and nothing that is imported.
@@ -63,9 +68,12 @@ class App:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings) -> AsyncGenerator[App]:
+async def open_app(
+    settings: Settings, *, transport: "AsyncBaseTransport | None" = None
+) -> AsyncGenerator[App]:
+    """`transport` stands for the network between bots and their providers, in a simulation."""
     from clew.execution import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
-    from clew.langgraph_face import open_langgraph  # noqa: PLC0415 - the same
+    from clew.langgraph_face import open_langgraph, serve_nodes  # noqa: PLC0415 - the same
     from clew.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
 
     metrics = shared_metrics()
@@ -75,6 +83,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
         require_keys(settings, await stores.keys.find())
         url = settings.database.url
         store = measured(stores.threads, metrics, url.kind)
+        observe_batches((stores.db, stores.threads), metrics, url.kind)
         if settings.graph_store_url == url:  # also in memory, which cannot be opened twice
             graph_store = graph_store_on(stores.db, backend=url.kind)
         else:
@@ -105,7 +114,7 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
         )
         doors = await stack.enter_async_context(
-            _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping)
+            _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping, transport)
         )
         streams = Streams(
             stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
@@ -129,10 +138,11 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
                 *_retention_routers(settings, stores, store, execution, metrics),
                 threads_router(store, utc_now),
                 audit_router(stores.audit, looks=Looks(store, utc_now)),
-                files_router(stores.files, _uploads(settings, stores)),
+                files_router(stores.files, _uploads(settings, stores), numbering=Numbering(stores.numbers)),
                 *_workflow_routers(
                     settings, stores, store, execution, authenticator, metrics, streams, limits
                 ),
+                histories_router(ChatHistories(histories=graph_store.histories)),
                 channels_router(doors),
                 *langgraph,
             ],
@@ -142,7 +152,9 @@ async def open_app(settings: Settings) -> AsyncGenerator[App]:
             max_body_bytes=settings.limits.body_bytes,
             allowed_origins=settings.server.allowed_origins,
             limits=limits,
+            tenant_of=store.tenant_of,
         )
+        stack.enter_context(serve_nodes(http))
         try:
             yield App(http=http, stores=stores, execution=execution, metrics=metrics, stopping=stopping)
         finally:
@@ -167,6 +179,7 @@ async def _doors(
     metrics: Metrics,
     pace: Callable[[str], None],
     stopping: asyncio.Event,
+    transport: "AsyncBaseTransport | None",
 ) -> AsyncGenerator[Mapping[str, Door]]:
     """Where chats come in, if any are configured."""
     if not settings.channels:
@@ -184,6 +197,7 @@ async def _doors(
         metrics,
         pace,
         stopping,
+        transport,
     )
     async with opened as doors:
         yield doors
@@ -205,7 +219,9 @@ def _workflow_routers(
 ) -> list[APIRouter]:
     commands, bus, live = execution.commands, execution.bus, execution.live
     looks = Looks(store, utc_now)
+    numbering = Numbering(stores.numbers)
     offer = Offer(
+        numbering=numbering,
         graphs=execution.registry,
         profiles=settings.profiles,
         ttl=timedelta(days=settings.threads.ttl_days),
@@ -221,12 +237,13 @@ def _workflow_routers(
             execution.bridge,
             bus,
             looks=looks,
+            numbering=numbering,
             offer=offer,
             streams=streams,
             metrics=metrics,
         ),
-        messages_router(commands, store, stores.files, looks=looks),
-        documents_router(stores.files, looks=looks),
+        messages_router(commands, store, stores.files, looks=looks, numbering=numbering),
+        documents_router(stores.files, looks=looks, numbering=numbering),
         graphs_router(execution.registry, offer.fields),
         tool_calls_router(commands, store, stores.calls, looks=looks),
         approvals_router(commands, store, "/api", looks=looks),
@@ -248,6 +265,7 @@ def _retention_routers(
         cron_secret=_revealed(settings.cleanup.cron_secret),
     )
     is_memory = settings.database.url.kind == "memory"
+    numbering = Numbering(stores.numbers)
     return [
         retention_router(
             commands,
@@ -255,6 +273,7 @@ def _retention_routers(
             cleanup,
             Export(store=store, files=stores.files, latest=execution.bridge.latest),
             looks=looks,
+            numbering=numbering,
             clock=utc_now,
             metrics=metrics,
         ),
@@ -265,6 +284,7 @@ def _retention_routers(
             execution.registry,
             execution.bus,
             looks=looks,
+            numbering=numbering,
             clock=utc_now,
             ttl=timedelta(days=settings.threads.ttl_days),
             sweep=Sweep(cleanup=cleanup, gate=gate, clock=utc_now, is_memory=is_memory),

@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
+import httpx
 from pydantic import SecretStr
 
 from clew.channels import telegram, wecom_api
@@ -15,8 +16,10 @@ from clew.channels.admission import Admission
 from clew.channels.answers import Approvers
 from clew.channels.attendant import Attendant
 from clew.channels.bot import Bot
+from clew.channels.files import ChatFiles
 from clew.channels.http import Outside, open_outside
 from clew.channels.message import Wire
+from clew.channels.polling import Poller
 from clew.channels.telegram import TelegramWire
 from clew.channels.telegram_door import TelegramDoor
 from clew.channels.wecom_api import AccessToken, AppWire, BotWire, CustomerWire, WeComApi
@@ -24,10 +27,14 @@ from clew.config import Channel, Settings
 from clew.domain.errors import ConfigError
 from clew.domain.thread import Json, Owner
 from clew.engine.commands import Commands
+from clew.engine.uploads import Uploads
 from clew.opening import Stores, new_id, utc_now
 from clew.ports import Bus, Door, Graphs, Store
 from clew.stores.sql.conversations import ConversationRows
 from clew.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from clew.channels.wecom_crypto import Envelope
 
 DEFAULT_GRAPH = "chat"
 DEFAULT_UPDATES = ("message", "callback_query")
@@ -45,11 +52,15 @@ async def open_doors(
     metrics: Metrics,
     pace: Callable[[str], None],
     stopping: asyncio.Event,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncGenerator[Mapping[str, Door]]:
-    """The doors by their source; inside the block chats are answered. Raises ConfigError, naming the setting."""
-    async with open_outside() as outside:
-        plans = [_Plan(channel, settings, graphs) for channel in settings.channels]
-        bots = {plan.source: plan.bot(plan.wire(outside)) for plan in plans}
+    """The doors by their source; inside the block chats are answered. Raises ConfigError, naming the setting.
+
+    `transport` stands for the network, in a simulation.
+    """
+    async with open_outside(transport=transport) as outside:
+        plans = [BotPlan(channel, settings) for channel in settings.channels]
+        bots = {plan.source: plan.bot(plan.wire(outside), graphs) for plan in plans}
         attendant = Attendant(
             bots=bots,
             conversations=ConversationRows(stores.db),
@@ -58,6 +69,11 @@ async def open_doors(
             bus=bus,
             admission=lambda wake: Admission(
                 inbox=stores.inbox, clock=utc_now, new_id=new_id, wake=wake, metrics=metrics
+            ),
+            files=ChatFiles(
+                uploads=Uploads(
+                    files=stores.files, clock=utc_now, new_id=new_id, max_bytes=settings.limits.upload_bytes
+                )
             ),
             new_id=new_id,
             metrics=metrics,
@@ -70,22 +86,67 @@ async def open_doors(
             yield doors
 
 
+@asynccontextmanager
+async def open_poller(
+    settings: Settings, name: str, stores: Stores, metrics: Metrics, report: Callable[[int], None]
+) -> AsyncGenerator[Poller]:
+    """Fetches what a Telegram bot is sent. Raises ConfigError."""
+    plan = telegram_plan(settings, name)
+    async with open_outside() as outside:
+        yield Poller(
+            source=plan.source,
+            wire=plan.telegram_wire(outside),
+            update_types=plan.update_types,
+            chat_types=plan.chat_types,
+            admission=Admission(
+                # A server that answers looks for itself.
+                inbox=stores.inbox,
+                clock=utc_now,
+                new_id=new_id,
+                wake=lambda: None,
+                metrics=metrics,
+            ),
+            conversations=ConversationRows(stores.db),
+            clock=utc_now,
+            report=report,
+        )
+
+
+def find_plan(settings: Settings, name: str) -> "BotPlan":
+    """The bot of this name, or of `channel:name` where two channels have one. Raises ConfigError."""
+    plans = [BotPlan(channel, settings) for channel in settings.channels]
+    found = [plan for plan in plans if name in (plan.channel.name, plan.source)]
+    if len(found) == 1:
+        return found[0]
+    there_are = ", ".join(sorted(plan.source for plan in found or plans)) or "none"
+    what = f"there are several bots {name!r}" if found else f"there is no bot {name!r} under `channels`"
+    raise ConfigError(f"{what}; choose from: {there_are}")
+
+
+def telegram_plan(settings: Settings, name: str) -> "BotPlan":
+    plan = find_plan(settings, name)
+    if plan.channel.kind != "telegram":
+        raise ConfigError(
+            f"{plan.source}: only Telegram's bots can do this; WeCom's address is set on its own page"
+        )
+    return plan
+
+
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class BotPlan:
     """What the settings say of one bot, checked as it is used."""
 
     channel: Channel
     settings: Settings
-    graphs: Graphs
 
     @property
     def source(self) -> str:
         return f"{self.channel.kind}:{self.channel.name}"
 
-    def bot(self, wire: Wire) -> Bot:
+    def bot(self, wire: Wire, graphs: Graphs) -> Bot:
         graph = self.channel.graph or DEFAULT_GRAPH
-        if graph not in self.graphs.graphs and graph not in self.graphs.broken:
-            raise self._expected("graph", f"one of {', '.join(sorted(self.graphs.graphs))}")
+        if graph not in graphs.graphs and graph not in graphs.broken:
+            raise self._expected("graph", f"one of {', '.join(sorted(graphs.graphs))}")
         chosen: dict[str, Json] = {"profile": self.channel.profile} if self.channel.profile else {}
         return Bot(
             source=self.source,
@@ -100,12 +161,15 @@ class _Plan:
             accounts=wire if isinstance(wire, CustomerWire) else None,
         )
 
+    def telegram_wire(self, outside: Outside) -> TelegramWire:
+        token = self._secret("token")
+        return TelegramWire(outside=outside, base_url=self._base_url(telegram.BASE_URL), token=token)
+
     def wire(self, outside: Outside) -> Wire:
         if self.channel.kind == "telegram":
-            token = self._secret("token")
-            return TelegramWire(outside=outside, base_url=self._base_url(telegram.BASE_URL), token=token)
-        base_url = self._base_url(wecom_api.BASE_URL)
-        kind = self._kind()
+            return self.telegram_wire(outside)
+        base_url = self.wecom_url
+        kind = self.wecom_kind
         if kind == "ai_bot":
             return BotWire(outside=outside, base_url=base_url)
         access = AccessToken(outside, base_url, self._needed("corp_id"), self._secret("secret"))
@@ -121,45 +185,78 @@ class _Plan:
         make = self._telegram if self.channel.kind == "telegram" else self._wecom
         return make(admission, pace)
 
+    @property
+    def wecom_url(self) -> str:
+        return self._base_url(wecom_api.BASE_URL)
+
+    @property
+    def update_types(self) -> tuple[str, ...]:
+        return self._names("update_types", DEFAULT_UPDATES, telegram.UPDATE_TYPES)
+
+    @property
+    def chat_types(self) -> tuple[str, ...]:
+        return self._names("chat_types", DEFAULT_CHATS, telegram.CHAT_TYPES)
+
     def _telegram(self, admission: Admission, pace: Callable[[str], None]) -> Door:
         return TelegramDoor(
             source=self.source,
             # Without it anybody who guesses the address could speak for Telegram.
-            secret=self._secret_token(),
-            update_types=self._names("update_types", DEFAULT_UPDATES, telegram.UPDATE_TYPES),
-            chat_types=self._names("chat_types", DEFAULT_CHATS, telegram.CHAT_TYPES),
+            secret=self.secret_token,
+            update_types=self.update_types,
+            chat_types=self.chat_types,
             pace=pace,
             admission=admission,
         )
 
-    def _secret_token(self) -> str:
+    @property
+    def secret_token(self) -> str:
         secret = self._secret("secret_token")
         if not telegram.SECRET_TOKEN.fullmatch(secret):
             raise self._expected("secret_token", "1 to 256 of the characters A-Z, a-z, 0-9, _ and -")
         return secret
 
     def _wecom(self, admission: Admission, pace: Callable[[str], None]) -> Door:
-        try:
-            from clew.channels import wecom_crypto, wecom_door  # noqa: PLC0415 - needs an extra, not everybody has it
-        except ModuleNotFoundError as exc:
-            raise ConfigError("WeCom needs another package: pip install 'clew[wecom]'") from exc
-        kind = self._kind()
-        try:
-            key = wecom_crypto.read_key(self._secret("encoding_aes_key"))
-        except ConfigError as exc:
-            raise ConfigError(f"{self._where('encoding_aes_key')}: {exc}") from None
-        receiver = "" if kind == "ai_bot" else self._needed("corp_id")
+        envelope = self._envelope()
+        from clew.channels import wecom_door  # noqa: PLC0415 - needs an extra, which is here
+
         return wecom_door.WeComDoor(
             source=self.source,
-            kind=kind,
-            envelope=wecom_crypto.Envelope(self._secret("token"), key, receiver),
-            account=self._text("open_kf_id", ""),
+            kind=self.wecom_kind,
+            envelope=envelope,
+            account=self.wecom_account,
             clock=utc_now,
             pace=pace,
             admission=admission,
         )
 
-    def _kind(self) -> str:
+    def wecom_seal(self) -> tuple[Callable[[bytes, bytes], str], Callable[[str, str, str], str]]:
+        """How WeCom seals and signs what it delivers: of content and noise, and of timestamp, nonce and what is sealed."""
+        envelope = self._envelope()
+        from clew.channels.wecom_crypto import sign  # noqa: PLC0415 - needs an extra, which is here
+
+        return (
+            lambda content, noise: envelope.seal(content, noise=noise),
+            lambda timestamp, nonce, sealed: sign(envelope.token, timestamp, nonce, sealed),
+        )
+
+    def _envelope(self) -> "Envelope":
+        try:
+            from clew.channels import wecom_crypto  # noqa: PLC0415 - needs an extra, not everybody has it
+        except ModuleNotFoundError as exc:
+            raise ConfigError("WeCom needs another package: pip install 'clew[wecom]'") from exc
+        try:
+            key = wecom_crypto.read_key(self._secret("encoding_aes_key"))
+        except ConfigError as exc:
+            raise ConfigError(f"{self._where('encoding_aes_key')}: {exc}") from None
+        receiver = "" if self.wecom_kind == "ai_bot" else self._needed("corp_id")
+        return wecom_crypto.Envelope(self._secret("token"), key, receiver)
+
+    @property
+    def wecom_account(self) -> str:
+        return self._text("open_kf_id", "")
+
+    @property
+    def wecom_kind(self) -> str:
         kind = self._text("kind", "app")
         if kind not in ("app", "customer_service", "ai_bot"):
             raise self._expected("kind", "app, customer_service or ai_bot")

@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 from langchain_core.language_models import BaseChatModel
 
 from clew.agents.registry import find_agents
-from clew.config import Settings
+from clew.config import Settings, secrets_of
 from clew.domain.coding import CODING
 from clew.domain.errors import ConfigError
+from clew.domain.events import Opening
+from clew.domain.model_settings import ModelSettings
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Status, Thread
 from clew.drivers.api import Access, ApiDriver
@@ -33,8 +35,11 @@ from clew.engine.sweeper import Chores, sweeping
 from clew.extraction.guard import open_extractor
 from clew.graph.bridge import LangGraphBridge
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.contain import contained_tasks
 from clew.graph.describe import GraphAnatomy
 from clew.graph.failures import classify
+from clew.graph.loop_watch import watching_loop
+from clew.graph.model_settings import find_model_settings
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.graph.store import GraphStore
 from clew.opening import open_space
@@ -60,8 +65,10 @@ from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from clew.telemetry import shared_metrics
+from clew.telemetry.scrub import Scrubber
 from clew.trackers.profiles import TrackerAccess, Trackers
-from clew.workflows.builtin import Builtin, builtin_graphs
+from clew.workflows.builtin import OUTPUT, Builtin, builtin_graphs
+from clew.workflows.workers import open_workers
 from clew.worktrees.git import GitWorktrees
 
 logger = logging.getLogger(__name__)
@@ -106,6 +113,8 @@ async def open_execution(
 ) -> AsyncGenerator[Execution]:
     """Start running threads; once `stopping` is set, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(contained_tasks(asyncio.get_running_loop()))
+        stack.enter_context(watching_loop(shared_metrics().loop_lag.observe))
         saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(parts.db))))
         import_from(settings.import_paths)
         registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
@@ -137,7 +146,9 @@ async def open_execution(
         memory = Memory(
             calls=parts.calls,
             summaries=parts.summaries,
-            audit=parts.audit if settings.model_calls.record else None,
+            audit=parts.audit,
+            keeps_context=settings.model_calls.record,
+            scrub=Scrubber(secrets_of(settings)),
             audit_rows=settings.model_calls.rows_per_thread,
         )
         step = Step(
@@ -181,6 +192,7 @@ async def open_execution(
             halt=runner.halt,
             drafts=memory.drafts,
             closings=builtin.closings,
+            model_settings=_model_settings(settings, registry, builtin),
             most_worktrees=settings.coding.concurrent_workflows,
         )
         trackers = await stack.enter_async_context(aclosing(_trackers(settings)))
@@ -200,6 +212,7 @@ async def open_execution(
             rows=CleanupRows(parts.db),
             duties=DutyRows(parts.db),
             store=parts.store,
+            calls=parts.calls,
             space=open_space(parts.db, settings.database.url.path),
             clock=parts.clock,
             new_id=parts.new_id,
@@ -240,12 +253,19 @@ async def _builtin(settings: Settings, parts: Parts, worktrees: Worktrees, stack
     for source, reason in agents.broken.items():
         logger.error("agent cannot be loaded: %s", reason, extra={"source": source})
     extractor = await stack.enter_async_context(open_extractor())
+    workers = await stack.enter_async_context(
+        open_workers(
+            memory_bytes=settings.limits.task_memory_bytes,
+            output_bytes=OUTPUT * settings.limits.upload_bytes,
+        )
+    )
     models = settings.models
     access = Access(
         openai_key=models.openai_api_key,
         openai_base_url=models.openai_base_url,
         openai_model=models.openai_model,
         anthropic_key=models.anthropic_api_key,
+        anthropic_base_url=models.anthropic_base_url,
         anthropic_model=models.anthropic_model,
         seconds=models.call_seconds,
     )
@@ -254,13 +274,17 @@ async def _builtin(settings: Settings, parts: Parts, worktrees: Worktrees, stack
         folder=Path(stack.enter_context(TemporaryDirectory(prefix="clew-"))),
         seconds=settings.coding.cli_seconds,
     )
-    drivers = await stack.enter_async_context(aclosing(Drivers(settings.profiles, access, programs)))
+    drivers = await stack.enter_async_context(
+        aclosing(Drivers(settings.profiles, access, programs, settings.profile_keys))
+    )
     return builtin_graphs(
         documents=Documents(files=parts.files, extractor=extractor, clock=parts.clock),
         agents=agents,
         driver=drivers.of,
         policy=lambda thread: _policy(settings, thread),
         max_bytes=settings.limits.upload_bytes,
+        cpu_seconds=settings.limits.round_cpu_seconds,
+        workers=workers,
         worktrees=worktrees,
         review_rounds=settings.coding.review_rounds,
         model=_default_model(drivers),
@@ -304,6 +328,25 @@ def _wake(runner: LocalRunner, bell: Bell) -> None:
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
     profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
     return profile.retry if profile else RetryPolicy()
+
+
+def _model_settings(
+    settings: Settings, registry: Registry, builtin: Builtin
+) -> Callable[[Opening], ModelSettings | None]:
+    """Of the graph's own model; of the profile's, where the graph asks a driver."""
+    own = {name: find_model_settings(graph) for name, graph in registry.graphs.items()}
+    defaults = {"api:openai": settings.models.openai_model, "api:anthropic": settings.models.anthropic_model}
+
+    def of(opening: Opening) -> ModelSettings | None:
+        if opening.graph not in builtin.asks_drivers or opening.graph in settings.graphs:
+            return own.get(opening.graph)
+        profile = settings.profiles.get(str(opening.settings.get("profile", DEFAULT)))
+        if profile is None:
+            return None
+        model = profile.model or defaults.get(profile.driver, "")
+        return ModelSettings(provider=profile.driver.rpartition(":")[2], model=model)
+
+    return of
 
 
 def _cleaned_up(commands: Commands) -> Callable[[str], None]:

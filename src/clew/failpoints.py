@@ -42,10 +42,12 @@ NAMES = frozenset(
         "expiry_fired",
         # between a chat and its thread
         "delivery_admitted",
+        "updates_admitted",
         "answer_before_send",
         "answer_after_send",
         # of what LangGraph's clients order
         "run_stopped_before_undone",
+        "state_written_before_asked",
         "cron_begun_before_advance",
         "webhook_before_send",
         "webhook_after_send",

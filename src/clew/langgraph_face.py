@@ -1,18 +1,20 @@
 """The face that LangGraph's own clients know, put together on what is open already."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from importlib.metadata import version
 
 from fastapi import APIRouter
+from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
 from clew.api.langgraph.assistants import assistants_router
 from clew.api.langgraph.crons import crons_router
 from clew.api.langgraph.info import info_router
+from clew.api.langgraph.loopback import Loopback, loopback
 from clew.api.langgraph.reports import report
 from clew.api.langgraph.runs import langgraph_runs_router
 from clew.api.langgraph.store import store_router
@@ -22,6 +24,7 @@ from clew.api.starts import said
 from clew.api.streams import Streams
 from clew.channels.webhooks import HttpWebhooks
 from clew.config import Settings
+from clew.domain.thread import Owner
 from clew.engine.aftermath import Aftermath
 from clew.engine.assistants import Roster
 from clew.engine.crons import Scheduler
@@ -30,6 +33,7 @@ from clew.engine.queue import RunQueue
 from clew.engine.shelf import Shelf
 from clew.engine.sweeper import Chore, sweeping
 from clew.execution import Execution
+from clew.graph.run import current_run
 from clew.opening import Stores, new_id, utc_now
 from clew.ports import Items, Store
 from clew.stores.sql.chunks import ChunkTable
@@ -40,6 +44,35 @@ from clew.stores.sql.labels import LabelRows
 
 # What runs streamed is kept so long for those who come back to it.
 REMEMBERED = timedelta(hours=1)
+
+
+def _private(settings: Settings, authenticator: Authenticator) -> Callable[[], Awaitable[bool]]:
+    """Whether webhooks may lead to this machine and its net.
+
+    Where Clew listens does not decide that: a proxy on this machine shows a loopback address to others. Callers who need
+    a key may be anywhere; those who need none are here.
+    """
+
+    async def private() -> bool:
+        match settings.langgraph.webhooks:
+            case "auto":
+                return await authenticator.is_open()
+            case chosen:
+                return chosen == "private"
+
+    return private
+
+
+@contextmanager
+def serve_nodes(http: ASGIApp) -> Generator[None]:
+    """Inside the block a node reaches this server with the SDK's `get_client()`, for the owner of its thread."""
+
+    def owner() -> Owner | None:
+        run = current_run()
+        return None if run is None else run.thread.owner
+
+    with loopback(Loopback(http, owner)):
+        yield
 
 
 @asynccontextmanager
@@ -57,6 +90,7 @@ async def open_langgraph(
     """Inside the block runs that wait get their turn."""
     looks = Looks(store, utc_now)
     labels = LabelRows(stores.db)
+    built_in = execution.registry.graphs.keys() - settings.graphs.keys()
     roster = Roster(
         assistants=stores.assistants,
         graphs=execution.registry,
@@ -66,6 +100,8 @@ async def open_langgraph(
         clock=utc_now,
         new_id=new_id,
         since=await stores.begun_at(),
+        hidden=() if settings.langgraph.built_in_graphs else built_in,
+        descriptions={name: source.description for name, source in settings.graphs.items()},
     )
     queue = RunQueue(
         inbox=stores.inbox,
@@ -93,8 +129,7 @@ async def open_langgraph(
     webhooks = HttpWebhooks(
         agent=f"clew/{__version__}",
         is_open=settings.langgraph.webhooks != "off",
-        private=settings.langgraph.webhooks == "private"
-        or (settings.langgraph.webhooks == "auto" and settings.server.is_loopback),
+        private=_private(settings, authenticator),
     )
     aftermath = Aftermath(
         errands=ErrandRows(stores.db),

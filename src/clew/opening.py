@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 from uuid_utils import uuid7
@@ -12,15 +13,31 @@ from uuid_utils import uuid7
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.engine.bus import Silence
-from clew.ports import Assistants, Audit, Bell, Calls, Files, Histories, Inbox, Keys, Space, Store, Summaries
+from clew.engine.cleanup import Cleanup
+from clew.ports import (
+    Assistants,
+    Audit,
+    Bell,
+    Calls,
+    Files,
+    Histories,
+    Inbox,
+    Keys,
+    Numbers,
+    Space,
+    Summaries,
+)
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.calls import CallRows
+from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
 from clew.stores.sql.migrate import begun_at, versions
+from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sql.work import Database
@@ -34,7 +51,7 @@ class Stores:
     """Everything that is kept, on one database."""
 
     db: Database
-    threads: Store
+    threads: Threads
     calls: Calls
     summaries: Summaries
     audit: Audit
@@ -42,6 +59,7 @@ class Stores:
     inbox: Inbox
     keys: Keys
     assistants: Assistants
+    numbers: Numbers
 
     async def begun_at(self) -> datetime:
         """When the database was made: the same to every process on it."""
@@ -52,7 +70,7 @@ class Stores:
         return len(await self.db.read(versions))
 
 
-def open_threads(db: Database) -> Store:
+def open_threads(db: Database) -> Threads:
     if isinstance(db, SQLiteDatabase):
         return Threads(db)
     from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
@@ -180,7 +198,7 @@ async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
     url = settings.database.url
     make_folder(url)
     async with open_database(url, settings) as db:
-        yield _stores(db)
+        yield stores_on(db)
 
 
 def make_folder(url: DatabaseUrl) -> None:
@@ -195,7 +213,24 @@ def make_folder(url: DatabaseUrl) -> None:
         raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
 
 
-def _stores(db: Database) -> Stores:
+def open_cleanup(stores: Stores, path: Path | None, *, lease: timedelta, ttl: timedelta) -> Cleanup:
+    """A cleanup without a server: nobody waits for it, so it goes on until all is done. `path` is as in `open_space`."""
+    return Cleanup(
+        rows=CleanupRows(stores.db),
+        duties=DutyRows(stores.db),
+        store=stores.threads,
+        calls=stores.calls,
+        space=open_space(stores.db, path),
+        clock=utc_now,
+        new_id=new_id,
+        let_go=lambda _: None,
+        lease=lease,
+        budget_seconds=inf,
+        ttl=ttl,
+    )
+
+
+def stores_on(db: Database) -> Stores:
     return Stores(
         db=db,
         threads=open_threads(db),
@@ -206,4 +241,5 @@ def _stores(db: Database) -> Stores:
         inbox=InboxRows(db),
         keys=KeyRows(db),
         assistants=AssistantRows(db),
+        numbers=NumberRows(db),
     )

@@ -43,13 +43,14 @@ from clew.domain.records import (
     Incoming,
     Lease,
     ModelCall,
+    NumberKind,
     Once,
     Scope,
     Summary,
 )
 from clew.domain.retention import Binned, Candidate, Gone, Job, Orphan, Selection, Ticks, Usage
 from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.views import GraphState, Token
+from clew.domain.views import GraphState, OpenQuestions, Token
 
 
 class Clock(Protocol):
@@ -72,8 +73,12 @@ class Store(Protocol):
         claim: Claim | None = None,
         hold: Hold | None = None,
         overdue: str | None = None,
+        unseen_since: datetime | None = None,
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
+
+        The thread expires later. With `unseen_since` it does not, and the change is refused if somebody looked at the
+        thread after that.
 
         A thread that waited and goes on, or ends, wakes the conversation that is led in it (Conversations).
 
@@ -83,8 +88,8 @@ class Store(Protocol):
         a worktree with it: raises WorktreeTaken if another active thread has it, Crowded if too many are taken.
 
         A thread that leaves `running` gives up its lease in the same transaction.
-        Raises Conflict if the stored log no longer ends at `change.read_at`, or if the call that is `overdue` was
-        given more time since that was decided; LostLease if `fence` is no longer the thread's, NotFound if the thread
+        Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was
+        given more time since that was decided, or if the thread was looked at; LostLease if `fence` is no longer the thread's, NotFound if the thread
         was deleted, Repeated with the answer of then if `once` or `admits` were done before, Duplicate if they were
         used for something else.
         """
@@ -104,23 +109,40 @@ class Store(Protocol):
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Thread]:
-        """Threads, newest first; `before` is the creation time and id of the last one already seen."""
+        """Threads, newest first; `before` is the creation time and id of the last one already seen.
+
+        One that cannot be read back comes as `get_listed` gives it, unless only some `status` is wanted.
+        """
+        ...
+
+    async def tenant_of(self, thread_id: str) -> str | None:
+        """Whose thread has this id, or had it and is remembered; None if it is free."""
+        ...
+
+    async def get_listed(self, thread_id: str, owner: Owner | None = None) -> Thread:
+        """The same as `get`; but one that cannot be read back comes as a thread that failed, for that reason."""
         ...
 
     async def read(
         self,
         thread_id: str,
         *,
-        after: int = 0,
+        after: int | None = None,
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
         types: Collection[str] = (),
     ) -> Sequence[Event]:
-        """Events with `after < seq < before`, in order: the first `limit` of them, or the `newest` ones.
+        """Events with `after < seq < before`, in order; of more than `limit` the newest.
+
+        With `after` they are the oldest, so that a reader goes on from there, unless it asks for the `newest`.
 
         Raises Corrupt when a row cannot be read back.
         """
+        ...
+
+    async def message_ids(self, thread_id: str, *, before: int) -> Sequence[str]:
+        """The ids of all messages with a smaller seq, in order: what they say is not read."""
         ...
 
     async def seq_of(self, thread_id: str, event_id: str) -> int:
@@ -161,8 +183,20 @@ class Store(Protocol):
         """Give a lease back before its time. One that was lost is left alone."""
         ...
 
-    async def touch(self, thread_id: str, *, now: datetime) -> None:
-        """Somebody looked at the thread: it expires later. Written at most once a minute."""
+    async def release_all(self, runner: str, *, but: Collection[str]) -> None:
+        """Give back every lease of the runner but those of these threads.
+
+        A claim whose answer was lost has taken effect without the runner hearing of it."""
+        ...
+
+    async def touch(
+        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
+    ) -> Collection[str]:
+        """Somebody looked at these threads: they expire later. Returns those that were written.
+
+        Not written are those that were looked at within the `grain` before, and those that another transaction holds
+        at this moment, unless it `waits` for them.
+        """
         ...
 
     async def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
@@ -188,7 +222,11 @@ class Store(Protocol):
 
 
 class Calls(Protocol):
-    """Where each tool call stands. The rows follow the log; only `start` writes here by itself."""
+    """Where each tool call stands. The rows follow the log; only `start` writes here by itself.
+
+    A row that is missing or cannot be read back is rebuilt from the log, when it is asked for or by `rebuild`.
+    Methods that need one raise Corrupt if the log cannot be read either.
+    """
 
     async def find(self, thread_id: str, *, status: Collection[CallStatus] = ()) -> Sequence[Call]: ...
 
@@ -211,6 +249,14 @@ class Calls(Protocol):
 
     async def reschedule(self, thread_id: str, call_id: str, deadline: datetime | None) -> bool:
         """Move or lift the deadline of a pending call. False if it is no longer pending."""
+        ...
+
+    async def rebuild(self, thread_id: str) -> None:
+        """Bring back the rows that are missing or cannot be read. Those that can be stay as they are."""
+        ...
+
+    async def lost(self, *, after: str = "", limit: int) -> Sequence[str]:
+        """Threads with an id greater than `after` that wait for an answer, and have no row of an open call."""
         ...
 
     async def due(self, *, now: datetime, limit: int) -> Sequence[Call]:
@@ -297,6 +343,18 @@ class Files(Protocol):
         ...
 
 
+class Numbers(Protocol):
+    """Integers for tenants, users and files of a tenant. One that was given stays, and no other is given it."""
+
+    async def of(self, kind: NumberKind, tenant: str, names: Collection[str]) -> Mapping[str, int]:
+        """The numbers of all these, given now to those that have none."""
+        ...
+
+    async def name_of(self, kind: NumberKind, tenant: str, number: int) -> str | None:
+        """Whose number it is; None if nobody's of this tenant."""
+        ...
+
+
 class Extractor(Protocol):
     """Reads what is in a file, whoever made it."""
 
@@ -379,7 +437,7 @@ class Worktree(Protocol):
         ...
 
     async def files(self) -> Sequence[str]:
-        """Its files, without those git ignores; not all of very many."""
+        """Its files, without those git ignores."""
         ...
 
     async def changes(self, base: str) -> Changes:
@@ -387,11 +445,23 @@ class Worktree(Protocol):
         ...
 
     async def read(self, path: str) -> str | None:
-        """The text of a file; None where there is none."""
+        """The whole text of a file; None where there is none, or it is too long or no text."""
         ...
 
-    async def write(self, path: str, text: str) -> None:
-        """A whole file. Raises Invalid for one outside of the worktree, also by a link."""
+    async def write(self, new: Mapping[str, str], *, over: Mapping[str, str]) -> None:
+        """Whole files by their paths. `over` has the text that each of them has now; the others do not exist.
+
+        Raises Invalid where that is not so, and for a path outside of the worktree, also by a link. All are checked
+        before the first is written.
+        """
+        ...
+
+    async def starts(self) -> Sequence[str]:
+        """Settings of the repository that make git start programs where git reads them."""
+        ...
+
+    def looking(self) -> AbstractAsyncContextManager[Mapping[str, str]]:
+        """Variables with which a program's own git calls read none of the repository's settings, and change nothing."""
         ...
 
     def alone(self) -> AbstractAsyncContextManager[int]:
@@ -496,6 +566,10 @@ class Cleanups(Protocol):
         self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Sequence[Gone]:
         """Delete those that nobody wrote to since they were seen."""
+        ...
+
+    async def forget(self, owner: Owner, *, limit: int) -> int:
+        """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
         ...
 
     async def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Job:
@@ -609,6 +683,16 @@ class Conversations(Protocol):
         """
         ...
 
+    async def are_quiet(self, sources: Collection[str]) -> bool:
+        """Whether nothing waits, runs or is being said in any of them."""
+        ...
+
+    async def position(self, source: str) -> Json:
+        """How far the updates of a bot that is polled were admitted; None if it never was."""
+        ...
+
+    async def set_position(self, source: str, position: Json) -> None: ...
+
     async def first(self, held: Conversation, *, after: int = 0) -> Incoming | None:
         """What has waited longest in it, of those with a greater number."""
         ...
@@ -680,6 +764,10 @@ class Assistants(Protocol):
         ...
 
     async def get(self, assistant_id: str, owner: Owner) -> Assistant: ...
+
+    async def of_tenant(self, tenant: str, ids: Collection[str]) -> Mapping[str, Assistant]:
+        """Those of these ids that are no single user's, by id."""
+        ...
 
     async def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Sequence[Assistant]:
         """All that the search wants and whose graph is one of these, in no order."""
@@ -761,8 +849,8 @@ class Errands(Protocol):
 class Webhooks(Protocol):
     """Addresses that callers left to be told when something is over."""
 
-    def require(self, url: str) -> None:
-        """Raises Invalid for what cannot be told, now or ever."""
+    async def rules(self) -> Callable[[str], None]:
+        """What is allowed now: a function that raises Invalid for an address that cannot be told."""
         ...
 
     async def tell(self, url: str, body: bytes) -> None:
@@ -816,11 +904,12 @@ class Histories(Protocol):
         shape: Shape,
         origin: str | None = None,
         thread_id: str | None = None,
+        user_id: str = "",
     ) -> int:
         """Append the messages side by side, all or none; returns the seq of the history's last message.
 
         A history that begins with a `thread_id` is the memory of that thread, and is deleted with it. Raises NotFound
-        if the thread was deleted.
+        if the thread was deleted. One that begins with a `user_id` is that user's; see `delete_all`.
 
         A message whose id is stored already is left out. When `origin`, a piece of work that may run again after a
         crash, answers a message for the second time, its new answer takes the place of its first.
@@ -839,6 +928,10 @@ class Histories(Protocol):
 
     async def delete(self, place: Place) -> bool:
         """Forget a conversation for good; False if there was none."""
+        ...
+
+    async def delete_all(self, owner: Owner, *, limit: int = 100) -> int:
+        """Delete up to `limit` conversations of the tenant, or of one user in it; returns how many, 0 when none is left."""
         ...
 
 
@@ -1019,17 +1112,20 @@ class Bridge(Protocol):
         ...
 
     async def state(self, thread: Thread) -> GraphState:
-        """The graph's own state as JSON. Raises NotFound when its graph is not registered here."""
+        """The graph's own state as JSON. Raises NotFound when its graph is not registered here, SchemaMismatch."""
         ...
 
     async def snapshot(
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Json:
-        """The graph's state, newest or at that place, as LangGraph's clients know it. Raises NotFound."""
+        """The graph's state, newest or at that place, as LangGraph's clients know it.
+
+        Raises NotFound, SchemaMismatch.
+        """
         ...
 
     async def output(self, thread: Thread) -> Json:
-        """What the graph gives out at its end, as JSON, and what it asks, if it does."""
+        """What the graph gives out at its end, as JSON, and what it asks, if it does. Raises SchemaMismatch."""
         ...
 
     async def history(
@@ -1041,7 +1137,7 @@ class Bridge(Protocol):
         place: Mapping[str, str] | None = None,
         metadata: Mapping[str, Json] | None = None,
     ) -> Sequence[Json]:
-        """Its states, newest first."""
+        """Its states, newest first. One that cannot be read says why, under `error`."""
         ...
 
     async def change_state(
@@ -1053,7 +1149,14 @@ class Bridge(Protocol):
         as_node: str | None = None,
         place: Mapping[str, str] | None = None,
     ) -> Json:
-        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid, LostLease."""
+        """Write values by hand, as if a node had returned them; the place that leads to. Raises Invalid, LostLease.
+
+        What the graph of a thread that waits has asked stays asked, unless it is written past it.
+        """
+        ...
+
+    async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:
+        """What the graph of a thread that waits asks now. `log` are the events of its round."""
         ...
 
     async def copy(self, source: str, target: str) -> None:
@@ -1074,6 +1177,10 @@ class Bridge(Protocol):
 
     async def prune(self, thread_id: str) -> bool:
         """Drop all of the graph's own state but the newest; False if the thread is running, which keeps all."""
+        ...
+
+    async def checkpoint(self, thread_id: str) -> str | None:
+        """The id of the graph's newest checkpoint: another one after every step. None if there is none."""
         ...
 
     async def latest(self, thread_id: str) -> Json:

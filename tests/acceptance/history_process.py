@@ -1,6 +1,7 @@
 """Processes that hold conversations, for tests that run several of them or kill them.
 
 python -m tests.acceptance.history_process talk WHERE KEY WORKER TURNS
+python -m tests.acceptance.history_process packaged KIND WHERE KEY WORKER TURNS
 python -m tests.acceptance.history_process kills WHERE ACKS TRIALS SEED
 """
 
@@ -18,6 +19,9 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import BaseStore
+from langgraph.store.postgres import AsyncPostgresStore
+from langgraph.store.sqlite import AsyncSqliteStore
 
 from clew.graph.agent_node import AgentNode
 from clew.graph.checkpoints import Checkpointer
@@ -54,6 +58,31 @@ async def talk(where: str, key: str, worker: str, turns: int) -> None:
             sys.stdout.write(said + "\n")
 
         await asyncio.gather(*(turn(number) for number in range(turns)))
+
+
+@asynccontextmanager
+async def open_packaged(kind: str, where: str) -> AsyncGenerator[BaseStore]:
+    if kind == "AsyncSqliteStore":
+        async with AsyncSqliteStore.from_conn_string(where) as sqlite:
+            yield sqlite
+    else:
+        async with AsyncPostgresStore.from_conn_string(where) as postgres:
+            yield postgres
+
+
+async def talk_in_packaged(kind: str, where: str, key: str, worker: str, turns: int) -> None:
+    """The same in a store that LangGraph brings, set up already; says of each turn how storing it went."""
+    async with open_packaged(kind, where) as store:
+        builder = StateGraph(MessagesState)
+        builder.add_node("agent", AgentNode(echo(), use_graph_chat_history=True))
+        builder.add_edge(START, "agent")
+        graph: Any = builder.compile(store=store)
+        for number in range(turns):
+            said = f"{worker}-{number}"
+            config: Any = {"configurable": {"history_key": key}}
+            result = await graph.ainvoke({"messages": [("user", said)]}, config)
+            outcome = result["messages"][-1].response_metadata["chat_history"]
+            sys.stdout.write(f"{said}={outcome}\n")
 
 
 async def append(where: str, key: str, worker: str, messages: int) -> None:
@@ -118,6 +147,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["talk", where, key, worker, turns]:
             asyncio.run(talk(where, key, worker, int(turns)))
+        case ["packaged", kind, where, key, worker, turns]:
+            asyncio.run(talk_in_packaged(kind, where, key, worker, int(turns)))
         case ["append", where, key, worker, messages]:
             asyncio.run(append(where, key, worker, int(messages)))
         case ["kills", where, acks, trials, seed]:

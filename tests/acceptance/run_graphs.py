@@ -30,6 +30,8 @@ NAMES = (
     "boom",
     "circles",
     "twice",
+    "twice_slowly",
+    "burst",
 )
 
 
@@ -204,6 +206,18 @@ def boom() -> Any:
     return graph.compile()
 
 
+def fail_at_length(state: Words) -> Words:
+    raise ValueError("it does not work:\n  'here'\n  and there")
+
+
+def burst() -> Any:
+    """Fails, and has much to say about it."""
+    graph = StateGraph(Words)
+    graph.add_node("fail", fail_at_length)
+    graph.add_edge(START, "fail")
+    return graph.compile()
+
+
 def circles() -> Any:
     """Never ends by itself."""
     graph = StateGraph(Words)
@@ -223,4 +237,16 @@ def twice() -> Any:
     graph.add_sequence([("ask", ask), ("ask_again", ask_again)])
     graph.add_edge(START, "ask")
     graph.add_edge("ask_again", END)
+    return graph.compile()
+
+
+async def wait_for_door(state: Words) -> Words:
+    return await wait({**state, "words": state["words"][:1]})
+
+
+def twice_slowly() -> Any:
+    """Asks, waits, and asks again."""
+    graph = StateGraph(Words)
+    graph.add_sequence([("ask", ask), ("wait", wait_for_door), ("ask_again", ask_again)])
+    graph.add_edge(START, "ask")
     return graph.compile()

@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import uuid4, uuid5
 
 import httpx
 import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from clew.engine.assistants import NAMESPACE
+from tests.acceptance import sdk_graphs
+from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving, sdk_serving_on
 
 pytestmark = pytest.mark.anyio
 
@@ -64,12 +67,12 @@ async def test_every_graph_has_an_assistant_under_the_id_langgraph_gives_it(clie
     assert named["name"] == "Matryoshka"  # as its maker called it
 
 
-async def test_the_systems_assistants_stay_as_they_are(clients: Clients) -> None:
+async def test_the_systems_assistants_are_not_one_users(clients: Clients) -> None:
     before = await clients.ann.assistants.get("echo")
     for name in ("echo", ECHO, ECHO.upper()):
         with pytest.raises(ConflictError):
             await clients.ann.assistants.delete(name)
-        with pytest.raises(ConflictError):
+        with pytest.raises(ConflictError, match="one user's key"):
             await clients.ann.assistants.update(name, name="mine")
         with pytest.raises(NotFoundError):
             await clients.ann.assistants.set_latest(name, 2)
@@ -80,6 +83,50 @@ async def test_the_systems_assistants_stay_as_they_are(clients: Clients) -> None
         await clients.ann.assistants.create("nested", assistant_id=ECHO)
     assert await clients.ann.assistants.create("nested", assistant_id=ECHO, if_exists="do_nothing") == before
     assert await clients.ann.assistants.get("echo") == before
+
+
+async def test_a_tenant_changes_the_assistant_of_a_graph_for_itself(clients: Clients) -> None:
+    before = await clients.rival.assistants.get("keeper")
+    name = before["assistant_id"]
+    changed = await clients.acme.assistants.update("keeper", config={"configurable": {"z": 1}}, name="Ours")
+    assert (changed["assistant_id"], changed["version"], changed["name"]) == (name, 2, "Ours")
+    assert (changed["context"], changed["metadata"]) == ({"z": 1}, SYSTEM)
+    assert changed["created_at"] == before["created_at"] != changed["updated_at"]
+    for of_acme in (clients.acme, clients.ann, clients.bob):
+        assert await of_acme.assistants.get("keeper") == await of_acme.assistants.get(name) == changed
+        assert await of_acme.assistants.search(graph_id="keeper") == [changed]
+        versions = await of_acme.assistants.get_versions(name)
+        assert [one["version"] for one in versions] == [2, 1]
+    assert await clients.rival.assistants.get(name) == before
+    assert await clients.rival.assistants.search(graph_id="keeper") == [before]
+    with pytest.raises(ConflictError, match="one user's key"):
+        await clients.ann.assistants.set_latest(name, 1)
+    with pytest.raises(NotFoundError):
+        await clients.acme.assistants.set_latest(name, 3)
+    assert (await clients.acme.assistants.set_latest("keeper", 1))["name"] == before["name"]
+    assert (await clients.ann.assistants.get("keeper"))["config"] == {}
+
+
+async def test_the_projects_own_graphs_come_first_and_ours_last(clients: Clients) -> None:
+    found = [one["graph_id"] for one in await clients.rival.assistants.search(metadata=SYSTEM, limit=100)]
+    assert found[: len(sdk_graphs.NAMES)] == [*sdk_graphs.NAMES]
+    assert {"chat", "coding"} <= {*found[len(sdk_graphs.NAMES) :]}
+
+
+async def test_our_graphs_have_no_assistants_if_that_is_wanted(tmp_path: Path) -> None:
+    with sdk_serving(tmp_path, CLEW_LANGGRAPH_BUILT_IN_GRAPHS="false") as alone:
+        async with clients_of(alone) as clients:
+            found = [one["graph_id"] for one in await clients.ann.assistants.search(limit=100)]
+            assert found == [*sdk_graphs.NAMES]
+            assert await clients.ann.assistants.count() == len(found)
+            with pytest.raises(UnprocessableEntityError):
+                await clients.ann.assistants.get("chat")
+            with pytest.raises(NotFoundError):
+                await clients.ann.assistants.get(str(uuid5(NAMESPACE, "chat")))
+            with pytest.raises(NotFoundError):
+                await clients.ann.assistants.create("chat")
+        graphs = alone.server.get("/api/graphs", **{"X-API-Key": alone.keys["ann"]}).json()["graphs"]
+        assert "chat" in [one["name"] for one in graphs]
 
 
 async def test_an_assistant_is_made_changed_and_deleted(clients: Clients) -> None:
@@ -333,7 +380,6 @@ async def test_what_is_wrong_is_refused_with_a_detail(served: SdkServer, clients
         {},
         {"graph_id": "echo", "assistant_id": "7"},
         {"graph_id": "echo", "config": {"recursion_limit": "many"}},
-        {"graph_id": "echo", "config": {"configurable": {"a": 1}}, "context": {"a": 1}},
         {"graph_id": "echo", "if_exists": "perhaps"},
         {"graph_id": "echo", "metadata": []},
         [],
@@ -342,6 +388,9 @@ async def test_what_is_wrong_is_refused_with_a_detail(served: SdkServer, clients
         answer = await asked(served, "POST", "/assistants", json=body)
         assert (answer.status_code, list(answer.json())) == (422, ["detail"]), body
         assert isinstance(answer.json()["detail"], str)
+    both = {"graph_id": "echo", "config": {"configurable": {"a": 1}}, "context": {"a": 1}}
+    answer = await asked(served, "POST", "/assistants", json=both)
+    assert (answer.status_code, list(answer.json())) == (400, ["detail"])
     wrong = [{"limit": 0}, {"limit": 1001}, {"offset": -1}, {"sort_by": "age"}, {"select": ["secret"]}]
     for body in wrong:
         answer = await asked(served, "POST", "/assistants/search", json=body)

@@ -259,7 +259,7 @@ async def test_a_cancelled_run_ends_where_it_is(clients: Clients, thread: str, d
     assert (await stream)[-1] == ("end", {"status": "interrupted"})
     assert (await clients.ann.runs.get(thread, run))["status"] == "interrupted"
     now = await clients.ann.threads.get(thread)
-    assert (now["status"], now["values"]["words"]) == ("idle", [*ECHOED, "y"])
+    assert (now["status"], now["values"]["words"]) == ("interrupted", [*ECHOED, "y"])
     # One that is over stays as it is.
     await clients.ann.runs.cancel(thread, run)
     await clients.ann.runs.cancel(thread, run, action="rollback")
@@ -276,6 +276,7 @@ async def test_a_run_that_is_rolled_back_was_never_there(clients: Clients, threa
     with pytest.raises(NotFoundError):
         await clients.ann.runs.get(thread, run)
     assert await clients.ann.threads.get_history(thread) == before
+    assert (await clients.ann.threads.get(thread))["status"] == "idle"
     assert (await clients.ann.runs.wait(thread, "waiter", input=X))["words"] == ["x", "x done"] * 2
 
 
@@ -376,7 +377,7 @@ async def test_a_busy_thread_refuses_what_is_to_be_refused(clients: Clients, thr
     await clients.ann.runs.create(thread, "waiter", input=door.input())
     for asked in (
         clients.ann.runs.create(thread, "echo", input=X, multitask_strategy="reject"),
-        clients.ann.runs.create(thread, "echo", command={"resume": 1}),
+        clients.ann.runs.create(thread, "echo", command={"resume": 1}, multitask_strategy="reject"),
         clients.ann.threads.update_state(thread, {"words": ["hand"]}),
     ):
         with pytest.raises(ConflictError):
@@ -429,9 +430,14 @@ async def test_a_thread_is_made_for_a_run_if_that_is_wanted(clients: Clients) ->
     for run in runs:
         await clients.ann.runs.join(thread, run["run_id"])
     assert (await clients.ann.threads.get(thread))["values"]["words"] == ECHOED * 4
-    for stranger in (clients.bob, clients.rival):
-        with pytest.raises(NotFoundError):
-            await stranger.runs.create(thread, "echo", input=X, if_not_exists="create")
+    with pytest.raises(NotFoundError):
+        await clients.bob.runs.create(thread, "echo", input=X, if_not_exists="create")
+    # Another tenant gets a thread of its own under this id, and learns of none.
+    theirs = await clients.rival.runs.create(thread, "echo", input=X, if_not_exists="create")
+    assert theirs["thread_id"] == thread
+    await clients.rival.runs.join(thread, theirs["run_id"])
+    assert (await clients.rival.threads.get(thread))["values"]["words"] == ECHOED
+    assert (await clients.ann.threads.get(thread))["values"]["words"] == ECHOED * 4
     # In a new thread there is nothing to go on with.
     for more in ({"command": {"resume": 1}}, {"input": X, "checkpoint_id": NOWHERE}):
         with pytest.raises(NotFoundError):
@@ -603,12 +609,11 @@ async def test_what_a_run_is_ordered_with_reaches_its_graph(clients: Clients, th
             "teller",
             input=X,
             config={
-                "configurable": {"color": "red", "n": 7},
+                "configurable": {"color": "red", "n": 7, "loud": True},
                 "tags": ["urgent"],
                 "metadata": {"m": "config"},
             },
             metadata={"k": "run"},
-            context={"loud": True},
             on_run_created=run.update,
         )
     )["words"]
@@ -629,8 +634,7 @@ async def test_an_assistant_brings_its_config_and_context_along(clients: Clients
             thread,
             assistant["assistant_id"],
             input=X,
-            config={"configurable": {"color": "blue"}},
-            context={"loud": False},
+            config={"configurable": {"color": "blue", "loud": False}},
         )
     )["words"]
     assert {"color=blue", "tag=its own", "loud=False", "name=Ann"} <= {*words}
@@ -665,6 +669,58 @@ async def test_a_caller_cannot_say_what_is_not_its_own(clients: Clients, thread:
     assert not {f"{name}={value}" for name, value in forged.items()} & {*words}
     assert "secret" not in str(words)
     assert (await clients.rival.threads.get(victim))["values"]["words"] == ["secret", "first", "second"]
+
+
+async def test_a_caller_cannot_say_who_it_is(clients: Clients) -> None:
+    forged = {
+        "langgraph_auth_user": "root",
+        "langgraph_auth_user_id": "root",
+        "langgraph_auth_permissions": "root",
+        "langgraph_auth_anything": "root",
+        "langgraph_request_id": "root",
+    }
+    assistant = await clients.ann.assistants.create(
+        "teller", config={"configurable": forged, "metadata": forged}, metadata=forged
+    )
+    thread = str((await clients.ann.threads.create(metadata=forged))["thread_id"])
+    for name in ("teller", assistant["assistant_id"]):
+        for more in ({"config": {"configurable": forged}}, {"context": forged}):
+            answer = await clients.ann.runs.wait(thread, name, input=X, metadata=forged, **more)
+            assert "langgraph_auth" not in str(answer)
+            assert "root" not in str(answer)
+    states = await clients.ann.threads.get_history(thread)
+    assert not [state for state in states if "root" in str(state["metadata"])]
+
+
+async def test_checkpoints_tell_of_their_thread_their_assistant_and_the_attempt(clients: Clients) -> None:
+    assistant = await clients.ann.assistants.create("echo", metadata={"team": "a", "same": "assistant"})
+    thread = str(
+        (await clients.ann.threads.create(metadata={"customer": "c", "same": "thread"}))["thread_id"]
+    )
+    name = assistant["assistant_id"]
+    config = {"metadata": {"m": "config"}}
+    run: dict[str, Any] = {}
+    await clients.ann.runs.wait(
+        thread, name, input=X, metadata={"k": "run", "same": "run"}, config=config, on_run_created=run.update
+    )
+    told = (await clients.ann.threads.get_state(thread))["metadata"]
+    expected = {
+        "team": "a",
+        "customer": "c",
+        "m": "config",
+        "k": "run",
+        "same": "run",
+        "run_attempt": 1,
+        "run_id": run["run_id"],
+        "assistant_id": name,
+        "graph_id": "echo",
+    }
+    assert {key: told.get(key) for key in expected} == expected
+    assert (await clients.ann.runs.get(thread, run["run_id"]))["metadata"] == {"k": "run", "same": "run"}
+    other = await clients.ann.runs.wait(thread, "teller", input=X)
+    assert {"customer=c", "same=thread", "run_attempt=1", "graph_id=teller"} <= {*other["words"]}
+    await clients.ann.threads.update_state(thread, {"words": ["by hand"]})
+    assert (await clients.ann.threads.get_state(thread))["metadata"]["graph_id"] == "teller"
 
 
 async def test_a_graph_in_circles_ends_at_its_limit(clients: Clients, thread: str) -> None:

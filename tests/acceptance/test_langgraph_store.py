@@ -130,9 +130,12 @@ async def test_tenants_never_see_each_others_items(clients: Clients, place: list
     assert (await clients.rival.store.list_namespaces())["namespaces"] == []
     await clients.rival.store.delete_item(place, key="k")
     await clients.rival.store.put_item(place, key="k", value={"of": "rival"})
-    # A tenant's items are all its users'.
-    for client in (clients.ann, clients.bob, clients.acme):
-        assert (await client.store.get_item(place, key="k"))["value"] == {"of": "acme"}
+    # What a key of one user keeps is that user's; the whole tenant sees it below a label.
+    assert (await clients.ann.store.get_item(place, key="k"))["value"] == {"of": "acme"}
+    for client in (clients.bob, clients.acme):
+        assert await client.store.get_item(place, key="k") is None
+    whole = await clients.acme.store.get_item(["clew:user:ann", *place], key="k")
+    assert whole["value"] == {"of": "acme"}
     await clients.rival.store.delete_item(place, key="k")
     assert (await clients.ann.store.get_item(place, key="k"))["value"] == {"of": "acme"}
 

@@ -73,9 +73,13 @@ async def test_a_thread_of_the_same_id_is_refused_or_left_as_it_is(clients: Clie
         thread_id=thread, metadata={"second": True}, if_exists="do_nothing"
     )
     assert again["metadata"] == {"first": True}
-    for stranger in (clients.bob, clients.rival):
-        with pytest.raises((NotFoundError, ConflictError)):
-            await stranger.threads.create(thread_id=thread, if_exists="do_nothing")
+    with pytest.raises((NotFoundError, ConflictError)):
+        await clients.bob.threads.create(thread_id=thread, if_exists="do_nothing")
+    # Another tenant has ids of its own, and learns of none of these.
+    theirs = await clients.rival.threads.create(thread_id=thread, metadata={"theirs": True})
+    assert (theirs["thread_id"], theirs["metadata"]) == (thread, {"theirs": True})
+    assert (await clients.ann.threads.get(thread))["metadata"] == {"first": True}
+    assert (await clients.rival.threads.get(thread))["metadata"] == {"theirs": True}
 
 
 async def test_metadata_is_added_to_and_replaced_name_by_name(clients: Clients) -> None:

@@ -2,6 +2,7 @@
 threads of stateless runs go, and what was streamed is forgotten."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -11,15 +12,18 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
 
+from tests.acceptance import sdk_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.processes import ROOT, clew, serving
 from tests.providers import Provider, Reply, provider
 
 pytestmark = pytest.mark.anyio
 
-HELLO = {"words": ["hello"]}
+HELLO: dict[str, Any] = {"words": ["hello"]}
 SAID = {"words": ["hello", "you said hello"]}
 SECONDS = 60.0
 
@@ -34,7 +38,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 def stage(
     kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    with stage_on(kind, request, tmp_path_factory.mktemp("hooks")) as stage:
+    # Its callers have keys, and its receivers are on this machine.
+    place = tmp_path_factory.mktemp("hooks")
+    with stage_on(kind, request, place, CLEW_LANGGRAPH_WEBHOOKS="private") as stage:
         yield stage
 
 
@@ -47,7 +53,8 @@ def served(stage: Stage) -> Iterator[SdkServer]:
 @pytest.fixture
 def lonely(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
     """Where nobody is but those whom the test brings."""
-    with stage_on(kind, request, tmp_path, CLEW_RUNNER_LEASE_SECONDS="2") as stage:
+    more: dict[str, Any] = {"CLEW_RUNNER_LEASE_SECONDS": "2", "CLEW_LANGGRAPH_WEBHOOKS": "private"}
+    with stage_on(kind, request, tmp_path, **more) as stage:
         yield stage
 
 
@@ -225,6 +232,45 @@ async def test_where_private_addresses_are_not_called_no_name_leads_there(
         async with clients_of(served) as clients:
             with pytest.raises(UnprocessableEntityError):
                 await clients.ann.runs.create(None, "echo", input=HELLO, webhook="https://example.com/")
+
+
+async def test_whose_callers_have_keys_is_not_talked_into_its_own_net_even_on_loopback(
+    lonely: Stage, receiver: Provider
+) -> None:
+    """A proxy on the same machine shows it to others: where it listens says nothing about who calls."""
+    with lonely.serving(CLEW_LANGGRAPH_WEBHOOKS="auto") as served:
+        async with clients_of(served) as clients:
+            thread = await clients.ann.threads.create()
+            with pytest.raises(UnprocessableEntityError) as refused:
+                await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=receiver.url)
+            assert "the address is private" in refused.value.response.text
+            with pytest.raises(UnprocessableEntityError):
+                await clients.ann.crons.create("echo", schedule="0 0 * * *", webhook=receiver.url)
+            named = receiver.url.replace("127.0.0.1", "localhost")
+            run = await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=named)
+            await until(lambda: not errands(lonely, run["run_id"]))
+            assert receiver.requests == []
+
+
+async def test_without_keys_this_machine_is_told_until_the_first_key_is_made(
+    tmp_path: Path, receiver: Provider
+) -> None:
+    (tmp_path / "clew.yaml").write_text(f"graphs: {{echo: {sdk_graphs.__name__}:echo}}\n")
+    environ: dict[str, Any] = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    with serving(tmp_path, **environ) as server:
+        async with get_client(url=server.address) as client:
+            await client.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
+            await told(receiver)
+        made = clew(tmp_path, "keys", "create", "--name", "ann", "--json", **environ)
+        async with get_client(url=server.address, api_key=json.loads(made.stdout)["key"]) as client:
+            deadline = time.monotonic() + SECONDS
+            while True:  # a running server hears of it within two seconds
+                try:
+                    await client.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
+                except UnprocessableEntityError:
+                    break
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("failpoint", ["webhook_before_send", "webhook_after_send", "delete_mid_tables"])

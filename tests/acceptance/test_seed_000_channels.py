@@ -1,5 +1,6 @@
 """Seed 000, where the keys come from: bots of a real server, with a provider on loopback, killed between any two steps."""
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -15,9 +16,12 @@ from xml.sax.saxutils import escape
 import httpx
 import pytest
 
+from clew import create_graph_store
+from clew.channels.phrases import Phrase, phrase
 from clew.channels.wecom_crypto import Envelope, read_key, sign
+from clew.graph.history import ChatHistory
 from tests.acceptance.conftest import Api
-from tests.processes import ROOT, filled, serving, until
+from tests.processes import ROOT, clew, filled, serving, until
 from tests.providers import HEADER, SECRET, TOKEN, Provider, Reply, Sent, provider, says_yes, text_of, update
 
 AES_KEY = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C"
@@ -34,10 +38,13 @@ def config(url: str) -> str:
 graphs:
   agent: tests.acceptance.graphs:wilful_agent
   remembering: tests.channel_graphs:remembering
+  recounting: tests.channel_graphs:recounting
 channels:
   telegram:
     bot: {{{telegram}, graph: agent}}
     rememberer: {{{telegram}, graph: remembering}}
+    recounter: {{{telegram}, graph: recounting}}
+    guest: {{{telegram}, graph: recounting, tenant: acme.example}}
     plain: {{{telegram}}}
   wecom:
     desk: {{{corp}, agent_id: 1000002}}
@@ -52,6 +59,7 @@ class Bots:
 
     api: Api
     provider: Provider
+    folder: Path
 
     def post(self, path: str, **request: Any) -> httpx.Response:
         return httpx.post(f"{self.api.server.address}{path}", timeout=20, verify=False, **request)
@@ -108,7 +116,7 @@ def bots_serving(folder: Path, known: Provider, **environ: str) -> Iterator[Bots
         **environ,
     }
     with serving(folder, **settings) as server:
-        yield Bots(Api(server), known)
+        yield Bots(Api(server), known, folder)
 
 
 def time_goes_by(folder: Path) -> None:
@@ -203,6 +211,62 @@ def test_the_graph_finds_the_parsed_update_and_its_history_key(bots: Bots) -> No
     metrics = bots.api.server.get("/metrics").text
     written = "agent_history_store_write_latency_ms_count"
     assert f'{written}{{backend="sqlite",channel="telegram",outcome="ok"}} 2.0' in metrics
+
+
+@pytest.mark.accept("000-34")
+def test_a_message_pushed_by_a_node_a_program_http_or_cli_is_seen_by_the_next_turn(bots: Bots) -> None:
+    folder = bots.folder
+
+    def turn(number: int, text: str, bot: str = "recounter") -> str:
+        before = len(answers_to(bots.provider, chat_id="340"))
+        bots.deliver(update(number, text, chat=340), bot)
+        until(lambda: len(answers_to(bots.provider, chat_id="340")) > before)
+        return answers_to(bots.provider, chat_id="340")[-1]
+
+    async def push_from_outside() -> None:
+        async with create_graph_store(f"sqlite:///{folder / '.clew' / 'clew.db'}") as store:
+            assert await ChatHistory(store).append("telegram:340", "from a program", id="p1") is True
+            guests = ChatHistory(store, tenant="acme.example")
+            assert await guests.append("telegram:340", "for a guest") is True
+
+    assert turn(3400, "hi") == "hi"
+    assert (
+        turn(3401, "push telegram:340 from_a_node") == "hi | hi | from_a_node | push telegram:340 from_a_node"
+    )
+    asyncio.run(push_from_outside())
+    path = "/api/histories/telegram:340"
+    for _ in range(2):  # the same id is the same message
+        pushed = bots.api.ask("POST", f"{path}/messages", json={"content": "over HTTP", "id": "h1"})
+        assert pushed["written"] is True
+    path_of_graphs = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    typed = clew(folder, "histories", "push", "telegram:340", "by hand", "--id", "c1", **path_of_graphs)
+    assert typed.returncode == 0, typed.stderr
+    assert turn(3402, "and now?").split(" | ")[-4:] == ["from a program", "over HTTP", "by hand", "and now?"]
+    assert turn(3403, "hi", "guest") == "for a guest | hi"
+
+    shown = bots.api.ask("GET", f"{path}?limit=1000")
+    assert [message["seq"] for message in shown["messages"]] == list(range(1, shown["lastSeq"] + 1))
+    query = "namespace=agent_chat_history.telegram:340&key=__meta__"
+    meta = bots.api.ask("GET", f"/store/items?{query}")["value"]
+    assert (meta["conversation_key"], meta["last_seq"]) == ("telegram:340", shown["lastSeq"])
+
+    assert bots.api.ask("DELETE", path) == {"key": "telegram:340", "status": "deleted"}
+    bots.api.ask("DELETE", path, 404)
+    bots.api.ask("GET", path, 404)
+    bots.api.ask("POST", f"{path}/messages", 400, json={"content": "x", "rool": "user"})
+    bots.api.ask(
+        "PUT",
+        "/store/items",
+        409,
+        json={
+            "namespace": ["agent_chat_history", "telegram:340"],
+            "key": "__meta__",
+            "value": {},
+        },
+    )
+    typed = clew(folder, "histories", "erase", "telegram:340", "--tenant", "acme.example", **path_of_graphs)
+    assert (typed.returncode, typed.stdout) == (0, "1 deleted.\n"), typed.stderr
+    assert clew(folder, "histories", "show", "telegram:340", **path_of_graphs).returncode == 1
 
 
 def test_without_a_graph_of_its_own_a_bot_is_the_built_in_chat(bots: Bots) -> None:
@@ -312,17 +376,18 @@ def test_customers_messages_are_fetched_page_by_page_and_answered(bots: Bots, cu
     customers.messages += [
         wrote(1, "one"),
         wrote(2, "from the staff", origin=5),
-        wrote(3, "", msgtype="image"),
+        wrote(3, "", msgtype="location"),
         wrote(4, "two"),
         wrote(5, "three"),
     ]
     assert bots.callback("service", announced("t1")) == "success"
-    expected = [f"you said: {word}" for word in ("one", "two", "three")]
+    told = phrase(Phrase.UNREADABLE, "zh")
+    expected = ["you said: one", told, "you said: two", "you said: three"]
     until(lambda: answers_to(bots.provider, touser="wm1", open_kfid="wk1") == expected)
     assert [sent.body["cursor"] for sent in bots.provider.sent("sync_msg")] == ["", "2", "4"]
     customers.messages.append(wrote(6, "four"))
     bots.callback("service", announced("t2"))
-    until(lambda: len(answers_to(bots.provider, touser="wm1")) == 4)
+    until(lambda: len(answers_to(bots.provider, touser="wm1")) == 5)
     last = bots.provider.sent("sync_msg")[-1]
     assert (last.body["cursor"], last.body["token"]) == ("5", "t2")
 

@@ -15,6 +15,8 @@ import pytest
 from tests.acceptance.conftest import Api, api_serving
 from tests.processes import filled, until
 
+CALLS_OF = "SELECT count(*) FROM tool_calls WHERE thread_id = ?"
+
 
 @pytest.mark.accept("002-11")
 def test_a_cache_that_is_damaged_or_wrong_is_told_by_the_log(tmp_path: Path) -> None:
@@ -34,6 +36,84 @@ def test_a_cache_that_is_damaged_or_wrong_is_told_by_the_log(tmp_path: Path) -> 
             assert api.answer(thread, approved=True)["status"] == "completed"
             types = [event["type"] for event in api.events(thread["id"], "suspension", "resolution")]
             assert types == ["suspension", "resolution"]
+
+
+@pytest.mark.accept("002-11")
+def test_tool_calls_that_were_lost_are_rebuilt_from_the_log(tmp_path: Path) -> None:
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        threads = [api.run("agent", "tools: send_mail to=ada") for _ in range(3)]
+        asks = api.run("agent", "tools: ask_person question=x")
+        left = api.run("agent", "tools: send_mail to=ada")
+        (call,) = api.ask("GET", f"/api/workflows/{left['id']}/tool-calls")["toolCalls"]
+        server.signal(signal.SIGKILL)
+    answered, refused, stopped = threads
+    with closing(sqlite3.connect(tmp_path / ".clew" / "clew.db")) as db, db:
+        assert db.execute("DELETE FROM tool_calls").rowcount == 5
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        # Also where nobody asks after them: a call with a deadline must expire.
+        with closing(sqlite3.connect(tmp_path / ".clew" / "clew.db")) as db:
+            until(lambda: db.execute(CALLS_OF, (left["id"],)).fetchone() == (1,))
+        assert api.ask("GET", f"/api/workflows/{left['id']}/tool-calls")["toolCalls"] == [call]
+        (listed,) = api.ask("GET", f"/api/workflows/{answered['id']}/tool-calls")["toolCalls"]
+        assert (listed["name"], listed["args"], listed["status"]) == ("send_mail", {"to": "ada"}, "pending")
+        assert api.answer(answered, approved=True)["status"] == "completed"
+        assert [each["result"] for each in api.content(answered["id"], "tool_result")] == ["sent to ada"]
+        assert api.answer(refused, approved=False)["status"] == "completed"
+        assert [each["ok"] for each in api.content(refused["id"], "tool_result")] == [False]
+        assert api.answer(asks, answer="42")["status"] == "completed"
+        api.ask("POST", f"/api/workflows/{stopped['id']}/stop")
+        (result,) = api.content(stopped["id"], "tool_result")
+        assert result["error"] == "[cancelled]"
+        api.ask("GET", f"/api/workflows/{answered['id']}/tool-calls/call_9_9", status=404)
+
+
+@pytest.mark.accept("002-11", "002-15")
+def test_a_lost_call_that_may_have_happened_is_not_repeated(tmp_path: Path) -> None:
+    """Whether a tool was begun stands in its row alone: without the row it may have been."""
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path, CLEW_FAILPOINTS="tool_after_effect:kill@1") as server:
+        api = Api(server)
+        thread = api.run("agent", f"[{marks}] tools: effect_approved file={marks},n=7")
+        (call_id,) = thread["pending"]
+        path = f"/api/workflows/{thread['id']}/tool-calls/{call_id}"
+        with suppress(httpx.TransportError):  # it may die before it answers
+            httpx.post(f"{server.address}{path}/resolve", json={"approved": True}, timeout=40)
+        server.wait()
+    with closing(sqlite3.connect(tmp_path / ".clew" / "clew.db")) as db, db:
+        assert db.execute("DELETE FROM tool_calls").rowcount == 1
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        thread = api.rest(thread["id"], "blocked", after=thread["lastSeq"] + 1)
+        assert [call["kind"] for call in thread["pending"].values()] == ["in_doubt"]
+        assert api.answer(thread, answer="it was sent, I looked")["status"] == "completed"
+        assert marks.read_text().count("effect_approved 7") == 1
+
+
+def test_a_thread_has_the_status_of_a_conversation_and_the_settings_of_its_model(
+    api: Api, tmp_path: Path
+) -> None:
+    def shown(thread: Any) -> tuple[str, str]:
+        (listed,) = [one for one in api.ask("GET", "/api/threads")["threads"] if one["id"] == thread["id"]]
+        assert listed["conversationStatus"] == thread["conversationStatus"]
+        return thread["status"], thread["conversationStatus"]
+
+    thread = api.run("agent", "tools: send_mail to=ada")
+    assert shown(thread) == ("blocked", "suspended")
+    assert thread["settings"] == {"provider": "obedient", "model": "", "systemPrompt": "You are a test."}
+    assert shown(api.answer(thread, approved=True)) == ("completed", "idle")
+    running = api.start("wilful_agent", f"until: {tmp_path / 'never'}")
+    assert shown(api.rest(running, "running")) == ("running", "active")
+    api.ask("POST", f"/api/workflows/{running}/stop")
+    assert shown(api.thread(running)) == ("stopped", "ended")
+    assert shown(api.run("wilful_agent", "fail")) == ("failed", "idle")
+    langchain = api.run("langchain_agent", "tools: count upto=3")
+    assert langchain["settings"]["provider"] == "obedient"
+    # A chat asks whatever driver its profile names; a graph without a model has no settings.
+    chat = api.rest(api.ask("POST", "/api/workflows/start", json={"prompt": "hello"})["id"])
+    assert chat["settings"] == {"provider": "offline", "model": "", "systemPrompt": ""}
+    assert set(api.run("writing", log=[])["settings"].values()) == {""}
 
 
 @pytest.mark.accept("002-17")
@@ -131,6 +211,33 @@ def test_what_must_not_be_repeated_waits_for_a_person(tmp_path: Path) -> None:
         (result,) = api.content(thread["id"], "tool_result")
         assert result["result"] == "it was sent, I looked"
         assert marks.read_text().count("effect_approved 7") == 1
+
+
+@pytest.mark.accept("002-13")
+@pytest.mark.parametrize(
+    ("graph", "name", "effect"),
+    [("agent", "effect_interrupted", "effect_interrupted 7"), ("langchain_agent", "book", "booked 7")],
+)
+def test_a_tool_that_opted_out_is_recorded_as_interrupted(
+    tmp_path: Path, graph: str, name: str, effect: str
+) -> None:
+    marks = tmp_path / "marks"
+    with api_serving(tmp_path, CLEW_FAILPOINTS="tool_after_effect:kill@1") as server:
+        thread_id = Api(server).start(graph, f"[{marks}] tools: {name} file={marks},n=7")
+        server.wait()
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+        # By itself: nobody is asked, and no further message is needed.
+        assert api.rest(thread_id)["status"] == "completed"
+        assert marks.read_text().splitlines() == ["model", effect, "model"]
+        (call,) = api.content(thread_id, "tool_call")
+        (result,) = api.content(thread_id, "tool_result")
+        assert (result["callId"], result["ok"]) == (call["callId"], False)
+        assert result["error"].startswith("tool call interrupted")
+        row = api.ask("GET", f"/api/workflows/{thread_id}/tool-calls/{call['callId']}")
+        assert (row["status"], row["result"]) == ("errored", {"ok": False, "error": result["error"]})
+        assert api.content(thread_id, "assistant_msg")[-1]["content"] == result["error"]
+        assert api.content(thread_id, "suspension") == []
 
 
 @pytest.mark.accept("002-14")
@@ -374,14 +481,15 @@ def test_a_failing_provider_and_a_stop_are_told_apart(api: Api, tmp_path: Path) 
 
 @pytest.mark.accept("002-38")
 def test_settings_hold_names_and_nothing_else(tmp_path: Path) -> None:
-    """No keys, functions or handles: all that is kept of how a thread is run is what was asked for."""
+    """No keys, functions or handles: what was asked for is kept, and what its model was set to."""
     secret = "sk-canary-4712-4712-4712"
     with api_serving(tmp_path, OPENAI_API_KEY=secret) as server:
         api = Api(server)
         body = {"graph": "agent", "prompt": "hello", "profile": "work", "verbose": True}
         thread = api.rest(api.ask("POST", "/api/workflows/start", json=body)["id"])
         (started,) = api.content(thread["id"], "round_started")
-        asked = {"profile": "work", "verbose": True}
+        model = {"provider": "obedient", "system_prompt": "You are a test."}
+        asked = {"profile": "work", "verbose": True, **model}
         assert started["opening"]["settings"] == asked
         with closing(sqlite3.connect(tmp_path / ".clew" / "clew.db")) as db:
             assert [json.loads(text) for (text,) in db.execute("SELECT settings FROM threads")] == [asked]

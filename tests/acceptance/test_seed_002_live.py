@@ -4,7 +4,7 @@ import hmac
 import json
 import signal
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ def test_the_types_of_events_are_a_closed_list(api: Api) -> None:
     )
     assert api.ask("GET", path, status=500)["error"]["code"] == "CORRUPT"
     # What was written before is still told, up to there.
-    assert len(api.ask("GET", f"{path}?limit={thread['lastSeq']}")["events"]) == thread["lastSeq"]
+    assert len(api.ask("GET", f"{path}?after=0&limit={thread['lastSeq']}")["events"]) == thread["lastSeq"]
 
 
 @pytest.mark.accept("002-3")
@@ -189,7 +189,7 @@ def test_reading_begins_after_what_was_seen_and_goes_page_by_page(api: Api) -> N
     assert read(f"?after={last - 3}") == [last - 2, last - 1, last]
     assert read(f"?after={last}") == []
     assert read("?after=4&limit=3") == [5, 6, 7]
-    assert read("?limit=2") == [1, 2]
+    assert read("?after=0&limit=2") == [1, 2]
     pages: list[list[int]] = []
     while page := read(f"?limit=7&after={pages[-1][-1] if pages else 0}"):
         pages.append(page)
@@ -212,13 +212,15 @@ def test_reading_backwards_begins_with_the_newest(api: Api) -> None:
     def read(query: str) -> list[int]:
         return seqs(api.ask("GET", path + query)["events"])
 
+    assert read("?limit=2") == [last - 1, last]
+    assert read("?limit=1000") == list(range(1, last + 1))
     assert read("?before=4") == [1, 2, 3]
     assert (read("?before=1"), read("?before=0")) == ([], [])
     assert read("?before=10&limit=3") == [7, 8, 9]
     assert read("?after=3&before=6") == [4, 5]
     assert read("?after=5&before=6") == []
     assert read("?after=2&before=9&limit=2") == [7, 8]
-    pages = [read(f"?before={last + 1}&limit=7")]
+    pages = [read("?limit=7")]
     assert pages[0] == list(range(last - 6, last + 1))
     while page := read(f"?before={pages[-1][0]}&limit=7"):
         pages.append(page)
@@ -719,7 +721,8 @@ def test_a_long_conversation_is_revived_from_its_summary_and_what_came_after(res
     (call,) = [call for call in answering(api, long["id"]) if call["turnRef"] > long["lastSeq"]]
     assert "Summary of the conversation" in call["renderedContext"][0]["content"]
     before = [event for event in tail if event["seq"] <= call["turnRef"]]
-    assert call["renderedContext"][-1]["content"].endswith(f"of {len(before)} events")
+    # The summary and what is injected are part of the one system message.
+    assert call["renderedContext"][0]["content"].endswith(f"of {len(before)} events")
     assert len(before) < 100
 
 
@@ -889,6 +892,75 @@ def test_what_is_deleted_for_a_tenant_is_its_own(tmp_path: Path) -> None:
         until(lambda: rows(api, "SELECT DISTINCT thread_id FROM events") == [(nobodys,)])
 
 
+@pytest.mark.accept("002-39")
+def test_everything_of_a_tenant_or_of_one_user_is_deleted_and_counted(tmp_path: Path) -> None:
+    """Whatever it does, whatever its age; and nothing that belongs to nobody in particular."""
+    with api_serving(tmp_path) as server:
+        api = Api(server)
+
+        def key(*owner: str, scopes: Sequence[str] = ("read", "write", "admin")) -> dict[str, str]:
+            may = [word for scope in scopes for word in ("--scope", scope)]
+            made = clew(tmp_path, "keys", "create", "--name", "n", *may, *owner, "--json")
+            assert made.returncode == 0, made.stderr
+            return {"X-API-Key": json.loads(made.stdout)["key"]}
+
+        acme, rival = key("--tenant", "acme"), key("--tenant", "rival")
+        ann, bob = (key("--tenant", "acme", "--user", name) for name in ("ann", "bob"))
+        writer = key("--tenant", "acme", scopes=("read", "write"))
+        until(lambda: sent(api, "GET", "/api/threads").status_code == 401)
+
+        def start(headers: dict[str, str], prompt: str, graph: str = "agent") -> str:
+            body = {"prompt": prompt, "graph": graph, "ttlDays": None}
+            return str(api.ask("POST", "/api/workflows/start?wait=20", json=body, headers=headers)["id"])
+
+        def delete(headers: dict[str, str], query: str, status: int = 200) -> Any:
+            return api.ask("DELETE", f"/api/threads{query}", status=status, headers=headers)
+
+        anns = {start(ann, "hello"), start(ann, "tools: send_mail to=ada")}
+        binned = start(ann, "binned")
+        api.ask("DELETE", f"/api/threads/{binned}?soft=true", headers=ann)
+        bobs, theirs, nobodys = start(bob, "hello"), start(rival, "hello"), start(acme, "no user")
+        body = {"prompt": f"until: {tmp_path / 'never'}", "graph": "wilful_agent"}
+        running = api.ask("POST", "/api/workflows/start", json=body, headers=acme)["id"]
+
+        assert delete(writer, "?user_id=ann", status=403)["error"]["code"] == "FORBIDDEN"
+        assert delete(acme, "", status=400)["error"]["field"] == "tenant"
+        assert delete(acme, "?user_id=", status=400)["error"]["field"] == "user_id"
+        assert delete(acme, "?user_id=%20", status=400)["error"]["field"] == "user_id"
+        for headers, query in ((acme, "?tenant=rival"), (acme, "?tenant="), (ann, "?tenant=acme")):
+            assert delete(headers, query, status=404)["error"]["code"] == "NOT_FOUND"
+        assert delete(ann, "?user_id=bob", status=404)["error"]["code"] == "NOT_FOUND"
+        assert delete(acme, "?user_id=an_")["deleted"] == 0
+        shown = api.ask("GET", f"/api/workflows/{next(iter(anns))}", headers=ann)
+        mandate, number = shown["mandateId"], shown["userId"]
+        assert delete(acme, f"?userId={number}&user_id=bob", status=400)["error"]["code"] == "INVALID"
+        for headers, query in (
+            (rival, f"userId={number}"),
+            (rival, f"mandateId={mandate}"),
+            (acme, "userId=99"),
+        ):
+            assert delete(headers, f"?{query}", status=404)["error"]["code"] == "NOT_FOUND"
+        gone = delete(acme, f"?userId={number}")
+        assert (gone["deleted"], gone["errors"], gone["due"], gone["more"]) == (3, 0, 0, False)
+        assert set(gone["threadIds"]) == anns | {binned}
+        assert delete(acme, "?user_id=ann")["deleted"] == 0
+        left = {row[0] for row in rows(api, "SELECT id FROM threads")}
+        assert left == {bobs, theirs, nobodys, running}
+        # The command does the same on the database itself, beside a server.
+        for wrong in (("--tenant", ""), ("--tenant", "acme", "--user", "")):
+            refused = clew(tmp_path, "threads", "delete-all", *wrong)
+            assert (refused.returncode != 0, "is needed" in refused.stderr) == (True, True)
+        would = clew(tmp_path, "threads", "delete-all", "--tenant", "acme", "--dry-run")
+        assert would.stdout == "3 would be deleted.\n"
+        told = clew(tmp_path, "threads", "delete-all", "--tenant", "acme", "--user", "bob", "--json")
+        assert (json.loads(told.stdout)["deleted"], json.loads(told.stdout)["threadIds"]) == (1, [bobs])
+        gone = delete(acme, f"?mandateId={mandate}")
+        assert (gone["deleted"], set(gone["threadIds"])) == (2, {nobodys, running})
+        assert rows(api, "SELECT id FROM threads") == [(theirs,)]
+        until(lambda: rows(api, "SELECT DISTINCT thread_id FROM events") == [(theirs,)])
+        assert delete(acme, "?tenant=acme")["deleted"] == 0
+
+
 def cleanup(api: Api, headers: dict[str, str], method: str = "POST") -> int:
     return sent(api, method, CLEANUP, headers=headers).status_code
 
@@ -970,7 +1042,7 @@ def test_thread_metadata_is_there_for_whoever_reads_the_file(api: Api) -> None:
 
     seen = metadata()
     assert (seen["user_id"], seen["status"], seen["workflow_step"]) == (None, "active", "tools")
-    assert json.loads(seen["metadata"]) == {}
+    assert "api_key" not in json.loads(seen["metadata"])
     created, accessed, expires = (
         datetime.fromisoformat(seen[name]) for name in ("created_at", "last_accessed_at", "expires_at")
     )

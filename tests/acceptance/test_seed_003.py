@@ -273,16 +273,42 @@ class TestThreadMetadata:
                 assert row is not None
                 assert moment(row["last_accessed_at"]) >= now, (method, path, answer.status_code)
 
-    async def test_polling_is_written_down_once_a_minute(self, spec: Spec) -> None:
+    @pytest.mark.accept("003-3")
+    async def test_polling_is_written_down_once_a_second(self, spec: Spec) -> None:
         thread_id = await spec.start()
         for statement in _counting_accesses(is_postgres=_is_postgres(spec)):
             await query(spec.db, statement)
-        for age, written in ((30 / 86_400, 0), (61 / 86_400, 1), (0, 0), (10, 1)):
+        for age, written in ((1.1 / 86_400, 1), (61 / 86_400, 1), (10, 1)):
             await query(spec.db, "DELETE FROM accesses")
             await spec.age(thread_id, age)
             await query(spec.db, "DELETE FROM accesses")
             await asyncio.gather(*(spec.status(thread_id) for _ in range(20)))
             assert (await query(spec.db, "SELECT count(*) FROM accesses"))[0][0] == written, age
+
+    @pytest.mark.accept("003-3")
+    async def test_what_is_shown_is_at_most_two_seconds_older_than_the_last_call(self, spec: Spec) -> None:
+        """A client that polls every half second, as the page does: both the answer and the table follow."""
+        thread_id = await spec.start()
+        for n in range(8):
+            called = datetime.now(UTC)
+            path = (f"/api/optimize/status/{thread_id}", f"/api/threads/{thread_id}")[n % 2]
+            body = (await spec.http.get(path)).json()
+            shown = body["thread_metadata"]["last_accessed_at"] if n % 2 == 0 else body["lastAccessedAt"]
+            row = await spec.metadata(thread_id)
+            assert row is not None
+            for seen in (shown, row["last_accessed_at"]):
+                assert called - moment(seen) <= timedelta(seconds=2), (n, seen)
+            left = called + timedelta(seconds=0.5) - datetime.now(UTC)
+            await asyncio.sleep(max(0.0, left.total_seconds()))
+        # A pause that is longer than that: the very next call is the last access.
+        await spec.age(thread_id, 5 / 86_400)
+        called = datetime.now(UTC) - timedelta(milliseconds=1)
+        seen = (await spec.status(thread_id))["thread_metadata"]
+        row = await spec.metadata(thread_id)
+        assert row is not None
+        for one in (seen, row):
+            assert moment(one["last_accessed_at"]) >= called
+            assert moment(one["expires_at"]) - moment(one["last_accessed_at"]) == timedelta(days=30)
 
     @pytest.mark.accept("003-3")
     async def test_every_call_of_langgraphs_own_clients_is_a_look_too(self, spec: Spec) -> None:
@@ -609,6 +635,53 @@ class TestCleanup:
         await spec.age(bound, 31)
         assert (await spec.cleanup())["thread_ids"] == [bound]
 
+    @pytest.mark.accept("003-20")
+    async def test_what_waits_without_a_deadline_expires_before_its_thread_goes(self, spec: Spec) -> None:
+        kept, binned, gone = [await spec.start() for _ in range(3)]
+        asked = dict((await spec.app.stores.threads.get(binned)).pending)
+        await spec.age(binned, 31)
+        assert (await spec.cleanup("?soft=true"))["thread_ids"] == [binned]
+        await spec.http.post(f"/api/threads/{binned}/undelete")
+        thread = (await spec.http.get(f"/api/threads/{binned}")).json()
+        assert (thread["status"], thread["pending"]) == ("failed", {})
+        assert thread["failureReason"] == "expired: nobody answered before the thread's time was over"
+        events = (await spec.http.get(f"/api/threads/{binned}/events")).json()["events"]
+        *_, resolution, finished = events
+        assert (resolution["type"], resolution["content"]["outcome"]) == ("resolution", "expired")
+        assert (finished["type"], finished["content"]["status"]) == ("round_finished", "failed")
+        calls = f"/api/workflows/{binned}/tool-calls"
+        found = (await spec.http.get(f"{calls}?status=expired")).json()["toolCalls"]
+        assert [call["id"] for call in found] == [*asked]
+        (call,) = asked
+        late = await spec.http.post(f"{calls}/{call}/resolve", json={"answer": "42"})
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "INVALID_STATE")
+        # For good: its calls expire, and it goes, in one cleanup. A damaged one goes too.
+        await query(spec.db, "DELETE FROM tool_calls WHERE thread_id = $1", gone)
+        for thread_id in (gone, binned):
+            await spec.age(thread_id, 31)
+        seen = await spec.cleanup("?days_old=30")
+        assert (set(seen["thread_ids"]), seen["errors"], seen["more"]) == ({gone, binned}, 0, False)
+        assert (await spec.rows_of(gone), await spec.rows_of(binned)) == ({}, {})
+        assert (await spec.app.stores.threads.get(kept)).pending
+
+    @pytest.mark.accept("003-20")
+    async def test_an_answer_that_comes_during_a_cleanup_keeps_the_thread(self, spec: Spec) -> None:
+        threads = [await spec.start() for _ in range(20)]
+        for thread_id in threads:
+            await spec.age(thread_id, 31)
+        answers, seen = await asyncio.gather(
+            asyncio.gather(
+                *(spec.http.post(f"/api/optimize/{one}/answer", json={"text": "42"}) for one in threads[::2])
+            ),
+            spec.cleanup(),
+        )
+        gone = set(seen["thread_ids"])
+        assert gone >= set(threads[1::2])
+        for thread_id, answer in zip(threads[::2], answers, strict=True):
+            assert answer.status_code in ((404, 409) if thread_id in gone else (200,)), answer.text
+            if thread_id not in gone:
+                await spec.finish(thread_id)
+
     @pytest.mark.accept("003-22", "003-24", "003-32")
     async def test_damage_of_one_is_not_the_others(
         self, spec: Spec, caplog: pytest.LogCaptureFixture
@@ -791,6 +864,13 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+async def until_keys_are_needed(spec: Spec) -> None:
+    """The server looks for a first key every two seconds."""
+    async with client_of(spec.app.http) as stranger, asyncio.timeout(30):
+        while (await stranger.get("/api/threads")).status_code != 401:
+            await asyncio.sleep(0.1)
+
+
 class TestDatabaseDown:
     @pytest.mark.accept("003-11", "003-25")
     async def test_a_delete_is_a_500_and_a_cleanup_a_503_and_both_are_logged(
@@ -827,6 +907,7 @@ class TestDatabaseDown:
         async with opened(own_postgres.create_database("another"), tmp_path) as spec:
             thread_id = await spec.start()
             key = await new_key(spec.app.stores.keys, owner=Owner())
+            await until_keys_are_needed(spec)
             own_postgres.stop("immediate")
             async with client_of(spec.app.http, key) as http:
                 with caplog.at_level(logging.ERROR):
@@ -841,6 +922,42 @@ class TestDatabaseDown:
                 await asyncio.to_thread(own_postgres.start)
                 assert (await http.delete(f"/api/optimize/{thread_id}")).status_code == 200
                 assert await spec.rows_of(thread_id) == {}
+
+    @pytest.mark.accept("003-11")
+    @pytest.mark.timeout(300)
+    async def test_a_delete_is_answered_within_ten_seconds_though_the_database_is_frozen(
+        self, own_postgres: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It accepts connections and answers none; a key is looked up first, and then the thread is deleted."""
+        async with opened(own_postgres.create_database("frozen"), tmp_path) as spec:
+            thread_id = await spec.start()
+            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            key = await new_key(spec.app.stores.keys, owner=Owner())
+            loop = asyncio.get_running_loop()
+            async with client_of(spec.app.http, key) as http:
+                http.timeout = None
+                assert (await http.get(f"/api/optimize/status/{thread_id}")).status_code == 200
+                own_postgres.freeze()
+                try:
+                    for path, status in (
+                        ("/api/optimize", 500),
+                        ("/api/threads", 503),
+                        ("/api/workflows", 503),
+                        ("/threads", 503),
+                    ):
+                        since = loop.time()
+                        with caplog.at_level(logging.ERROR):
+                            answer = await http.delete(f"{path}/{thread_id}")
+                        assert loop.time() - since < 10
+                        assert answer.status_code == status, answer.text
+                        assert heads.get(thread_id, "", None) is None, "nothing of it is left in memory"
+                finally:
+                    own_postgres.thaw()
+                assert thread_id in [record.__dict__.get("thread_id") for record in caplog.records]
+                async with asyncio.timeout(30):
+                    while (await http.delete(f"/api/optimize/{thread_id}")).status_code != 200:
+                        await asyncio.sleep(0.1)
+            assert await spec.rows_of(thread_id) == {}
 
 
 class TestKeeping:

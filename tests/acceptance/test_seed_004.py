@@ -59,6 +59,19 @@ class Slow:
         return {"feedback": "at last", "documents": []}
 """
 
+# An agent that ends the task it runs in.
+QUITTER = """
+import asyncio
+
+
+class Quitter:
+    name = "quitter"
+    description = "Cancels itself."
+
+    async def process_task(self, task):
+        raise asyncio.CancelledError
+"""
+
 
 def step(
     agent: str, prompt: str = "do it", out: str | None = None, inputs: list[str] | None = None
@@ -98,6 +111,7 @@ class Place:
 def folder_of_agents(folder: Path) -> Path:
     agents = agents_folder(folder, "ann", "bob")
     (agents / "slow.py").write_text(SLOW)
+    (agents / "quitter.py").write_text(QUITTER)
     (agents / "broken.py").write_text("import nothing_of_the_kind")
     return agents
 
@@ -218,6 +232,28 @@ class TestStart:
         chat = Chat(place.chats, answer["id"]).ended()
         assert [one["content"] for one in chat.messages] == ["Hello", "Hello yourself.", "Done."]
 
+    @pytest.mark.accept("004-5")
+    @pytest.mark.parametrize(
+        ("path", "body", "field", "meant"),
+        [
+            ("start", {"prompt": "Hi", "listFileIds": ["a"]}, "listFileIds", "listFileId"),
+            ("start", {"promt": "Hi"}, "promt", "prompt"),
+            ("start", {"prompt": "Hi", "status": "completed"}, "status", None),
+            ("{id}/reject", {"feedback": "no", "feedbak": "x"}, "feedbak", "feedback"),
+            ("{id}/approve", {"comment": "yes"}, "comment", None),
+        ],
+    )
+    def test_a_misspelt_key_is_refused_and_the_right_one_named(
+        self, place: Place, story: Story, path: str, body: Any, field: str, meant: str | None
+    ) -> None:
+        before = len(place.chats.ask("GET", "/api/workflows?limit=200")["workflows"])
+        error = place.chats.ask("POST", f"/api/workflows/{path.format(id=story.chat.id)}", 400, json=body)[
+            "error"
+        ]
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        assert error == {"code": "INVALID", "message": f"unknown key '{field}'{hint}", "field": field}
+        assert len(place.chats.ask("GET", "/api/workflows?limit=200")["workflows"]) == before
+
     @pytest.mark.accept("004-2", "004-14")
     def test_another_round_from_wherever_the_last_one_ended(self, story: Story) -> None:
         assert [one["status"] for one in story.after] == [
@@ -258,7 +294,8 @@ class TestStart:
             ({"prompt": None}, "prompt"),
             ({"prompt": 7}, "prompt"),
             ({"prompt": "x", "listFileId": "file_1"}, "listFileId"),
-            ({"prompt": "x", "listFileId": [7]}, "listFileId.0"),
+            ({"prompt": "x", "listFileId": [True]}, "listFileId.0"),
+            ({"prompt": "x", "listFileId": [99999]}, "listFileId"),
             ({"prompt": "x", "ttlDays": "7"}, "ttlDays"),
             ([], "body"),
         ],
@@ -277,7 +314,11 @@ class TestStart:
         assert error["field"] == "listFileId"
         chats.ask("POST", f"/api/workflows/start?id={story.chat.id}", 400, json=body)
         assert len(chats.ask("GET", "/api/workflows?limit=200")["workflows"]) == many
-        assert story.chat.whole == before
+        seen = ("expiresAt", "lastAccessedAt")  # these move with every look
+        now = story.chat.whole
+        assert {key: now[key] for key in now if key not in seen} == {
+            key: before[key] for key in before if key not in seen
+        }
 
     def test_how_long_it_is_kept(self, place: Place) -> None:
         place.model.plans(plan_of(says="Noted."))
@@ -298,6 +339,11 @@ class TestObjects:
             *("dataStats", "currentRound", "status", "lastActivity"),
         }
         assert str(UUID(whole["id"])) == whole["id"]
+        numbers = ("mandateId", "userId", "currentRound")
+        assert all(type(whole[name]) is int for name in numbers), "the integers of the contract"
+        assert (whole["tenant"], whole["user"], whole["userId"]) == ("default", "", 0)
+        every = german.chats.ask("GET", "/api/workflows")["workflows"]
+        assert {one["mandateId"] for one in every} == {whole["mandateId"]}
         assert whole["name"] == "Bitte sieh dir den Bericht an"
         assert whole["messageIds"] == [one["id"] for one in whole["messages"]]
         assert all(is_id(one["id"], "msg_") and is_time(one["timestamp"]) for one in whole["messages"])
@@ -351,6 +397,26 @@ class TestObjects:
             marks = [one["status"] for one in said if one["round"] == number]
             assert (marks[0], marks[-1]) == ("first", "last")
             assert (marks.count("first"), marks.count("last")) == (1, 1)
+
+    @pytest.mark.accept("004-12")
+    def test_a_failed_round_that_is_resumed_has_one_last_message_when_it_ends_and_none_before(
+        self, place: Place
+    ) -> None:
+        place.model.plans("I would rather not plan anything.")
+        chat = place.chats.run("Try, and try again")
+        assert [one["status"] for one in chat.messages] == ["first", "last"]
+        (place.agents / "go").unlink(missing_ok=True)
+        (place.agents / "begun").unlink(missing_ok=True)
+        place.model.plans(plan_of(step("slow"), says="Now I do."))
+        chat.ask("POST", "/resume")
+        until(filled(place.agents / "begun"))
+        assert [one["status"] for one in chat.messages] == ["first", "step", "step"]
+        place.let_go()
+        said = chat.ended().messages
+        assert [one["status"] for one in said] == ["first", "step", "step", "step", "last"]
+        assert [one["sequenceNo"] for one in said] == [1, 2, 3, 4, 5]
+        marks = [one["content"]["marker"] for one in chat.events if one["type"] == "assistant_msg"]
+        assert marks == ["step", "step", "step", "last"]
 
     @pytest.mark.accept("004-13", "004-15")
     def test_the_lines_of_a_normal_round(self, german: Chat) -> None:
@@ -458,8 +524,51 @@ class TestTasks:
     def test_a_poll_carries_no_files(self, german: Chat) -> None:
         shown = [document for one in german.messages for document in one["documents"]]
         for document in [*shown, *german.documents.values()]:
-            assert set(document) == {"id", "fileId", "name", "ext", "mimeType", "size"}
+            assert set(document) == {"id", "fileId", "file", "name", "ext", "mimeType", "size"}
+            assert type(document["fileId"]) is int
         german.ask("GET", "/documents/doc_unknown/contents", 404)
+
+    @pytest.mark.accept("004-29")
+    def test_messages_are_given_with_whole_documents(self, german: Chat) -> None:
+        plain = german.messages
+        for include in ("data", "contents", "data,contents"):
+            whole = german.ask("GET", f"/messages?include={include}")
+            assert whole["next"] is None
+            assert german.ask("GET", f"?include={include}")["messages"] == whole["messages"]
+            for shown, message in zip(whole["messages"], plain, strict=True):
+                assert {**shown, "documents": []} == {**message, "documents": []}
+                for document, known in zip(shown["documents"], message["documents"], strict=True):
+                    assert set(document) == {*known, *include.split(",")}
+                    assert document.items() >= known.items()
+                    read = german.ask("GET", f"/documents/{known['id']}/contents")
+                    assert all(document[name] == read[name] for name in include.split(","))
+        (page,) = german.ask("GET", "/messages?include=data&limit=1")["messages"]
+        assert page["documents"]
+        refused = german.ask("GET", "/messages?include=data,secrets", 400)
+        assert (refused["error"]["field"], "secrets" in refused["error"]["message"]) == ("include", True)
+
+    @pytest.mark.accept("004-29")
+    def test_a_file_is_known_by_its_number_wherever_its_id_is_taken(self, place: Place) -> None:
+        chats = place.chats
+        one, two = chats.upload("one.txt", b"one"), chats.upload("two.txt", b"two")
+        number = chats.ask("GET", f"/api/files/{one}")["fileId"]
+        listed = {file["id"]: file["fileId"] for file in chats.ask("GET", "/api/files")["files"]}
+        assert (type(number), listed[one]) == (int, number)
+        assert chats.ask("GET", f"/api/files/{number}")["id"] == one
+        assert chats.send("GET", f"/api/files/{number}/content").content == b"one"
+        for listed_files in ([number, two], [str(number), listed[two]]):
+            started = Chat(chats, chats.start("Here are two", *listed_files)["id"]).ended()
+            shown = {each["file"]: each["fileId"] for each in started.messages[0]["documents"]}
+            assert shown == {one: number, two: listed[two]}
+        chat = chats.run("Here are two", one, two)
+        message = chat.messages[0]["id"]
+        chat.ask("DELETE", f"/messages/{message}/files/{number}")
+        assert [each["file"] for each in chat.messages[0]["documents"]] == [two]
+        for unknown in (10**9, 0, -1, 2**60, True, 1.5):
+            body = {"prompt": "x", "listFileId": [unknown]}
+            assert chats.send("POST", "/api/workflows/start", json=body).status_code == 400
+        assert chats.ask("DELETE", f"/api/files/{number}") == {"status": "deleted"}
+        chats.ask("GET", f"/api/files/{number}", 404)
 
     @pytest.mark.accept("004-30", "004-31")
     def test_what_is_extracted_depends_on_who_asks(self, place: Place, german: Chat) -> None:
@@ -546,6 +655,44 @@ class TestFailure:
         assert status["error"] in logs[-1]["message"]
         assert "Workflow failure reported" in [line["message"] for line in logs]
         assert [one["status"] for one in messages] == ["first", "last"]
+
+    def test_neither_a_plan_nor_a_thought_is_shown_to_the_user(self, place: Place) -> None:
+        """What the model says for a program, and what it thinks aloud, are in no token, message or document."""
+        thought = Say("<think>The user is a fool.</think>Trams run every ten minutes.", seconds=0.01)
+        place.model.plans(
+            Say(plan_of(step("summarizer", "sum it up", "short.md"), says="I will sum it up."), seconds=0.01),
+            thought,
+        )
+        file_id = place.chats.upload("tram.txt", b"Trams run every ten minutes, and twice as often at noon.")
+        held = place.chats.start("Sum it up", file_id, verbose=True, hold=True)
+        chat = Chat(place.chats, held["id"])
+        tokens: list[str] = []
+        url = f"{place.chats.server.address}/api/workflows/{chat.id}/events"
+        with httpx.stream(
+            "GET", url, params={"types": ["llm_token", "workflow_completed"]}, timeout=40
+        ) as stream:
+            chat.ask("POST", "/begin")
+            for line in stream.iter_lines():
+                if line == "event: workflow_completed":
+                    break
+                if line.startswith("data: "):
+                    tokens.append(json.loads(line.removeprefix("data: "))["data"]["token"])
+        assert "Trams run" in "".join(tokens)
+        shown = "".join(tokens) + str(chat.ended().messages) + chat.bytes_of("short.md").decode()
+        assert "fool" not in shown
+        assert "objWorkplan" not in shown
+        assert "I will sum it up." in shown
+
+    @pytest.mark.accept("004-12", "004-19")
+    def test_an_agent_that_cancels_itself_ends_the_round_like_any_other_failure(self, place: Place) -> None:
+        place.model.plans(plan_of(step("quitter")))
+        chat = place.chats.run("Cancel yourself")
+        assert chat.status == "failed"
+        logs = chat.logs
+        assert (logs[-1]["type"], logs[-1]["progress"], logs[-1]["status"]) == ("error", 100, "failed")
+        assert chat.ask("GET", "/status")["error"] in logs[-1]["message"]
+        marks = [one["status"] for one in chat.messages]
+        assert (marks[-1], marks.count("last")) == ("last", 1)
 
     @pytest.mark.accept("004-20")
     def test_a_plan_of_nothing_is_an_answer(self, place: Place) -> None:
@@ -773,7 +920,7 @@ class TestDelete:
         chat.ask("DELETE", path, 404)
         chat.ask("DELETE", f"/messages/{first['id']}/files/file_unknown", 404)
         chat.ask("DELETE", f"/messages/msg_unknown/files/{two}", 404)
-        assert [document["fileId"] for document in chat.messages[0]["documents"]] == [two]
+        assert [document["file"] for document in chat.messages[0]["documents"]] == [two]
         assert chat.messages[0]["content"] == "Here are two"
         assert set(chat.documents) == {"two.txt", "made.txt"}
         chat.ask("GET", f"/documents/{gone}", 404)
@@ -794,7 +941,7 @@ class TestDelete:
         assert [label in known for label in labels] == [True, False, False]
         chats.run("Here it is again", one, id=chat.id)
         assert set(chat.documents) == {"one.txt", "two.txt", "made.txt"}
-        assert [document["fileId"] for document in chat.messages[0]["documents"]] == [two]
+        assert [document["file"] for document in chat.messages[0]["documents"]] == [two]
 
 
 def assert_nobody_is_told(secret: str, chat: Chat, *, but: str) -> None:

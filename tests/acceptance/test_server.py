@@ -73,6 +73,17 @@ class TestStart:
             assert stat.S_IMODE((tmp_path / ".clew").stat().st_mode) == 0o700
             assert (tmp_path / ".clew" / ".gitignore").read_text() == "*\n"
 
+    def test_the_files_of_the_database_are_the_owners_in_a_folder_that_was_there(
+        self, tmp_path: Path
+    ) -> None:
+        data = tmp_path / "data"
+        data.mkdir(mode=0o755)
+        with serving(tmp_path, CLEW_DATABASE_URL=f"sqlite:///{data}/clew.db") as server:
+            httpx.post(f"{server.address}/threads", json={}).raise_for_status()
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("clew.db*")}
+        assert {"clew.db", "clew.db-wal", "clew.db-shm"} <= set(modes)
+        assert set(modes.values()) == {0o600}
+
     def test_the_log_is_one_json_object_a_line(self, server: Server) -> None:
         server.get("/api/threads/no-such-thread")  # a refusal is worth a line, a poll is not
         until(lambda: '"request"' in server.log)
@@ -283,7 +294,7 @@ class TestHostileClients:
     def test_a_chunked_body_over_the_limit_is_cut_off(self, server: Server) -> None:
         head = b"GET /api/threads HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-        assert talk(server, head, *([chunk] * 40)).startswith(b"HTTP/1.1 413 ")
+        assert talk(server, head, *([chunk] * 300)).startswith(b"HTTP/1.1 413 ")
 
     def test_a_head_without_end_is_cut_off(self, server: Server) -> None:
         answer = talk(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ", *([b"x" * 10_000] * 20))

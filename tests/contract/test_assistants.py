@@ -55,6 +55,15 @@ async def test_what_was_added_is_found_as_it_was(assistants: Assistants) -> None
     assert await assistants.versions("a", ANN, metadata={}, limit=10, offset=0) == [assistant()]
 
 
+async def test_what_is_a_whole_tenants_is_found_by_its_ids(assistants: Assistants) -> None:
+    await assistants.add(assistant("a"), ACME)
+    await assistants.add(assistant("b"), ANN)
+    await assistants.add(assistant("c"), ACME)
+    await assistants.add(assistant("a", name="Rival's"), Owner(tenant="rival"))
+    assert await assistants.of_tenant(ACME.tenant, ["a", "b", "nothing"]) == {"a": assistant("a")}
+    assert await assistants.of_tenant(ACME.tenant, []) == {}
+
+
 async def test_an_id_is_given_once_in_a_tenant(assistants: Assistants) -> None:
     assert await assistants.add(assistant(), ANN)
     assert not await assistants.add(assistant(description=None), ANN)

@@ -45,7 +45,14 @@ def model_call(turn_ref: int, *, thread_id: str = "t1", age: timedelta = timedel
 
 async def test_a_model_call_comes_back_as_it_was(audit: Audit) -> None:
     sent = model_call(1)
-    failed = replace(model_call(2), status="failed", usage={}, summary_version=None, evictions=[])
+    failed = replace(
+        model_call(2),
+        status="failed",
+        usage={},
+        summary_version=None,
+        evictions=[],
+        error="429: \0 slow down",
+    )
     await audit.add(sent)
     await audit.add(failed)
     assert await audit.find("t1") == [failed, sent]

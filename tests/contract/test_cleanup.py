@@ -172,7 +172,7 @@ async def test_a_thread_touched_after_it_was_found_stays(
     for thread_id in ("touched", "ran", "due", "ordered", "queued"):
         await old(store, database, thread_id)
     found = await due(rows)
-    await store.touch("touched", now=NOW)
+    await store.touch(["touched"], now=NOW, grain=timedelta())
     await CronRows(database).add(cron("ordered"), most=1000)
     await InboxRows(database).admit(run_for_later("queued"), now=NOW)
     thread = await store.get("ran")
@@ -445,6 +445,41 @@ async def test_thread_metadata_has_the_columns_and_words_of_its_readers(
         database, "SELECT status FROM thread_metadata WHERE thread_id < 't3' ORDER BY thread_id"
     )
     assert [row[0] for row in found] == ["expired", "active"]
+
+
+@pytest.mark.accept("003-31")
+async def test_thread_metadata_is_read_by_its_keys_though_one_value_is_damaged(
+    store: Store, database: Database, where: str
+) -> None:
+    for n, damage in enumerate(("'{'", "'not json'", "'{\"x\": 1} {'", "''", '\'{"x": "7", "y": [1]}\'')):
+        await store.commit(opened(f"t{n}"))
+        await query(database, f"UPDATE threads SET settings = {damage} WHERE id = 't{n}'")
+    found = await query(
+        database, "SELECT thread_id, metadata ->> 'x' FROM thread_metadata ORDER BY thread_id"
+    )
+    assert [row[1] for row in found] == [None] * 4 + ["7"]
+    if not where.startswith("postgres"):
+        return
+    types = await query(
+        database,
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'thread_metadata'"
+        " ORDER BY ordinal_position",
+    )
+    time, text = "timestamp with time zone", "text"
+    assert [tuple(row) for row in types] == [
+        ("thread_id", text),
+        ("created_at", time),
+        ("last_accessed_at", time),
+        ("expires_at", time),
+        ("user_id", text),
+        ("status", text),
+        ("workflow_step", text),
+        ("metadata", "jsonb"),
+    ]
+    found = await query(
+        database, "SELECT thread_id FROM thread_metadata WHERE metadata @> '{\"y\": [1]}'::jsonb"
+    )
+    assert [tuple(row) for row in found] == [("t4",)]
 
 
 class TestTurns:

@@ -369,3 +369,13 @@ async def test_a_message_that_comes_while_its_thread_is_purged_does_not_wait_for
 
 async def _somebody_waits(db: Database) -> bool:
     return bool(await query(db, "SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+
+async def test_how_far_a_bot_was_polled_is_kept_and_is_no_chat(conversations: Conversations) -> None:
+    assert await conversations.position("telegram:bot") is None
+    for offset in (5, 9):
+        await conversations.set_position("telegram:bot", {"offset": offset})
+        assert await conversations.position("telegram:bot") == {"offset": offset}
+    assert await conversations.position("telegram:other") is None
+    assert await conversations.are_quiet(["telegram:bot"])
+    assert not await conversations.are_due(["telegram:bot"])

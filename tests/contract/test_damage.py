@@ -11,7 +11,7 @@ import pytest
 
 from clew.domain.errors import ClewError, Corrupt, NotFound, StorageFull, Unavailable
 from clew.domain.lifecycle import Change, finish
-from clew.domain.thread import Owner, Status, Thread
+from clew.domain.thread import CANNOT_BE_READ, Owner, Status, Thread
 from clew.ports import Calls, Store, Summaries
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.work import Database, Statement, Work
@@ -130,6 +130,8 @@ async def test_another_tenants_name_in_a_row_opens_it_to_nobody(
     with pytest.raises(NotFound):
         await store.get("bad", Owner(tenant="thieves"))
     assert await store.get("bad", threads["bad"].owner) == threads["bad"]
+    await query(database, "UPDATE threads SET tenant = 'thieves' WHERE id = 'bad'")
+    assert await store.find(Owner(tenant="thieves")) == []
 
 
 async def test_with_row_and_log_damaged_a_thread_is_corrupt_and_lists_go_on(
@@ -139,22 +141,58 @@ async def test_with_row_and_log_damaged_a_thread_is_corrupt_and_lists_go_on(
     await query(database, "UPDATE events SET content = '' WHERE thread_id = 'bad' AND seq = 1")
     with pytest.raises(Corrupt):
         await store.get("bad")
-    assert [thread.id for thread in await store.find()] == ["fine", "good"]
+    # A list says that it is there and cannot be read; of its status nothing is known.
+    assert [thread.id for thread in await store.find()] == ["fine", "bad", "good"]
+    shown = (await store.find())[1]
+    assert shown == await store.get_listed("bad")
+    assert (shown.status, shown.failure_reason) == (Status.FAILED, CANNOT_BE_READ)
+    assert (shown.owner, shown.created_at) == (threads["bad"].owner, threads["bad"].created_at)
     assert [thread.id for thread in await store.find(status={Status.BLOCKED}, limit=3)] == ["fine", "good"]
+    with pytest.raises(NotFound):
+        await store.get_listed("bad", Owner(tenant="thieves"))
     await store.bury("bad", now=NOW)
     assert await store.purge() == ["bad"]
 
 
+@pytest.mark.accept("002-11")
 @pytest.mark.parametrize("damage", ["args = '{'", "executor = 'nobody'", "kind = 'x'", "created_at = 1e18"])
-async def test_a_damaged_call_keeps_nobody_elses_deadline_waiting(
+async def test_a_damaged_call_is_rebuilt_from_the_log(
     calls: Calls, database: Database, threads: dict[str, Thread], damage: str
 ) -> None:
-    await query(database, f"UPDATE tool_calls SET {damage} WHERE thread_id = 'bad'")
-    for asked in (calls.get("bad", "c1"), calls.find("bad")):
+    whole = await calls.find("bad")
+    for look in (calls.get("bad", "c1"), calls.find("bad"), calls.due(now=NOW, limit=9)):
+        await query(database, f"UPDATE tool_calls SET {damage} WHERE thread_id = 'bad'")
+        await look
+        assert await calls.find("bad") == whole
+    assert {call.thread_id for call in await calls.due(now=NOW, limit=9)} == set(threads)
+
+
+async def test_a_damaged_call_with_a_damaged_log_keeps_nobody_elses_deadline_waiting(
+    calls: Calls, database: Database, threads: dict[str, Thread]
+) -> None:
+    await query(database, "UPDATE tool_calls SET args = '{' WHERE thread_id = 'bad'")
+    await query(database, "UPDATE events SET content = '{' WHERE thread_id = 'bad' AND type = 'suspension'")
+    for asked in (calls.get("bad", "c1"), calls.find("bad"), calls.rebuild("bad")):
         with pytest.raises(Corrupt):
             await asked
     assert {call.thread_id for call in await calls.due(now=NOW, limit=9)} == {"good", "fine"}
     assert (await calls.get("good", "c1")).thread_id == "good"
+
+
+@pytest.mark.accept("002-11")
+async def test_calls_that_were_lost_are_rebuilt_from_the_log(
+    calls: Calls, database: Database, threads: dict[str, Thread]
+) -> None:
+    whole = await calls.find("bad")
+    assert await calls.lost(limit=9) == []
+    for look in (calls.get("bad", "c1"), calls.find("bad"), calls.rebuild("bad")):
+        await query(database, "DELETE FROM tool_calls WHERE thread_id = 'bad'")
+        assert await calls.lost(limit=9) == ["bad"]
+        assert await calls.lost(after="bad", limit=9) == []
+        await look
+        assert await calls.find("bad") == whole
+    with pytest.raises(NotFound):
+        await calls.get("bad", "c2")
 
 
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)

@@ -143,7 +143,7 @@ async def test_nothing_comes_back_from_the_dead(
             recorded(change.thread, said()),
             admits=Incoming(source="s", source_id="1", fingerprint="f", payload=None),
         ),
-        store.touch("t1", now=NOW),
+        store.touch(["t1"], now=NOW, grain=timedelta()),
         store.release("r1", lease),
         calls.start("t1", "c1", fence=lease.fence, now=NOW),
         calls.pause("t1", "c1", fence=lease.fence),

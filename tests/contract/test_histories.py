@@ -6,6 +6,7 @@ import pytest
 
 from clew.domain.errors import NotFound
 from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.thread import Owner
 from clew.ports import Histories, Store
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.work import Database
@@ -185,3 +186,19 @@ async def test_the_memory_of_a_thread_goes_with_it_and_is_not_brought_back(
         assert await contents(histories, place) == ["q1", "a1", "q2", "a2"]
     rows = await query(database, "SELECT count(*) FROM history_messages")
     assert rows[0][0] == 12
+
+
+async def test_the_histories_of_a_user_or_a_tenant_are_deleted_together(histories: Histories) -> None:
+    places = [
+        Place(tenant=tenant, namespace=("n",), key=key)
+        for tenant, key in (("acme", "a"), ("acme", "b"), ("acme", "c"), ("rival", "a"))
+    ]
+    for place, user in zip(places, ("ann", "", "ann", "ann"), strict=True):
+        await histories.append(place, turn(1), shape=SHAPE, user_id=user)
+        await histories.append(place, turn(2), shape=SHAPE, user_id="bob")  # who began it, has it
+    assert await histories.delete_all(Owner(tenant="acme", user_id="bob")) == 0
+    assert await histories.delete_all(Owner(tenant="acme", user_id="ann"), limit=1) == 1
+    assert await histories.delete_all(Owner(tenant="acme", user_id="ann")) == 1
+    assert [bool(await contents(histories, place)) for place in places] == [False, True, False, True]
+    assert await histories.delete_all(Owner(tenant="acme")) == 1
+    assert [bool(await contents(histories, place)) for place in places] == [False, False, False, True]

@@ -28,6 +28,7 @@ from clew.stores.sql.work import Database, Statement, Work
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
+TENANT = Place(namespace=("h",), key="k").tenant
 
 
 class Ports(NamedTuple):
@@ -51,7 +52,7 @@ def put(namespace: str, key: str = "k", value: Any = None, ttl: timedelta | None
     return PutItem(namespace=tuple(namespace.split("/")), key=key, value=value, ttl=ttl)
 
 
-async def get(items: Items, namespace: str, key: str = "k", tenant: str = "") -> Any:
+async def get(items: Items, namespace: str, key: str = "k", tenant: str = TENANT) -> Any:
     (found,) = await items.ask(tenant, [GetItem(namespace=tuple(namespace.split("/")), key=key)])
     assert found is None or isinstance(found, Item)
     return None if found is None else found.value
@@ -59,11 +60,11 @@ async def get(items: Items, namespace: str, key: str = "k", tenant: str = "") ->
 
 async def find(items: Items, prefix: str, **options: Any) -> list[Item]:
     labels = tuple(prefix.split("/")) if prefix else ()
-    return _items((await items.ask("", [FindItems(prefix=labels, **options)]))[0])
+    return _items((await items.ask(TENANT, [FindItems(prefix=labels, **options)]))[0])
 
 
 async def namespaces(items: Items, **options: Any) -> list[Namespace]:
-    (found,) = await items.ask("", [ListNamespaces(**options)])
+    (found,) = await items.ask(TENANT, [ListNamespaces(**options)])
     assert isinstance(found, Sequence)
     return list(found)  # type: ignore[arg-type]
 
@@ -87,7 +88,7 @@ async def backdate(db: Database, at: datetime) -> None:
 
 async def test_what_was_put_is_got_and_found(items: Items) -> None:
     value = {"text": "a'b\"c\\", "n": 1.5, "deep": [{"x": None}, True], "\u4f60": "\U0001f9f6"}
-    await items.change("", [], [put("a/b", "k", value)])
+    await items.change(TENANT, [], [put("a/b", "k", value)])
     assert await get(items, "a/b") == value
     assert [item.value for item in await find(items, "a")] == [value]
     assert await get(items, "a/b", "other") is None
@@ -95,9 +96,9 @@ async def test_what_was_put_is_got_and_found(items: Items) -> None:
 
 
 async def test_a_second_put_changes_the_value_and_keeps_the_birthday(items: Items) -> None:
-    await items.change("", [], [put("a", value={"v": 1})])
+    await items.change(TENANT, [], [put("a", value={"v": 1})])
     (first,) = await find(items, "a")
-    await items.change("", [], [put("a", value={"v": 2})])
+    await items.change(TENANT, [], [put("a", value={"v": 2})])
     (second,) = await find(items, "a")
     assert second.value == {"v": 2}
     assert second.created_at == first.created_at
@@ -105,16 +106,16 @@ async def test_a_second_put_changes_the_value_and_keeps_the_birthday(items: Item
 
 
 async def test_a_deleted_item_is_gone_and_deleting_nothing_is_fine(items: Items) -> None:
-    await items.change("", [], [put("a", "k1"), put("a", "k2")])
+    await items.change(TENANT, [], [put("a", "k1"), put("a", "k2")])
     await items.change(
-        "", [], [DeleteItem(namespace=("a",), key="k1"), DeleteItem(namespace=("z",), key="k")]
+        TENANT, [], [DeleteItem(namespace=("a",), key="k1"), DeleteItem(namespace=("z",), key="k")]
     )
     assert [item.key for item in await find(items, "")] == ["k2"]
 
 
 async def test_namespaces_match_whole_labels(items: Items) -> None:
     names = ["foo", "foo/bar", "foobar", "fo_", "fo%", "foo-1", "foo0", "%", "_", "\u4f60\u597d"]
-    await items.change("", [], [put(name) for name in names])
+    await items.change(TENANT, [], [put(name) for name in names])
     for prefix in [*names, "f", "fo", "o"]:
         expected = {name for name in names if name == prefix or name.startswith(f"{prefix}/")}
         assert {item.value["at"] for item in await find(items, prefix, limit=100)} == expected, prefix
@@ -132,13 +133,13 @@ async def test_tenants_never_see_each_others_items(items: Items) -> None:
     assert listed == [("x",)]
     await items.change("a", [], [DeleteItem(namespace=("x",), key="k")])
     assert await get(items, "x", tenant="b") == {"of": "b"}
-    assert await items.ask("", everything) == [[], []]
+    assert await items.ask(TENANT, everything) == [[], []]
 
 
 async def test_the_newest_change_is_found_first_and_pages_do_not_overlap(items: Items) -> None:
     for number in range(7):
-        await items.change("", [], [put("a", f"k{number}")])
-    await items.change("", [], [put("a", "k0")])
+        await items.change(TENANT, [], [put("a", f"k{number}")])
+    await items.change(TENANT, [], [put("a", "k0")])
     assert [item.key for item in await find(items, "a", limit=3)] == ["k0", "k6", "k5"]
     assert [item.key for item in await find(items, "a", limit=3, offset=3)] == ["k4", "k3", "k2"]
     assert await find(items, "a", limit=0) == []
@@ -176,37 +177,40 @@ async def test_filters_compare_as_json(items: Items, wanted: dict[str, Any], key
         "d": {"deep": {"x": 1, "y": 2}},
         "e": {"flag": True, "list": [1, 2], "n": "2"},
     }
-    await items.change("", [], [put("f", key, value) for key, value in values.items()])
+    await items.change(TENANT, [], [put("f", key, value) for key, value in values.items()])
     assert sorted(item.key for item in await find(items, "f", filter=wanted)) == sorted(keys)
 
 
 async def test_a_filter_sees_past_the_first_page(items: Items) -> None:
-    await items.change("", [], [put("f", f"k{n:04}", {"n": n}) for n in range(1200)])
+    await items.change(TENANT, [], [put("f", f"k{n:04}", {"n": n}) for n in range(1200)])
     found = await find(items, "f", filter={"n": {"$gte": 1190}}, limit=5, offset=5)
     assert len(found) == 5
     assert len(await find(items, "f", filter={"n": {"$gte": 0}}, limit=2000)) == 1200
 
 
 async def test_a_change_is_made_whole_or_not_at_all(items: Items) -> None:
-    await items.change("", [], [put("a", value={"v": 1})])
+    await items.change(TENANT, [], [put("a", value={"v": 1})])
     with pytest.raises(Invalid):
-        await items.change("", [], [put("a", value={"v": 2}), put("b", value={"v": object()})])
-    with pytest.raises(Invalid):
-        await items.change("", [], [put("a", value={"v": "\ud800"})])
+        await items.change(TENANT, [], [put("a", value={"v": 2}), put("b", value={"v": object()})])
     assert await get(items, "a") == {"v": 1}
     assert await get(items, "b") is None
 
 
+async def test_half_of_a_character_is_replaced_and_the_rest_is_kept(items: Items) -> None:
+    await items.change(TENANT, [], [put("a", value={"v": "x\ud800y", "w\udc00": ["é\ud83d", 1.5, None]})])
+    assert await get(items, "a") == {"v": "x\ufffdy", "w\ufffd": ["é\ufffd", 1.5, None]}
+
+
 async def test_questions_are_answered_before_the_changes(items: Items) -> None:
-    await items.change("", [], [put("a", value={"v": 1})])
-    answers = await items.change("", [GetItem(namespace=("a",), key="k")], [put("a", value={"v": 2})])
+    await items.change(TENANT, [], [put("a", value={"v": 1})])
+    answers = await items.change(TENANT, [GetItem(namespace=("a",), key="k")], [put("a", value={"v": 2})])
     assert isinstance(answers[0], Item)
     assert answers[0].value == {"v": 1}
 
 
 async def test_namespaces_are_listed_by_pattern_and_depth(items: Items) -> None:
     names = ["a/b/c", "a/b/d/e", "a/b/d/i", "a/b/f", "a/c/f", "ab/c", "z"]
-    await items.change("", [], [put(name, key) for name in names for key in ("k1", "k2")])
+    await items.change(TENANT, [], [put(name, key) for name in names for key in ("k1", "k2")])
     under = Pattern(at="prefix", labels=("a", "b"))
     assert await namespaces(items, patterns=(under,), max_depth=3) == [
         ("a", "b", "c"),
@@ -232,7 +236,7 @@ async def test_namespaces_are_listed_by_pattern_and_depth(items: Items) -> None:
 async def test_an_item_past_its_time_is_not_shown_and_then_swept(ports: Ports) -> None:
     items = ports.items
     await items.change(
-        "", [], [put("a", "brief", ttl=HOUR), put("a", "lasting"), put("b", "brief", ttl=HOUR)]
+        TENANT, [], [put("a", "brief", ttl=HOUR), put("a", "lasting"), put("b", "brief", ttl=HOUR)]
     )
     (found,) = [item for item in await find(items, "a") if item.key == "brief"]
     assert found.ttl == HOUR
@@ -244,7 +248,7 @@ async def test_an_item_past_its_time_is_not_shown_and_then_swept(ports: Ports) -
     assert [item.key for item in await find(items, "")] == ["lasting"]
     assert await namespaces(items) == [("a",)]
     shown, everything, listed = await items.ask(
-        "", [GetItem(namespace=("a",), key="brief"), FindItems(prefix=()), ListNamespaces()], expired=True
+        TENANT, [GetItem(namespace=("a",), key="brief"), FindItems(prefix=()), ListNamespaces()], expired=True
     )
     assert isinstance(shown, Item)
     assert len(_items(everything)) == 3
@@ -257,17 +261,17 @@ async def test_an_item_past_its_time_is_not_shown_and_then_swept(ports: Ports) -
 
 async def test_a_refresh_prolongs_what_is_alive_and_wakes_nothing(ports: Ports) -> None:
     items = ports.items
-    await items.change("", [], [put("a", "brief", ttl=HOUR), put("a", "lasting")])
+    await items.change(TENANT, [], [put("a", "brief", ttl=HOUR), put("a", "lasting")])
     (before,) = [item for item in await find(items, "a") if item.key == "brief"]
     await backdate(ports.db, before.updated_at + timedelta(minutes=10))
-    await items.refresh("", [(("a",), "brief"), (("a",), "lasting"), (("a",), "none")])
+    await items.refresh(TENANT, [(("a",), "brief"), (("a",), "lasting"), (("a",), "none")])
     (after,) = [item for item in await find(items, "a") if item.key == "brief"]
     assert after.left is not None
     assert after.left > timedelta(minutes=50)
     await backdate(ports.db, before.updated_at - HOUR)
-    await items.refresh("", [(("a",), "brief")])
+    await items.refresh(TENANT, [(("a",), "brief")])
     assert await get(items, "a", "brief") is None
-    await items.change("", [], [put("a", "brief")])
+    await items.change(TENANT, [], [put("a", "brief")])
     assert await get(items, "a", "brief") is not None, "a put without a time to live lifts it"
 
 
@@ -313,7 +317,7 @@ async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
     await fill(ports.histories, Place(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
     await fill(ports.histories, Place(namespace=("h", "deep"), key="two"), 1, Shape(chunk_size=2))
     await fill(ports.histories, Place(namespace=("h",), key="one", tenant="other"), 9, Shape(chunk_size=2))
-    await ports.items.change("", [], [put("h/one", "note", {"last_seq": 5}), put("hh")])
+    await ports.items.change(TENANT, [], [put("h/one", "note", {"last_seq": 5}), put("hh")])
     found = await find(ports.items, "h", limit=100)
     assert [(item.namespace, item.key) for item in found] == [
         (("h", "one"), "note"),
@@ -331,29 +335,14 @@ async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
     assert await namespaces(ports.items) == [("h", "deep", "two"), ("h", "one"), ("hh",)]
 
 
-async def test_who_asks_for_items_alone_is_shown_no_histories(ports: Ports) -> None:
-    await fill(ports.histories, Place(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
-    await ports.items.change("", [], [put("h/two", "note"), put("hh")])
-    await ports.items.change("", [], [put("h/one", "note", {"last_seq": 5})])
-    for key in ("__meta__", "chunk:000000"):
-        assert (await ports.items.ask("", [GetItem(namespace=("h", "one"), key=key, views=False)])) == [None]
-    found = await find(ports.items, "h", views=False)
-    assert [(item.namespace, item.key) for item in found] == [(("h", "one"), "note"), (("h", "two"), "note")]
-    assert await find(ports.items, "h", views=False, limit=1, offset=1) == found[1:]
-    assert await find(ports.items, "h", views=False, filter={"last_seq": 5}) == found[:1]
-    await ports.items.change("", [], [DeleteItem(namespace=("h", "one"), key="note")])
-    listed = await ports.items.ask("", [ListNamespaces(views=False)])
-    assert listed == [[("h", "two"), ("hh",)]]
-
-
 async def test_a_history_cannot_be_written_as_items(ports: Ports) -> None:
     await fill(ports.histories, Place(namespace=("h",), key="one"), 3, Shape(chunk_size=2))
     for key in ("__meta__", "chunk:000000", "chunk:000009"):
         with pytest.raises(NotAllowed):
-            await ports.items.change("", [], [put("a"), put("h/one", key)])
+            await ports.items.change(TENANT, [], [put("a"), put("h/one", key)])
     for key in ("__meta__", "chunk:000000"):
         with pytest.raises(NotAllowed):
-            await ports.items.change("", [], [DeleteItem(namespace=("h", "one"), key=key)])
+            await ports.items.change(TENANT, [], [DeleteItem(namespace=("h", "one"), key=key)])
     assert await get(ports.items, "a") is None
-    await ports.items.change("", [], [put("h/one", "note"), put("h/two", "chunk:000000")])
+    await ports.items.change(TENANT, [], [put("h/one", "note"), put("h/two", "chunk:000000")])
     assert await get(ports.items, "h/one", "note") is not None

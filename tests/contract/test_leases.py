@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from clew.domain.errors import Conflict, LostLease, NotFound
@@ -286,3 +287,24 @@ async def test_whoever_runs_a_thread_shuts_out_who_read_its_fence_before(store: 
     assert await store.fence("t1") == lease.fence > before
     with pytest.raises(NotFound):
         await store.fence("nobody")
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_thread_that_is_only_kept_from_being_deleted_can_be_claimed(where: str, store: Store) -> None:
+    """What is written beside a thread, like its metadata, locks its row that way."""
+    await saved(store, opened())
+    async with await psycopg.AsyncConnection.connect(where) as other:
+        await other.execute("SELECT 1 FROM threads WHERE id = 't1' FOR KEY SHARE")
+        assert [lease.thread_id for lease in await store.claim("r1", lease=LONG, limit=10)] == ["t1"]
+
+
+async def test_what_a_runner_does_not_know_of_is_given_back_and_the_rest_stays(store: Store) -> None:
+    for name in ("t1", "t2", "t3"):
+        await saved(store, opened(name))
+    await store.claim("r1", lease=LONG, limit=2)
+    (other,) = await store.claim("r2", lease=LONG, limit=1)
+    known = next(name for name in ("t1", "t2", "t3") if name != other.thread_id)
+    await store.release_all("r1", but=[known])
+    (lease,) = await store.claim("r3", lease=LONG, limit=10)
+    assert lease.thread_id not in (known, other.thread_id)
+    assert lease.recoveries == 0

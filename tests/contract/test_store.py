@@ -4,8 +4,9 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+import asyncpg
 import pytest
 
 from clew.domain.errors import Conflict, Invalid, LostLease, NotFound
@@ -19,6 +20,7 @@ from tests.samples import ANN, EVERY_BODY, NOW, asks, opened, recorded, said, st
 
 pytestmark = pytest.mark.anyio
 
+SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 
 
@@ -66,7 +68,7 @@ async def test_every_event_type_is_kept(store: Store) -> None:
         except Conflict:
             pytest.fail(f"{body} was refused")
         thread = change.thread
-        assert (await store.read("t1", newest=True, limit=1))[0].body == change.events[-1].body, number
+        assert (await store.read("t1", limit=1))[0].body == change.events[-1].body, number
     found = {event.type for event in await store.read("t1")}
     assert found | {"round_finished", "stage_changed"} == {body.type for body in EVERY_BODY}
 
@@ -205,9 +207,11 @@ async def test_reading_after_before_and_the_newest(store: Store) -> None:
     assert await read(after=10) == []
     assert await read(before=1) == []
     assert await read(after=5, before=6) == []
-    assert await read(limit=3) == [1, 2, 3]
-    assert await read(limit=3, newest=True) == [8, 9, 10]
+    assert await read(limit=3) == [8, 9, 10]
+    assert await read(before=9, limit=3) == [6, 7, 8]
+    assert await read(after=0, limit=3) == [1, 2, 3]
     assert await read(after=2, limit=3) == [3, 4, 5]
+    assert await read(after=2, before=9, limit=2) == [3, 4]
     assert await read(after=2, before=9, limit=2, newest=True) == [7, 8]
     assert await read(limit=0) == []
     assert await read(limit=99) == list(range(1, 11))
@@ -219,7 +223,7 @@ async def test_paging_backwards_meets_every_event_once(store: Store) -> None:
     await lines(store, 11)
     pages: list[list[int]] = []
     before: int | None = None
-    while page := seqs(await store.read("t1", before=before, limit=4, newest=True)):
+    while page := seqs(await store.read("t1", before=before, limit=4)):
         pages.append(page)
         before = page[0]
     assert pages == [[8, 9, 10, 11], [4, 5, 6, 7], [1, 2, 3]]
@@ -233,7 +237,8 @@ async def test_reading_only_some_types(store: Store) -> None:
     messages = {"user_msg", "assistant_msg"}
     assert seqs(await store.read("t1", types=messages)) == [2, 4, 6]
     assert seqs(await store.read("t1", types=messages, after=2, limit=1)) == [4]
-    assert seqs(await store.read("t1", types=messages, limit=1, newest=True)) == [6]
+    assert seqs(await store.read("t1", types=messages, limit=1)) == [6]
+    assert seqs(await store.read("t1", types=messages, after=0, limit=1)) == [2]
     assert await store.read("t1", types={"redacted"}) == []
 
 
@@ -315,17 +320,45 @@ async def test_looking_at_a_thread_lets_it_expire_later(store: Store) -> None:
     await saved(store, opened(ttl=timedelta(days=1)))
     thread = await store.get("t1")
     assert (thread.last_accessed_at, thread.expires_at) == (NOW, NOW + timedelta(days=1))
-    await store.touch("t1", now=NOW + timedelta(seconds=59))
-    assert (await store.get("t1")).last_accessed_at == NOW, "written at most once a minute"
-    await store.touch("t1", now=NOW + 2 * MINUTE)
-    thread = await store.get("t1")
-    assert (thread.last_accessed_at, thread.expires_at) == (
-        NOW + 2 * MINUTE,
-        NOW + 2 * MINUTE + timedelta(days=1),
-    )
-    await store.touch("t1", now=NOW)
+
+    async def look(now: datetime) -> set[str]:
+        return {*await store.touch(["t1", "t2", "nobody"], now=now, grain=SECOND)}
+
+    await saved(store, opened("t2", ttl=timedelta(days=1), seconds=100))
+    assert await look(NOW + timedelta(seconds=0.9)) == set()
+    assert (await store.get("t1")).last_accessed_at == NOW, "written at most once a second"
+    assert await look(NOW + timedelta(seconds=1)) == {"t1"}
+    assert (await store.get("t1")).last_accessed_at == NOW + timedelta(seconds=1)
+    assert await look(NOW + 2 * MINUTE) == {"t1", "t2"}
+    for thread_id in ("t1", "t2"):
+        thread = await store.get(thread_id)
+        assert (thread.last_accessed_at, thread.expires_at) == (
+            NOW + 2 * MINUTE,
+            NOW + 2 * MINUTE + timedelta(days=1),
+        )
+    assert await look(NOW) == set()
     assert (await store.get("t1")).last_accessed_at == NOW + 2 * MINUTE, "time is not taken back"
-    await store.touch("nobody", now=NOW)
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_look_at_a_thread_that_is_held_keeps_no_other_waiting(store: Store, where: str) -> None:
+    async def touch(*, waits: bool) -> set[str]:
+        now = NOW + MINUTE
+        return {*await store.touch(["t1", "t2"], now=now, grain=SECOND, waits=waits)}
+
+    for thread_id in ("t1", "t2"):
+        await saved(store, opened(thread_id))
+    holder = await asyncpg.connect(where)
+    try:
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM threads WHERE id = 't1' FOR UPDATE")
+            assert await touch(waits=False) == {"t2"}
+            waiting = asyncio.create_task(touch(waits=True))
+            await asyncio.wait({waiting}, timeout=0.1)
+            assert not waiting.done()
+        assert await waiting == {"t1"}
+    finally:
+        await holder.close()
 
 
 @pytest.mark.parametrize("reread", [True, False])
@@ -341,7 +374,7 @@ async def test_working_on_a_thread_lets_it_expire_later_too(store: Store, reread
 
 async def test_a_thread_without_a_time_to_live_stays(store: Store) -> None:
     await saved(store, opened())
-    await store.touch("t1", now=NOW + timedelta(days=400))
+    await store.touch(["t1"], now=NOW + timedelta(days=400), grain=SECOND)
     assert (await store.get("t1")).expires_at is None
 
 
@@ -409,3 +442,19 @@ async def test_threads_are_found_by_what_was_written_to_them(store: Store) -> No
     found = await store.find(ANN, active_since=new.thread.last_active_at)
     assert [thread.id for thread in found] == ["new", "old"]
     assert await store.find(Owner(tenant="other"), active_since=NOW) == []
+
+
+@pytest.mark.accept("003-20")
+async def test_a_change_to_what_was_looked_at_meanwhile_is_refused_and_no_other_renews(store: Store) -> None:
+    first = await saved(store, opened(ttl=timedelta(days=1)))
+    blocked = await saved(store, recorded(first.thread, asks(), waits()))
+    seen = (await store.get("t1")).last_accessed_at
+    assert seen is not None
+    change = finish(blocked.thread, Status.FAILED, stamp=stamp(3600))
+    with pytest.raises(Conflict, match="looked at"):
+        await store.commit(change, unseen_since=seen - timedelta(seconds=1))
+    assert (await store.get("t1")).status is Status.BLOCKED
+    await store.commit(change, unseen_since=seen)
+    thread = await store.get("t1")
+    assert (thread.status, thread.last_accessed_at) == (Status.FAILED, seen)
+    assert thread.expires_at == seen + timedelta(days=1)

@@ -30,7 +30,7 @@ from tests.processes import ROOT, serving
 from tests.samples import opened, recorded
 
 DAY = timedelta(days=1)
-OTHERS = {"migrations", "api_keys", "duties", "cleanups", "used_signatures", "tombstones"}
+OTHERS = {"migrations", "api_keys", "numbers", "duties", "cleanups", "used_signatures", "tombstones"}
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -194,7 +194,7 @@ async def test_a_thread_somebody_looks_at_is_not_cleaned_up_from_under_them(hous
 
         async def look(thread_id: str, seen: set[str]) -> None:
             await asyncio.sleep(random.uniform(0, 0.02))
-            await store.touch(thread_id, now=datetime.now(UTC))
+            await store.touch([thread_id], now=datetime.now(UTC), grain=timedelta())
             try:
                 thread = await store.get(thread_id)
             except NotFound:

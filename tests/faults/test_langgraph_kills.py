@@ -299,3 +299,46 @@ def left_of(stage: Stage, threads: list[str]) -> dict[str, int]:
     assert left.pop("tombstones") == len(threads)
     assert {"labels", "chunks", "inbox", "conversations", "events", "checkpoints"} <= left.keys()
     return {table: count for table, count in left.items() if count}
+
+
+async def test_a_state_written_over_a_gate_is_asked_about_though_a_kill_came_first(stage: Stage) -> None:
+    """Who approves then has seen the gate before the state was written; that counts for nothing."""
+    with stage.serving(CLEW_FAILPOINTS="state_written_before_asked:kill") as served:
+        async with clients_of(served) as clients:
+            thread = (await clients.ann.threads.create())["thread_id"]
+            await clients.ann.runs.wait(thread, "echo", input=X, interrupt_before=["second"])
+            with pytest.raises((APIConnectionError, httpx.TransportError)):
+                await clients.ann.threads.update_state(thread, {"words": ["hand"]}, as_node="first")
+            served.server.wait()
+    with stage.serving() as served:
+        address, headers = served.server.address, {"X-API-Key": served.keys["ann"]}
+        async with (
+            clients_of(served) as clients,
+            httpx.AsyncClient(base_url=address, headers=headers) as http,
+        ):
+            asked = [*(await http.get(f"/api/threads/{thread}")).json()["pending"]]
+            assert (await http.post(f"/api/workflows/{thread}/approve")).status_code == 200
+
+            async def asks_anew() -> bool:
+                found = (await http.get(f"/api/threads/{thread}")).json()
+                return found["status"] == "blocked" and [*found["pending"]] != asked
+
+            await until(asks_anew)
+            values = await clients.ann.runs.wait(thread, "echo", input=None)
+            assert values["words"] == ["x", "first", "hand", "second"]
+
+
+async def test_an_answer_reaches_its_question_though_a_kill_came_after_the_state_was_written(
+    stage: Stage,
+) -> None:
+    with stage.serving(CLEW_FAILPOINTS="state_written_before_asked:kill") as served:
+        async with clients_of(served) as clients:
+            thread = (await clients.ann.threads.create())["thread_id"]
+            await clients.ann.runs.wait(thread, "asker", input=X)
+            with pytest.raises((APIConnectionError, httpx.TransportError)):
+                await clients.ann.threads.update_state(thread, {"words": ["hand"]})
+            served.server.wait()
+    with stage.serving() as served:
+        async with clients_of(served) as clients:
+            values = await clients.ann.runs.wait(thread, "asker", command={"resume": "yes"})
+            assert values["words"] == ["x", "hand", "answered yes"]

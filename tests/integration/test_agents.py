@@ -292,7 +292,19 @@ class TestResearcher:
 
     async def test_nothing_found_is_said(self) -> None:
         result = await Researcher(offline).process_task(task("zebra quantum", text("a.txt", "Nothing here.")))
-        assert result["feedback"] == "Nothing about this stands in a.txt."
+        assert result["feedback"] == "I found no passage in a.txt with the words of your question."
+
+    async def test_with_a_model_other_words_for_the_same_are_found(self) -> None:
+        driver = ScriptedDriver(lambda _: "Shipping was renegotiated [2].")
+        asked = task("Haben wir beim Versand gespart?", text("report.pdf", *PAGES), language="de")
+        said = made(await Researcher(driver).process_task(asked))["findings.md"].decode()
+        (asked_model,) = driver.asked
+        assert [one.label for one in asked_model.material] == [
+            f"[{page}] report.pdf, Seite {page}" for page in (1, 2, 3)
+        ]
+        assert "Shipping was renegotiated [2]." in said
+        assert "(report.pdf, Seite 2)" in said
+        assert "(report.pdf, Seite 1)" not in said, "only what is quoted is a source"
 
     @pytest.mark.parametrize(
         ("question", "found"),

@@ -49,8 +49,13 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/api/threads/deleted"): "read",
     ("POST", "/api/threads/cleanup"): "admin",
     ("GET", "/api/threads/{thread_id}/export"): "read",
+    ("DELETE", "/api/threads"): "admin",
     ("DELETE", "/api/threads/{thread_id}"): "write",
     ("POST", "/api/threads/{thread_id}/undelete"): "write",
+    ("GET", "/api/histories/{key}"): "read",
+    ("POST", "/api/histories/{key}/messages"): "write",
+    ("DELETE", "/api/histories/{key}"): "write",
+    ("DELETE", "/api/histories"): "admin",
     ("POST", "/api/optimize/start"): "write",
     ("GET", "/api/optimize/status/{thread_id}"): "read",
     ("POST", "/api/optimize/{thread_id}/answer"): "write",
@@ -97,7 +102,9 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/channels/wecom/{app}"): None,
     # What LangGraph's own clients ask for.
     ("GET", "/info"): "read",
+    ("HEAD", "/info"): "read",
     ("GET", "/ok"): None,
+    ("HEAD", "/ok"): None,
     ("POST", "/assistants"): "write",
     ("POST", "/assistants/search"): "read",
     ("POST", "/assistants/count"): "read",
@@ -153,6 +160,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
 }
 BODIES: dict[str, Any] = {
     "start": {"prompt": "hello"},
+    "/api/optimize/start": {"text": "hello"},
     "start-batch": {"ids": [HERS]},
     "reject": {"feedback": "no"},
     "resolve": {"answer": 1},
@@ -167,6 +175,7 @@ BODIES: dict[str, Any] = {
     "namespaces": {},
     "threads": {},
     "prune": {"thread_ids": []},
+    "messages": {"content": "hello"},
     "checkpoint": {"checkpoint": {"checkpoint_id": NONE}},
     "state": {"values": {}},
     "history": {},
@@ -185,9 +194,13 @@ CLOSED = {
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
     ("POST", "/api/files"): {400},  # without a form
+    ("DELETE", "/api/threads"): {400},  # without saying whose
     ("POST", "/channels/telegram/{bot}"): {401},
     ("POST", "/channels/wecom/{app}"): {401},
     ("GET", "/channels/wecom/{app}"): {401},
+    # Nothing was said under that key; and all of a tenant's are deleted only if that is said.
+    ("GET", "/api/histories/{key}"): {404},
+    ("DELETE", "/api/histories"): {200, 400},
     # Without what names an item, or says what to change.
     ("GET", "/store/items"): {422},
     ("DELETE", "/store/items"): {422},
@@ -195,8 +208,8 @@ CLOSED = {
     ("PATCH", "/runs/crons/{cron_id}"): {422},
 }
 HTTP = [route for route in ROUTES if route[0] != "WEBSOCKET"]
-TO_LOOK = [route for route in HTTP if route[0] == "GET"]
-TO_CHANGE = [route for route in HTTP if route[0] != "GET"]
+TO_LOOK = [route for route in HTTP if route[0] in ("GET", "HEAD")]
+TO_CHANGE = [route for route in HTTP if route not in TO_LOOK]
 WITH_A_KEY = [route for route in HTTP if ROUTES[route] is not None]
 OF_A_THREAD = [route for route in WITH_A_KEY if "{thread_id}" in route[1] or "{workflow_id}" in route[1]]
 
@@ -276,6 +289,7 @@ async def ask(
         thread_id=thread_id,
         workflow_id=thread_id,
         call_id="c1",
+        key="telegram:1",
         message_id="m1",
         document_id="d1",
         file_id="f1",
@@ -289,7 +303,7 @@ async def ask(
         checkpoint_id=NONE,
     )
     body = (
-        json.dumps(BODIES.get(path.rpartition("/")[2])).encode()
+        json.dumps(BODIES.get(path) or BODIES.get(path.rpartition("/")[2])).encode()
         if method in ("POST", "PUT", "PATCH")
         else b""
     )

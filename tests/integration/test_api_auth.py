@@ -127,6 +127,28 @@ async def test_a_wrong_key_is_refused_even_where_none_is_needed(api: SmallApi) -
     assert await ask(api, "clew_aaaaaaaa_" + "a" * 32) == 401
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": ""},
+        {"x-api-key": "lsv2_pt_0123456789abcdef"},
+        {"authorization": "Bearer "},
+        {"authorization": "Bearer lsv2_pt_0123456789abcdef"},
+        {"authorization": "Basic a2V5", "x-api-key": "lsv2_pt_0123456789abcdef"},
+    ],
+)
+async def test_a_key_of_another_service_is_ignored_as_long_as_none_is_needed(
+    api: SmallApi, time: Time, headers: dict[str, str]
+) -> None:
+    assert await ask(api, **headers) == 200
+    assert await ask(api, **headers, host="192.168.1.7:8124") == 403
+    assert await ask(api, **headers, origin="http://evil.example") == 403
+    key = await new_key(api.keys, now=NOW)
+    time.seconds += FRESH_SECONDS
+    assert await ask(api, **headers) == 401
+    assert await ask(api, key, **{"x-api-key": ""}) == 200
+
+
 async def test_the_last_key_to_go_does_not_open_the_door(api: SmallApi, time: Time) -> None:
     key = await new_key(api.keys, now=NOW, lifetime=timedelta(hours=1))
     assert await ask(api, key) == 200
@@ -248,7 +270,8 @@ async def test_the_database_holds_no_usable_key(tmp_path: Path) -> None:
         ([("authorization", "bearer k")], "k"),
         ([("authorization", "Bearer  k ")], "k"),
         ([("authorization", "Bearer k"), ("x-api-key", "k")], "k"),
-        ([("x-api-key", "")], ""),
+        ([("x-api-key", "")], None),
+        ([("x-api-key", ""), ("authorization", "Bearer k")], "k"),
     ],
 )
 def test_what_is_taken_for_a_credential(headers: list[tuple[str, str]], shown: str | None) -> None:
@@ -271,11 +294,12 @@ def test_what_is_not_one_credential_is_refused(headers: list[tuple[str, str]]) -
         credential(Headers(raw=[(name.encode(), value.encode()) for name, value in headers]))
 
 
-async def preflight(api: SmallApi, origin: str) -> dict[str, str]:
+async def preflight(api: SmallApi, origin: str, asked: str = "") -> dict[str, str]:
+    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    if asked:
+        headers["Access-Control-Request-Headers"] = asked
     async with client_of(api.http) as client:
-        answer = await client.options(
-            "/who", headers={"Origin": origin, "Access-Control-Request-Method": "POST"}
-        )
+        answer = await client.options("/who", headers=headers)
     return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
 
@@ -293,6 +317,21 @@ async def test_an_allowed_origin_may_call_and_never_with_credentials(api: SmallA
     assert allowed["access-control-allow-origin"] == "https://chat.example.com"
     assert "access-control-allow-credentials" not in allowed
     assert "access-control-allow-origin" not in await preflight(api, "https://evil.example")
+
+
+async def test_an_allowed_origin_may_send_headers_of_its_own(api: SmallApi) -> None:
+    asked = "authorization,content-type,x-api-key,x-auth-scheme,x-of-a-proxy"
+    allowed = await preflight(api, "https://chat.example.com", asked)
+    assert allowed["access-control-allow-headers"] == asked
+    assert "access-control-allow-origin" not in await preflight(api, "https://evil.example", asked)
+
+
+async def test_an_allowed_origin_may_read_where_a_run_is_and_where_a_list_goes_on(api: SmallApi) -> None:
+    async with client_of(api.http, Origin="https://chat.example.com") as client:
+        shown = (await client.get("/who")).headers["access-control-expose-headers"]
+    exposed = {name.strip().lower() for name in shown.split(",")}
+    assert exposed >= {"content-location", "location", "x-pagination-total", "x-pagination-next"}
+    assert exposed >= {"x-request-id", "retry-after"}
 
 
 async def test_every_answer_has_the_safe_headers(api: SmallApi) -> None:

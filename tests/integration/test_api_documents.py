@@ -54,7 +54,8 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
 async def test_documents_are_listed(house: House) -> None:
     answer = await house.client.get("/api/workflows/t1/documents")
     (found,) = answer.json()["documents"]
-    assert (found["id"], found["fileId"], found["ext"], found["size"]) == ("d1", "f1", "html", len(CONTENT))
+    assert (found["id"], found["file"], found["ext"], found["size"]) == ("d1", "f1", "html", len(CONTENT))
+    assert isinstance(found["fileId"], int)
     assert (await house.client.get("/api/workflows/t2/documents")).json() == {"documents": []}
 
 

@@ -226,3 +226,31 @@ def test_both_providers_are_opened_without_retries_of_their_own() -> None:
     )
     for driver in ("api:openai", "api:anthropic"):
         assert open_model(driver, access).chat.max_retries == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("driver", "variable", "official"),
+    [
+        ("api:openai", "OPENAI_BASE_URL", "https://api.openai.com/v1"),
+        ("api:openai", "OPENAI_API_BASE", "https://api.openai.com/v1"),
+        ("api:anthropic", "ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
+    ],
+)
+def test_a_variable_that_only_the_client_knows_takes_the_key_nowhere(
+    monkeypatch: pytest.MonkeyPatch, driver: str, variable: str, official: str
+) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9/elsewhere")
+    access = Access(openai_key=SecretStr("k"), anthropic_key=SecretStr("k"))
+    chat: Any = open_model(driver, access, model="m").chat
+    client = chat.root_async_client if driver == "api:openai" else chat._async_client
+    assert str(client.base_url).rstrip("/") == official
+
+
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
+def test_a_server_of_a_profile_gets_no_key_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "the-key")
+    access = Access(anthropic_key=SecretStr("the-key"))
+    chat: Any = open_model("api:anthropic", access, model="m", base_url="http://127.0.0.1:9").chat
+    assert "the-key" not in str(chat._async_client.auth_headers)

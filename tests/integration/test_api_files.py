@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from clew.api.files import download_headers, files_router
+from clew.api.numbers import Numbering
 from clew.domain.errors import Invalid
 from clew.domain.thread import Owner
 from clew.engine.documents import Documents
@@ -25,6 +26,7 @@ from clew.engine.uploads import PART_BYTES, Uploads, whole
 from clew.extraction.guard import open_extractor
 from clew.ports import Files
 from clew.stores.sql.files import FileRows
+from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
 from tests.doors import SmallApi, client_of, new_key, small_api
@@ -60,8 +62,29 @@ async def door(tmp_path: Path) -> AsyncGenerator[Door]:
             max_bytes=LIMIT,
             folder=tmp_path,
         )
-        async with small_api(files_router(files, uploads, piece_seconds=0.5)) as api:
+        async with small_api(
+            files_router(files, uploads, numbering=Numbering(NumberRows(db)), piece_seconds=0.5)
+        ) as api:
             yield Door(api, files, uploads, db)
+
+
+async def test_an_upload_that_drips_is_ended_however_often_a_byte_comes(tmp_path: Path) -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        yield b"--x\r\n" + FILE_PART
+        while True:
+            await asyncio.sleep(0.01)
+            yield b"a"
+
+    async with open_sqlite(None) as db:
+        files = FileRows(db)
+        uploads = Uploads(files=files, clock=lambda: NOW, new_id=new_id, max_bytes=LIMIT, folder=tmp_path)
+        router = files_router(files, uploads, numbering=Numbering(NumberRows(db)), allowance_seconds=0.3)
+        async with asyncio.timeout(60), small_api(router) as api, client_of(api.http) as client:
+            answer = await client.post("/api/files", content=drip(), headers=FORM)
+            assert error(answer) == (408, "REQUEST_TIMEOUT", None)
+            assert "16384 bytes a second" in answer.json()["error"]["message"]
+            assert (await client.get("/api/files")).json()["files"] == []
+    assert os.listdir(tmp_path) == []
 
 
 async def upload(client: httpx.AsyncClient, name: str = "a.txt", data: bytes = b"hello") -> Any:
@@ -324,7 +347,10 @@ def test_no_body_is_a_server_error(content: bytes) -> None:
         async with open_sqlite(None) as db:
             files = FileRows(db)
             uploads = Uploads(files=files, clock=lambda: NOW, new_id=new_id, max_bytes=LIMIT)
-            async with small_api(files_router(files, uploads)) as api, client_of(api.http) as client:
+            async with (
+                small_api(files_router(files, uploads, numbering=Numbering(NumberRows(db)))) as api,
+                client_of(api.http) as client,
+            ):
                 return (await client.post("/api/files", content=content, headers=FORM)).status_code
 
     assert asyncio.run(send()) in (200, 400)

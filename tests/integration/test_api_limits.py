@@ -168,6 +168,21 @@ async def test_a_socket_is_no_place_to_guess_keys_at(tmp_path: Path) -> None:
             assert json.loads(await socket.recv()) == {"type": "pong"}
 
 
+async def test_a_trailer_is_no_header() -> None:
+    """A proxy checks headers: what comes after the body must not count as one."""
+    async with small_api(echo()) as api, served(api.http, asyncio.Event()) as address:
+        host, _, port = address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            b"GET /echo HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\nX-API-Key: " + WRONG.encode() + b"\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n"
+        )
+        async with asyncio.timeout(SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 200")
+
+
 class TestConnections:
     async def test_an_address_has_as_many_as_it_may_and_others_do_not_notice(self) -> None:
         http, ws = counted(20)

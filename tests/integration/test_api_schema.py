@@ -40,7 +40,8 @@ CHECKS = [
 
 # For a browser, or the description itself.
 UNDESCRIBED = {("GET", "/"), ("GET", "/web/{name}"), ("GET", "/web/vendor/{name}"), ("GET", "/openapi.json")}
-DESCRIBED = [route for route in HTTP if route not in UNDESCRIBED]
+# HEAD is GET without its body, and is described there.
+DESCRIBED = [route for route in HTTP if route not in UNDESCRIBED and route[0] != "HEAD"]
 NAMES = [f"{method} {path}" for method, path in DESCRIBED]
 # It does not end by itself when the workflow is there.
 ENDLESS = "/api/workflows/{workflow_id}/events"

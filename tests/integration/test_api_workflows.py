@@ -14,7 +14,7 @@ import pytest
 from clew.app import App
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, Log
-from clew.domain.lifecycle import redact
+from clew.domain.lifecycle import finish, redact
 from clew.domain.records import File
 from clew.domain.thread import Owner, Status
 from tests.databases import SHARED, locate, query
@@ -88,7 +88,7 @@ NO_STARTS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": 7}, "prompt"),
     ({"prompt": ["a"]}, "prompt"),
     ({"prompt": "a", "listFileId": "f"}, "listFileId"),
-    ({"prompt": "a", "listFileId": [1]}, "listFileId.0"),
+    ({"prompt": "a", "listFileId": [1.5]}, "listFileId.0"),
     ({"prompt": "a", "ttlDays": "7"}, "ttlDays"),
     ({"prompt": "a", "ttlDays": True}, "ttlDays"),
     ({"prompt": "a", "ttlDays": 0}, "ttlDays"),
@@ -109,7 +109,8 @@ class TestStart:
             *("id", "mandateId", "userId", "name", "startedAt", "messages", "messageIds", "logs"),
             *("dataStats", "currentRound", "status", "lastActivity"),
         } <= set(whole)
-        assert (whole["mandateId"], whole["userId"]) == (ANN.tenant, ANN.user_id)
+        assert (whole["tenant"], whole["user"]) == (ANN.tenant, ANN.user_id)
+        assert {type(whole["mandateId"]), type(whole["userId"])} == {int}
         assert [message["content"] for message in whole["messages"]] == ["go"]
         assert whole["messageIds"] == [message["id"] for message in whole["messages"]]
         state = await ann.ask("GET", f"/api/workflows/{started['id']}/state")
@@ -218,10 +219,12 @@ class TestStart:
         await ann.ask("POST", "/api/workflows/start", json=body)
 
     async def test_what_the_server_owns_cannot_be_given(self, ann: Client, bob: Client) -> None:
-        started = await ann.start(
-            mandateId="rival", tenant="rival", userId="bob", status="completed", currentRound=9, seq=7
-        )
-        assert (started["mandateId"], started["userId"]) == (ANN.tenant, ANN.user_id)
+        for name in ("mandateId", "tenant", "userId", "status", "currentRound", "seq"):
+            body = {"prompt": "a", "graph": "two_steps", name: 7}
+            assert (await ann.refused("POST", "/api/workflows/start", 400, json=body))["field"] == name
+        assert (await ann.ask("GET", "/api/workflows"))["workflows"] == []
+        started = await ann.start()
+        assert (started["tenant"], started["user"]) == (ANN.tenant, ANN.user_id)
         assert (started["status"], started["currentRound"]) == ("running", 1)
         await bob.refused("GET", f"/api/workflows/{started['id']}", 404)
 
@@ -909,3 +912,20 @@ async def test_a_slow_graph_does_not_hold_up_the_others(ann: Client) -> None:
 async def test_the_status_of_a_graph_of_ones_own_is_not_a_chats(house: House, ann: Client) -> None:
     await house.app.stores.threads.commit(opened("w1", graph="two_steps", held=True))
     assert (await ann.ask("GET", "/api/workflows/w1/status"))["status"] == str(Status.PENDING)
+
+
+@pytest.mark.accept("004-7")
+async def test_the_ids_of_all_messages_are_listed_however_many_there_are(house: House, ann: Client) -> None:
+    first = opened("long", owner=ANN, graph="chat")
+    await house.app.stores.threads.commit(first)
+    said_all = recorded(first.thread, *(AssistantMessage(content=f"message {n}") for n in range(450)))
+    await house.app.stores.threads.commit(said_all)
+    ended = finish(said_all.thread, Status.COMPLETED, stamp=stamp(1))
+    await house.app.stores.threads.commit(ended)
+    gone = said_all.events[100].id
+    await house.app.stores.threads.commit(redact(ended.thread, gone, stamp=stamp(2)))
+    every = [event.id for event in (*first.events, *said_all.events) if event.id.startswith("msg_")]
+    whole = await ann.ask("GET", "/api/workflows/long")
+    assert (len(whole["messages"]), whole["truncated"]) == (200, True)
+    assert whole["messageIds"] == [message_id for message_id in every if message_id != gone]
+    assert len(whole["messageIds"]) == 450

@@ -1,6 +1,7 @@
 """Chats of Telegram and WeCom in this process, with a provider that does as it is told."""
 
 import asyncio
+import base64
 import json
 import logging
 import time
@@ -20,7 +21,7 @@ from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.config import load_settings
 from clew.domain.errors import ConfigError, Permanent
 from clew.domain.history import Place
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Owner, Status, Thread
 from clew.opening import open_histories
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of
@@ -42,6 +43,10 @@ pytestmark = pytest.mark.anyio
 
 # Far more than anything here takes.
 SECONDS = 60.0
+# One white pixel.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mP8/x8AAwMCAO+ip1sAAAAASUVORK5CYII="
+)
 
 GRAPHS = """
 graphs:
@@ -49,6 +54,7 @@ graphs:
   remembering: tests.channel_graphs:remembering
   verbose: tests.channel_graphs:verbose
   curious: tests.channel_graphs:curious
+  filing: tests.channel_graphs:filing
 """
 
 
@@ -378,6 +384,190 @@ async def test_a_graphs_own_question_takes_any_answer(tmp_path: Path) -> None:
             assert (await bots.said(2))[1] == "so it is no idea"
 
 
+# Topics, files and recordings
+
+
+def in_topic(number: int, text: str, topic: int | None) -> dict[str, Any]:
+    """A message in a forum: without a topic it is in the general one."""
+    message = update(number, text)
+    message["message"]["chat"] = {"id": -100500, "type": "supergroup", "is_forum": True}
+    if topic is not None:
+        message["message"] |= {"message_thread_id": topic, "is_topic_message": True}
+    return message
+
+
+async def test_each_topic_of_a_forum_is_answered_there_and_is_a_thread_of_its_own(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, chat_types="supergroup")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            for number, topic in ((1, 7), (2, 8), (3, None), (4, 7)):
+                await bots.deliver(in_topic(number, f"m{number}", topic))
+            await bots.said(4)
+            sent = {one.body["text"]: one.body for one in known.sent("sendMessage")}
+            assert {text: body.get("message_thread_id") for text, body in sent.items()} == {
+                "you said: m1": 7,
+                "you said: m2": 8,
+                "you said: m3": None,
+                "you said: m4": 7,
+            }
+            assert {body["chat_id"] for body in sent.values()} == {"-100500"}
+            assert sorted(thread.round for thread in await bots.threads()) == [1, 1, 2]
+            # A reply outside of a forum has such a number too, and is no topic.
+            reply = update(5, "m5", message_thread_id=3)
+            reply["message"]["chat"] = {"id": -100501, "type": "supergroup"}
+            await bots.deliver(reply)
+            await bots.said(5)
+            assert "message_thread_id" not in known.sent("sendMessage")[-1].body
+
+
+async def test_a_button_pressed_in_a_topic_is_answered_there(tmp_path: Path) -> None:
+    with provider() as known:
+        bot = telegram_bot(known.url, chat_types="supergroup")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(in_topic(1, "tools: send_mail to=bob", 7))
+            await bots.said(1)
+            (asked,) = known.sent("sendMessage")
+            data = asked.body["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
+            pressed = press(2, data)
+            pressed["callback_query"]["message"] = {
+                "message_id": 7,
+                "message_thread_id": 7,
+                "is_topic_message": True,
+                "chat": {"id": -100500, "type": "supergroup"},
+            }
+            await bots.deliver(pressed)
+            await bots.said(2)
+            assert [one.body["message_thread_id"] for one in known.sent("sendMessage")] == [7, 7]
+
+
+def without_text(number: int, **brought: Any) -> dict[str, Any]:
+    message = update(number, "", **brought)
+    del message["message"]["text"]
+    return message
+
+
+def gives_files(**files: bytes | Reply) -> Callable[[Sent], Reply]:
+    """Telegram with these files, by their ids."""
+
+    def answer(sent: Sent) -> Reply:
+        if sent.method == "getFile":
+            return Reply({"ok": True, "result": {"file_path": f"documents/{sent.body['file_id']}"}})
+        if sent.path.startswith(f"/file/bot{TOKEN}/documents/"):
+            found = files[sent.method]
+            return found if isinstance(found, Reply) else Reply(found)
+        return says_yes(sent)
+
+    return answer
+
+
+PHOTOS = [
+    {"file_id": "small", "file_unique_id": "s", "width": 1, "height": 1, "file_size": 68},
+    {"file_id": "large", "file_unique_id": "l", "width": 2, "height": 2, "file_size": 70},
+]
+
+
+async def test_files_and_pictures_become_documents(tmp_path: Path) -> None:
+    notes = b"The tram to Zurich leaves at nine. It was built in 1990.\n" * 20
+    with provider(gives_files(notes=notes, large=PNG)) as known:
+        bot, plain = telegram_bot(known.url, graph="filing"), telegram_bot(known.url, graph="chat")
+        channels = f"  telegram: {{bot: {bot}, plain: {plain}}}\n"
+        async with opened_bots(tmp_path, channels, known) as bots:
+            document = {"file_id": "notes", "file_name": "../notes.txt", "file_size": len(notes)}
+            await bots.deliver(without_text(1, document=document, caption="Summarize notes.txt"), bot="plain")
+            told = (await bots.said(1))[0]
+            assert "tram" in told, told
+            # It came with a path in its name; what the agent made of it is a file too.
+            file = (await bots.app.stores.files.find_files(Owner()))[-1]
+            assert (file.name, file.mime, file.size) == ("notes.txt", "text/plain", len(notes))
+            await bots.deliver(without_text(2, photo=PHOTOS))
+            assert (await bots.said(2))[1] == f"photo-1002.jpg image/png {len(PNG)}"
+            assert [sent.body["file_id"] for sent in known.sent("getFile")] == ["notes", "large"]
+
+
+async def test_a_graph_of_ones_own_is_given_recordings_too(tmp_path: Path) -> None:
+    with provider(gives_files(spoken=b"OggS" + bytes(100))) as known:
+        bot = telegram_bot(known.url, graph="filing")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(without_text(1, voice={"file_id": "spoken", "duration": 2, "file_size": 104}))
+            (told,) = await bots.said(1)
+            assert told.startswith("voice-1001.ogg ")
+            assert told.endswith(" 104")
+
+
+@pytest.mark.parametrize(
+    ("brought", "language", "remark"),
+    [
+        (
+            {"voice": {"file_id": "v"}},
+            "de",
+            "Aufnahmen kann ich nicht anhören. Bitte schreiben Sie es als Text.",
+        ),
+        ({"voice": {"file_id": "v"}}, "xx", "I cannot listen to recordings. Please write it as text."),
+        ({"sticker": {"file_id": "s"}}, "zh-hans", "我无法读取这种消息。请用文字发送，或以文件形式发送。"),  # noqa: RUF001
+        ({"location": {"latitude": 1, "longitude": 2}}, "en", "I cannot read this kind of message."),
+        (
+            {"document": {"file_id": "d", "file_name": "big.iso", "file_size": 10**9}},
+            "fr",
+            "big.iso est trop volumineux. J\u2019accepte des fichiers jusqu\u2019à 20 Mo.",
+        ),
+        ({"document": {"file_id": "gone", "file_name": "gone.txt"}}, "en", "I could not get gone.txt."),
+        (
+            {"document": {"file_id": "liar", "file_name": "l.txt", "file_size": 1}},
+            "en",
+            "l.txt is too large.",
+        ),
+    ],
+)
+async def test_the_person_is_told_what_the_built_in_chat_cannot_take(
+    tmp_path: Path, brought: dict[str, Any], language: str, remark: str
+) -> None:
+    with provider(gives_files(gone=Reply({"ok": False}, 404), liar=bytes(22 * 2**20))) as known:
+        bot = telegram_bot(known.url, graph="chat")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            message = without_text(1, **brought)
+            message["message"]["from"]["language_code"] = language
+            assert await bots.deliver(message) == {"status": "admitted"}
+            (told,) = await bots.said(1)
+            assert told.startswith(remark)
+            await bots.at_rest()
+            assert await bots.threads() == []
+            assert await bots.app.stores.files.find_files(Owner()) == []
+
+
+async def test_what_telegram_itself_says_in_a_chat_is_passed_over(bots: Bots) -> None:
+    notices: list[dict[str, Any]] = [{"new_chat_title": "x"}, {"pinned_message": {}}, {}]
+    for number, brought in enumerate(notices, 1):
+        assert await bots.deliver(without_text(number, **brought)) == {"status": "ignored"}
+
+
+async def test_a_file_that_cannot_be_fetched_now_is_fetched_later_and_kept_once(tmp_path: Path) -> None:
+    moves = [Reply({"ok": False}, 502), Reply(b"hello")]
+
+    def stumbling(sent: Sent) -> Reply:
+        if sent.path.startswith("/file/"):
+            return moves.pop(0)
+        return gives_files()(sent)
+
+    with provider(stumbling) as known:
+        bot = telegram_bot(known.url, graph="filing")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(without_text(1, document={"file_id": "f", "file_name": "f.txt"}))
+            assert await bots.said(1) == ["f.txt text/plain 5"]
+            assert len(await bots.app.stores.files.find_files(Owner())) == 1
+
+
+async def test_a_question_is_answered_in_words_not_with_a_file(tmp_path: Path) -> None:
+    with provider(gives_files(f=b"blue")) as known:
+        bot = telegram_bot(known.url, graph="curious")
+        async with opened_bots(tmp_path, f"  telegram: {{bot: {bot}}}\n", known) as bots:
+            await bots.deliver(update(1, "go"))
+            await bots.said(1)
+            await bots.deliver(without_text(2, document={"file_id": "f", "file_name": "f.txt"}))
+            assert (await bots.said(2))[1].startswith("I cannot read this kind of message.")
+            await bots.deliver(update(3, "blue"))
+            assert (await bots.said(3))[2] == "so it is blue"
+
+
 async def test_an_agent_remembers_the_chat_by_its_key_across_threads(tmp_path: Path) -> None:
     with provider() as known:
         bot = telegram_bot(known.url, graph="remembering")
@@ -391,9 +581,7 @@ async def test_an_agent_remembers_the_chat_by_its_key_across_threads(tmp_path: P
             await bots.said(2)
             (fresh,) = await bots.threads()
             assert fresh.id != thread.id
-            place = Place(
-                tenant="default", namespace=("tenant:default", "agent_chat_history"), key="telegram:42"
-            )
+            place = Place(tenant="default", namespace=("agent_chat_history",), key="telegram:42")
             kept = await open_histories(bots.app.stores.db).tail(place, limit=10)
             assert [message.content for message in kept] == [
                 *("one", "you said: one", "two", "you said: two"),
@@ -593,9 +781,48 @@ async def test_the_access_token_of_wecom_is_asked_for_again_when_it_is_refused(t
 AES_KEY = "jWmYm7qr5nMoAUwZRjGtBxmz3KA1tkAj3ykkR6q2B2C"
 
 
+async def test_files_sent_to_an_app_of_wecom_become_documents_or_the_person_is_told(tmp_path: Path) -> None:
+    stale = [Reply({"errcode": 42001, "errmsg": "access_token expired"})]
+
+    def keeps_files(sent: Sent) -> Reply:
+        if sent.path != "/cgi-bin/media/get":
+            return says_yes(sent)
+        if stale:
+            return stale.pop()
+        if sent.query["media_id"] == "gone":
+            return Reply({"errcode": 40007, "errmsg": "invalid media_id"})
+        return Reply(PNG, headers={"content-disposition": 'attachment; filename="x.png"'})
+
+    with provider(keeps_files) as known:
+        app = "{corp_id: ww1, agent_id: 7, secret: a-corp-secret, token: t, "
+        ends = f"encoding_aes_key: {AES_KEY}, base_url: '{known.url}'}}"
+        for graph, expected in (("filing", f"image-1.jpg image/png {len(PNG)}"), ("chat", None)):
+            (tmp_path / graph).mkdir()
+            channels = f"  wecom: {{desk: {app} graph: {graph}, {ends}}}\n"
+            async with opened_bots(tmp_path / graph, channels, known) as bots:
+                known.requests.clear()
+                if expected:
+                    await sealed(bots, 1, MsgType="image", MediaId="here", PicUrl="https://elsewhere/x.jpg")
+                    assert await bots.said(1) == [expected]
+                else:
+                    await sealed(bots, 2, MsgType="voice", MediaId="here", Format="amr")
+                    assert await bots.said(1) == ["我无法收听录音。请用文字发送。"]
+                    await sealed(bots, 3, MsgType="image", MediaId="gone")
+                    assert (await bots.said(2))[1] == "我无法获取 image-3.jpg。请再发送一次。"
+                    await sealed(bots, 4, MsgType="location", Location_X="1")
+                    assert (await bots.said(3))[2].startswith("我无法读取这种消息")
+                    await bots.at_rest()
+                    assert await bots.threads() == []
+
+
 async def sealed_text(bots: Bots, number: int, text: str) -> None:
+    await sealed(bots, number, MsgType="text", Content=text)
+
+
+async def sealed(bots: Bots, number: int, **fields: str) -> None:
     envelope = Envelope("t", read_key(AES_KEY), "ww1")
-    inside = f"<xml><FromUserName>ann</FromUserName><MsgType>text</MsgType><Content>{text}</Content><MsgId>{number}</MsgId></xml>"
+    told = {"FromUserName": "ann", "MsgId": str(number), **fields}
+    inside = f"<xml>{''.join(f'<{name}>{text}</{name}>' for name, text in told.items())}</xml>"
     encrypted = envelope.seal(inside.encode(), noise=b"0" * 16)
     now = str(int(time.time()))
     query = {"timestamp": now, "nonce": "n", "msg_signature": sign("t", now, "n", encrypted)}

@@ -515,7 +515,10 @@ class TestWithAModel:
                 logs = await chat.logs(thread)
         asked_again = [line for line in logs if line.message.startswith("Attempt ")]
         assert len(model.requests) == len(asked_again) + 1 == int(reason.split()[2])
-        assert thread.failure_reason == f"{reason}: the model could not be asked: OpenAIRateLimitError"
+        assert (
+            thread.failure_reason
+            == f"{reason}: the model could not be asked: too many requests, or the quota is used up"
+        )
 
     async def test_a_profile_whose_package_is_not_installed_fails_with_what_to_install(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

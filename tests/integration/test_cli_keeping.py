@@ -130,6 +130,41 @@ def test_an_export_that_is_not_whole_says_so(where: str, tmp_path: Path) -> None
     assert (whole.returncode, json.loads(whole.stdout)["problems"]) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("damages", "status"),
+    [
+        # As older versions stored a time to live beyond the calendar.
+        (["UPDATE threads SET ttl = 6000000000000000000, expires_at = 7000000000000000000"], None),
+        (["UPDATE threads SET fsm_state = ''", "UPDATE events SET content = ''"], "failed"),
+    ],
+)
+def test_a_thread_that_cannot_be_read_is_listed_with_the_others(
+    where: str, tmp_path: Path, damages: list[str], status: str | None
+) -> None:
+    prepare(where)
+
+    async def damage() -> None:
+        async with open_database(where) as db:
+            for each in damages:
+                await query(db, f"{each} WHERE {'id' if 'threads' in each else 'thread_id'} = 't1'")
+
+    environ = {"CLEW_DATABASE_URL": where} if where.startswith("postgres") else {}
+    before = {
+        one["id"]: one for one in json.loads(clew(tmp_path, "threads", "list", "--json", **environ).stdout)
+    }
+    asyncio.run(damage())
+    listed = clew(tmp_path, "threads", "list", "--json", **environ)
+    assert listed.returncode == 0, listed.stderr
+    after = {one["id"]: one for one in json.loads(listed.stdout)}
+    assert set(after) == set(before)
+    assert after["t1"]["status"] == (status or before["t1"]["status"])
+    assert {name: one for name, one in after.items() if name != "t1"} == {
+        name: one for name, one in before.items() if name != "t1"
+    }
+    table = clew(tmp_path, "threads", "list", **environ)
+    assert (table.returncode, "t1" in table.stdout) == (0, True)
+
+
 def test_what_is_broken_off_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "thread.zip"
     with pytest.raises(Unavailable), new_file(path) as file:

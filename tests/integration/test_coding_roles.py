@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +14,15 @@ from clew.agents.developer import Task, develop
 from clew.agents.reviewer import NOTHING, review
 from clew.domain.coding import MAX_PLAN, Changes, Issue, plan_hash
 from clew.domain.errors import Permanent
-from clew.domain.events import Event, Suspension
+from clew.domain.events import Body, Event, Resolution, Suspension
 from clew.domain.inquiries import Inquiry, Purpose, Reply, Workplace
-from clew.domain.thread import Executor, Kind
+from clew.domain.thread import Executor, Kind, Thread
 from clew.graph.run import running
 from clew.ports import Run
 from clew.workflows.coding import human_approval_node
 from clew.worktrees.git import GitWorktree, GitWorktrees
 from tests.repositories import repository
-from tests.samples import NOW
+from tests.samples import NOW, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ class TestDeveloper:
         assert (worktree.folder / "src/a.py").read_text() == "x = 1"
 
     async def test_it_is_shown_the_files_that_the_plan_names(self, worktree: GitWorktree) -> None:
-        await worktree.write("other.md", "not named")
+        await worktree.write({"other.md": "not named"}, over={})
         driver = Scripted([files(("a", "b"))])
         await developed(worktree, driver)
         material = {one.label: one.text for one in driver.asked[0].material}
@@ -141,15 +141,27 @@ class Remembered:
     """As much of a run as the gate looks at."""
 
     events: Sequence[Event]
+    thread: Thread = field(default_factory=lambda: replace(opened().thread, round=2))
 
     async def transcript(self) -> tuple[None, Sequence[Event]]:
         return None, self.events
 
 
+def event(seq: int, body: Body, number: int = 2) -> Event:
+    return Event(thread_id="t", seq=seq, id=str(seq), round=number, at=NOW, body=body)
+
+
 def asked(plan: str, seq: int = 1) -> Event:
     prompt = {"before": ["human_approval_node"], "plan": plan, "plan_hash": plan_hash(plan)}
-    body = Suspension(call_id=f"gate_{seq}", executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
-    return Event(thread_id="t", seq=seq, id=str(seq), round=1, at=NOW, body=body)
+    return event(
+        seq,
+        Suspension(call_id=f"gate_{seq}", executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt),
+    )
+
+
+def answered(gate: int, *, yes: bool = True, number: int = 2) -> Event:
+    answer = {"approved": yes}
+    return event(10 + gate, Resolution(call_id=f"gate_{gate}", outcome="answered", answer=answer), number)
 
 
 class TestTheGate:
@@ -157,14 +169,29 @@ class TestTheGate:
         with running(cast(Run, Remembered(events))):
             return await human_approval_node({"plan": plan, "human_approved": approved})
 
-    async def test_the_plan_that_was_shown_last_may_run(self) -> None:
-        assert await self.passed("b", asked("a"), asked("b", 2)) == {"human_approved": True}
+    async def test_the_plan_that_was_shown_last_and_approved_may_run(self) -> None:
+        events = (asked("a"), answered(1), asked("b", 2), answered(2))
+        assert await self.passed("b", *events) == {"human_approved": True, "comment": ""}
 
-    @pytest.mark.parametrize("events", [(), (asked("a"),), (asked("b"), asked("a", 2))])
+    @pytest.mark.parametrize(
+        "events",
+        [
+            (),
+            (asked("a"), answered(1)),
+            (asked("b"), answered(1), asked("a", 2), answered(2)),
+            (asked("b"), answered(1), asked("b", 2)),
+            (asked("b"), answered(1, yes=False)),
+            (asked("b"), answered(1, number=1)),
+        ],
+        ids=["nothing", "another", "shown before another", "not answered", "refused", "another round"],
+    )
     async def test_any_other_does_not(self, events: tuple[Event, ...]) -> None:
         with pytest.raises(Permanent, match="not the one that was approved"):
             await self.passed("b", *events)
 
     @pytest.mark.parametrize("approved", [False, None])
     async def test_no_and_silence_are_no(self, approved: bool | None) -> None:
-        assert await self.passed("a", asked("a"), approved=approved) == {"human_approved": False}
+        assert await self.passed("a", asked("a"), approved=approved) == {
+            "human_approved": False,
+            "comment": "",
+        }

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import platform
 import random
@@ -158,6 +159,37 @@ async def test_a_reader_that_is_taken_over_can_do_nothing(tmp_path: Path) -> Non
                 assert (await outcome(extractor, what)).startswith("refused"), what
     assert secret.read_text() == "mine"
     assert os.listdir(tmp_path) == ["secret"]
+
+
+@pytest.mark.skipif(not FILTERED, reason="the kernel's filter is known for Linux on x86-64 and ARM64 only")
+async def test_a_reader_reaches_no_system_call_but_those_it_needs() -> None:
+    """1,024 numbers are more than the kernel has: what it gains later is refused too."""
+    async with hostile() as extractor:
+        assert await outcome(extractor, "every_call") == "reached: []"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers below are those of x86-64")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "200 {pid} 0",  # tkill
+        "234 {pid} {pid} 0",  # tgkill of another process
+        "129 {pid} 0 0",  # rt_sigqueueinfo
+        "203 {pid} 0 0",  # sched_setaffinity
+        "140 0 {pid}",  # getpriority
+        "452 -100 0 0 0",  # fchmodat2
+        "188 0 0 0 0 0",  # setxattr
+        "56 17",  # clone of a process: SIGCHLD alone
+        "72 3 8 1",  # fcntl F_SETOWN
+        "72 3 10 9",  # fcntl F_SETSIG
+        "16 3 35074 0",  # ioctl SIOCSPGRP
+        "157 4 1",  # prctl PR_SET_DUMPABLE
+        "1073741825 1 0 0",  # write, by its number for 32-bit pointers
+    ],
+)
+async def test_a_call_that_would_reach_another_process_or_file_is_refused(call: str) -> None:
+    async with hostile() as extractor:
+        assert await outcome(extractor, f"call {call.format(pid=os.getpid())}") == str(errno.EPERM)
 
 
 async def test_no_secret_and_no_open_file_reaches_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,120 @@ class TestFinding:
         git(tmp_path / "elsewhere", "worktree", "add", "--quiet", str(tmp_path / "code" / "second"))
         assert "roots" in await refusal(str(tmp_path / "code" / "second"), tmp_path / "code")
 
+    async def test_objects_or_refs_outside_of_the_roots_are_refused(self, tmp_path: Path, shop: Path) -> None:
+        elsewhere = repository(tmp_path / "elsewhere")
+        root = tmp_path / "code"
+        alternates = shop / ".git" / "objects" / "info" / "alternates"
+        alternates.write_text(f"{elsewhere}/.git/objects\n")
+        assert "roots" in await refusal(str(shop), root)
+        assert (await worktrees().find(str(shop))).path == str(shop)
+        alternates.unlink()
+        (shop / ".git" / "commondir").write_text(f"{elsewhere}/.git\n")
+        assert "roots" in await refusal(str(shop), root)
+
+    @pytest.mark.parametrize(
+        "text", ["", "gitdir: ", "gitdir: nowhere", "nonsense", "gitdir: a\0b", "x" * 2**21]
+    )
+    async def test_a_git_file_that_leads_nowhere_is_refused(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "odd").mkdir()
+        (tmp_path / "odd" / ".git").write_text(text)
+        assert "not a git work tree" in await refusal(str(tmp_path / "odd"))
+
+    async def test_a_configuration_that_git_cannot_read_is_refused(self, shop: Path) -> None:
+        (shop / ".git" / "config").write_text("[core\n")
+        assert "configuration" in await refusal(str(shop))
+        (shop / ".git" / "config").unlink()
+        os.mkfifo(shop / ".git" / "config")
+        assert "plain file" in await refusal(str(shop))
+
+
+class TestOrdinaryRepositories:
+    """What a repository's own settings say about its files still counts; the rest is not read."""
+
+    async def changed(self, shop: Path) -> set[str]:
+        found = await worktrees().find(str(shop))
+        return set((await found.changes(await found.base())).files)
+
+    async def test_settings_of_every_day_do_no_harm(self, shop: Path) -> None:
+        settings = {
+            "user.name": "Ann",
+            "remote.origin.url": "https://example.com/shop.git",
+            "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*",
+            "branch.main.merge": "refs/heads/main",
+            "core.hooksPath": ".husky/_",
+            "core.sshCommand": "ssh -i key",
+            "filter.lfs.clean": "git-lfs clean -- %f",
+            "filter.lfs.required": "true",
+        }
+        for name, value in settings.items():
+            git(shop, "config", name, value)
+        (shop / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+        (shop / "a.bin").write_bytes(b"\1\2")
+        (shop / "README.md").write_text("more\n")
+        assert await self.changed(shop) == {"README.md", ".gitattributes", "a.bin"}
+
+    async def test_a_linked_work_tree_has_its_own_index_and_commit(self, tmp_path: Path, shop: Path) -> None:
+        second = tmp_path / "code" / "second"
+        git(shop, "worktree", "add", "--quiet", "-b", "other", str(second))
+        (second / "kept.txt").write_text("kept\n")
+        git(second, "add", "kept.txt")
+        git(second, "commit", "--quiet", "-m", "Second")
+        (second / "new.txt").write_text("new\n")
+        found = await worktrees(tmp_path / "code").find(str(second))
+        assert await found.base() == git(second, "rev-parse", "HEAD").strip()
+        assert await found.base() != git(shop, "rev-parse", "HEAD").strip()
+        assert set(await found.files()) == {"README.md", "kept.txt", "new.txt"}
+        assert await self.changed(second) == {"new.txt"}
+        assert await self.changed(shop) == set()
+
+    async def test_commits_are_found_in_packed_refs_and_by_a_detached_head(self, shop: Path) -> None:
+        head = git(shop, "rev-parse", "HEAD").strip()
+        git(shop, "pack-refs", "--all")
+        git(shop, "gc", "--quiet")
+        assert await (await worktrees().find(str(shop))).base() == head
+        git(shop, "checkout", "--quiet", "--detach")
+        assert await (await worktrees().find(str(shop))).base() == head
+
+    async def test_how_files_are_compared_is_the_repository_s(self, shop: Path) -> None:
+        git(shop, "config", "core.fileMode", "false")
+        git(shop, "config", "core.autocrlf", "true")
+        (shop / "README.md").chmod(0o755)
+        (shop / "README.md").write_bytes(b"# Sample\r\n")
+        assert await self.changed(shop) == set()
+        git(shop, "config", "core.fileMode", "true")
+        assert await self.changed(shop) == {"README.md"}
+
+    async def test_what_the_repository_leaves_out_is_left_out(self, tmp_path: Path, shop: Path) -> None:
+        (shop / ".git" / "info").mkdir(exist_ok=True)
+        (shop / ".git" / "info" / "exclude").write_text("*.log\n")
+        (shop / "a.log").write_text("x")
+        (shop / "b.txt").write_text("x")
+        assert await self.changed(shop) == {"b.txt"}
+
+    async def test_a_split_index_and_a_longer_hash_are_read(self, tmp_path: Path, shop: Path) -> None:
+        git(shop, "update-index", "--split-index")
+        (shop / "README.md").write_text("more\n")
+        assert await self.changed(shop) == {"README.md"}
+        long = tmp_path / "long"
+        long.mkdir()
+        git(long, "init", "--quiet", "--object-format=sha256")
+        (long / "a.txt").write_text("a\n")
+        git(long, "add", "a.txt")
+        git(long, "commit", "--quiet", "-m", "First")
+        (long / "a.txt").write_text("b\n")
+        assert await self.changed(long) == {"a.txt"}
+        assert len(await (await worktrees().find(str(long))).base()) == 64
+
+    async def test_git_in_the_work_tree_itself_is_not_the_git_that_is_asked(
+        self, tmp_path: Path, shop: Path
+    ) -> None:
+        (shop / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        (shop / "git").chmod(0o755)
+        path = os.environ["PATH"]  # noqa: TID251 - a child's
+        found = await GitWorktrees((), {"PATH": f".::{path}"}).find(str(shop))
+        assert "git" in await found.files()
+        assert not (tmp_path / "ran").exists()
+
 
 class TestChanges:
     async def test_new_changed_and_committed_files_are_all_seen(
@@ -161,8 +275,8 @@ class TestWriting:
     async def test_files_are_written_whole_in_folders_that_are_made(
         self, shop: Path, worktree: GitWorktree
     ) -> None:
-        await worktree.write("a/b/c.txt", "one\r\n")
-        await worktree.write("a/b/c.txt", "two\n")
+        await worktree.write({"a/b/c.txt": "one\r\n"}, over={})
+        await worktree.write({"a/b/c.txt": "two\n"}, over={"a/b/c.txt": "one\r\n"})
         assert (shop / "a/b/c.txt").read_bytes() == b"two\n"
         assert await worktree.read("a/b/c.txt") == "two\n"
         assert [path.name for path in (shop / "a/b").iterdir()] == ["c.txt"]
@@ -170,7 +284,7 @@ class TestWriting:
     async def test_a_file_stays_executable(self, shop: Path, worktree: GitWorktree) -> None:
         (shop / "run.sh").write_text("#!/bin/sh\n")
         (shop / "run.sh").chmod(0o755)
-        await worktree.write("run.sh", "#!/bin/sh\necho\n")
+        await worktree.write({"run.sh": "#!/bin/sh\necho\n"}, over={"run.sh": "#!/bin/sh\n"})
         assert (shop / "run.sh").stat().st_mode & 0o777 == 0o755
 
     @pytest.mark.parametrize("path", ["../out.txt", "/etc/x", ".git/config", "out/x.txt", "there"])
@@ -183,8 +297,16 @@ class TestWriting:
         (shop / "out").symlink_to(outside)
         (shop / "there").symlink_to(outside / "there")
         with pytest.raises(Invalid):
-            await worktree.write(path, "mine now")
+            await worktree.write({path: "mine now"}, over={})
         assert [(one.name, one.read_text()) for one in outside.iterdir()] == [("there", "keep")]
+
+    @pytest.mark.parametrize("over", [{}, {"README.md": "as it once was\n"}, {"gone.txt": "was here"}])
+    async def test_a_file_that_is_not_as_its_writer_knows_it_is_not_replaced(
+        self, shop: Path, worktree: GitWorktree, over: dict[str, str]
+    ) -> None:
+        with pytest.raises(Invalid):
+            await worktree.write({"a.txt": "a", "README.md": "new\n", "gone.txt": "x"}, over=over)
+        assert git(shop, "status", "--porcelain") == ""
 
     async def test_nothing_is_read_through_a_link(
         self, tmp_path: Path, shop: Path, worktree: GitWorktree

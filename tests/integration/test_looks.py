@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from clew.api import events
+from clew.api import looks as api_looks
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
 from clew.api.http import create_http
@@ -34,6 +35,7 @@ from tests.serving import served
 pytestmark = pytest.mark.anyio
 
 SECONDS = 30
+SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 ANYBODY = Owner()
@@ -55,11 +57,13 @@ class Counted(Threads):
     touched: list[str]
     is_full = False
 
-    async def touch(self, thread_id: str, *, now: datetime) -> None:
-        self.touched.append(thread_id)
+    async def touch(
+        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
+    ) -> list[str]:
+        self.touched += thread_ids
         if self.is_full:
             raise Unavailable("the disk is full")
-        await super().touch(thread_id, now=now)
+        return await super().touch(thread_ids, now=now, grain=grain, waits=waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +87,27 @@ async def desk() -> AsyncGenerator[Desk]:
         yield Desk(threads)
 
 
-async def test_it_is_written_once_a_minute_however_many_look(desk: Desk) -> None:
+@pytest.mark.accept("003-3")
+async def test_a_look_is_written_once_a_second_however_many_look(desk: Desk) -> None:
+    looks = desk.looks()
+    for _ in range(3):
+        desk.clock.now += SECOND
+        for n in range(100):
+            seen = await asyncio.gather(*(looks.at("w1", ANN) for _ in range(3)))
+            assert n % 100 or {thread.last_accessed_at for thread in seen} == {desk.clock.now}
+            assert (await desk.threads.get("w1")).last_accessed_at == seen[0].last_accessed_at
+            desk.clock.now += timedelta(milliseconds=1)
+    assert desk.threads.touched == ["w1"] * 3
+    thread = await desk.threads.get("w1")
+    assert thread.expires_at == (thread.last_accessed_at or NOW) + DAY
+
+
+async def test_a_look_that_lasts_is_written_once_a_minute(desk: Desk) -> None:
     looks = desk.looks()
     for _ in range(3):
         desk.clock.now += MINUTE + timedelta(seconds=1)
         for _ in range(100):
             await asyncio.gather(*(looks.keep(("w1", "w2")) for _ in range(3)))
-            await looks.at("w1", ANN)
             desk.clock.now += timedelta(milliseconds=1)
     assert sorted(desk.threads.touched) == ["w1"] * 3 + ["w2"] * 3
     thread = await desk.threads.get("w2")
@@ -97,12 +115,56 @@ async def test_it_is_written_once_a_minute_however_many_look(desk: Desk) -> None
     assert desk.clock.now - (thread.last_accessed_at or NOW) < MINUTE
 
 
+async def test_looks_at_many_threads_are_written_together(desk: Desk) -> None:
+    batches: list[Sequence[str]] = []
+
+    class Batched(Counted):
+        async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
+            batches.append(thread_ids)
+            return await Threads.touch(self, thread_ids, **more)
+
+    threads = Batched(desk.threads._db)
+    for n in range(40):
+        await threads.commit(opened(f"m{n}", ttl=DAY))
+    desk.clock.now += MINUTE
+    looks = Looks(threads, desk.clock)
+    await asyncio.gather(*(looks.at(f"m{n}", ANN) for n in range(40)))
+    assert sorted(one for batch in batches for one in batch) == sorted(f"m{n}" for n in range(40))
+    assert len(batches) <= 5
+    assert {(await threads.get(f"m{n}")).last_accessed_at for n in range(40)} == {desk.clock.now}
+
+
+async def test_a_database_that_is_slow_to_write_keeps_no_reader_waiting(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = asyncio.Event()
+    monkeypatch.setattr(api_looks, "PATIENCE_SECONDS", 0.01)
+
+    class Slow(Counted):
+        async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
+            await goes_on.wait()
+            return await Threads.touch(self, thread_ids, **more)
+
+    threads = Slow(desk.threads._db)
+    desk.clock.now += MINUTE
+    looks = Looks(threads, desk.clock)
+    async with asyncio.timeout(SECONDS):
+        assert (await looks.at("w1", ANN)).last_accessed_at == desk.clock.now
+    assert (await threads.get("w1")).last_accessed_at == NOW
+    goes_on.set()
+
+    async def is_written() -> bool:
+        return (await threads.get("w1")).last_accessed_at == desk.clock.now
+
+    await until(is_written)
+
+
 async def test_whoever_looks_once_is_not_taken_for_whoever_looked_before(desk: Desk) -> None:
     """What this process remembers may be wrong of the database, into which an older copy was put."""
     looks = desk.looks()
     for _ in range(2):
         await looks.at("w1", ANN)
-        assert desk.threads.touched == []
+        assert desk.threads.touched == [], "it was opened this very second"
     desk.clock.now += 2 * MINUTE
     await looks.keep(("w1",))
     await desk.threads.bury("w1", now=NOW)
@@ -117,7 +179,8 @@ async def test_a_disk_that_is_full_keeps_nobody_from_looking(desk: Desk) -> None
     looks = desk.looks()
     desk.clock.now += 2 * MINUTE
     desk.threads.is_full = True
-    assert (await looks.at("w1", ANN)).last_accessed_at == NOW
+    await looks.at("w1", ANN)
+    assert (await desk.threads.get("w1")).last_accessed_at == NOW
     await looks.keep(("w1", "w2"))
     desk.threads.is_full = False
     desk.clock.now += 2 * MINUTE

@@ -293,3 +293,69 @@ async def test_a_folder_that_cannot_be_made_is_told_by_name(tmp_path: Path) -> N
     with pytest.raises(ClewError, match="file"):
         async with open_database(str(tmp_path / "file" / "clew.sqlite")):
             pytest.fail("it was opened")
+
+
+BEFORE_OWNERS = "histories_of_owners"
+
+
+async def test_histories_that_a_tenant_had_twice_become_one_in_the_order_of_time(
+    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a bot, whose path named the tenant once more, and of a push without a tenant or without that label."""
+    where = new()
+    version = next(one.version for one in migrations(dialect) if one.name == BEFORE_OWNERS)
+    know(monkeypatch, migrations(dialect)[: version - 1])
+    served = {
+        ("default", "tenant:default.agent_chat_history.telegram:42."): [(1, "hi"), (2, "hello"), (5, "bye")],
+        ("default", "agent_chat_history.telegram:42."): [(3, "pushed by a node")],
+        ("", "agent_chat_history.telegram:42."): [(4, "pushed by a program")],
+        ("acme.com", "tenant:acme_x2ecom.notes.k."): [(1, "of acme")],
+        ("", "agent_chat_history.alone."): [(1, "alone")],
+        ("default", "tenant:x.k."): [(1, "a namespace called like a tenant")],
+    }
+    async with open_database(where) as db:
+        for number, ((tenant, path), messages) in enumerate(served.items(), 1):
+            await query(
+                db,
+                "INSERT INTO histories (tenant, path, chunk_size, value_field, meta_key, last_seq, version,"
+                " created_at, updated_at) VALUES ($1, $2, 200, 'content', '__meta__', $3, $3, 1, 9)",
+                *(tenant, path, len(messages)),
+            )
+            for seq, (at, text) in enumerate(messages, 1):
+                await query(
+                    db,
+                    "INSERT INTO history_messages (history_id, seq, role, content, at, message_id)"
+                    " VALUES ($1, $2, 'user', $3, $4, $5)",
+                    *(number, seq, text, at, "the same id" if at == 3 else None),
+                )
+        for tenant, key, value in (("", "a", "1"), ("", "b", "2"), ("default", "b", "3")):
+            await query(
+                db,
+                "INSERT INTO store_items (tenant, path, key, value, created_at, updated_at)"
+                " VALUES ($1, 'n.', $2, $3, 1, 1)",
+                *(tenant, key, value),
+            )
+    monkeypatch.undo()
+    async with open_database(where) as db:
+        found = await query(
+            db,
+            "SELECT h.tenant, h.path, h.last_seq, h.version, m.seq, m.content FROM histories AS h"
+            " JOIN history_messages AS m ON m.history_id = h.id ORDER BY h.tenant, h.path, m.seq",
+        )
+        one = ("default", "agent_chat_history.telegram:42.", 5, 5)
+        assert [tuple(row) for row in found] == [
+            ("acme.com", "notes.k.", 1, 1, 1, "of acme"),
+            ("default", "agent_chat_history.alone.", 1, 1, 1, "alone"),
+            (*one, 1, "hi"),
+            (*one, 2, "hello"),
+            (*one, 3, "pushed by a node"),
+            (*one, 4, "pushed by a program"),
+            (*one, 5, "bye"),
+            ("default", "tenant:x.k.", 1, 1, 1, "a namespace called like a tenant"),
+        ]
+        items = await query(db, "SELECT tenant, key, value FROM store_items ORDER BY tenant, key")
+        assert [tuple(row) for row in items] == [
+            ("", "b", "2"),  # the default tenant has its own: nothing is overwritten
+            ("default", "a", "1"),
+            ("default", "b", "3"),
+        ]

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, closing
 from datetime import timedelta
 from pathlib import Path
@@ -12,18 +12,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from clew.domain.errors import ClewError, NotAllowed
-from clew.domain.events import AssistantMessage, Body, Opening, Resolution, ToolCall, ToolResult
+from clew.domain.checkpoints import Superstep
+from clew.domain.errors import ClewError, NotAllowed, Unavailable
+from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult
 from clew.domain.ledger import CUT_OFF, NOT_BEGUN, NOT_RUN
 from clew.domain.lifecycle import Stamp, rebuild
 from clew.domain.records import SYSTEM, Lease
 from clew.domain.thread import Kind, Owner, Status, Thread
+from clew.engine import outages
 from clew.engine.commands import Request
 from clew.engine.recorder import Recorder
 from clew.engine.run import LocalRun, Memory
 from clew.failpoints import installed
 from clew.runners import heartbeat, local
 from clew.stores.postgres import PostgresDatabase
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.threads import PURGED
 from tests.databases import SHARED, locate, query
 from tests.house import House, open_house
@@ -131,6 +135,59 @@ class TestStore:
             # The step whose end could not be stored was repeated, by the same run: the fence moved at the end only.
             assert len(set(marks.read_text().splitlines())) == 40
             assert list(await query(house.app.stores.db, "SELECT fence FROM threads")) == [(fence + 1,)]
+
+    async def test_a_run_outlives_an_outage_in_each_of_its_steps(
+        self, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put, puts = CheckpointRows.put, 0
+
+        async def every_other_time(self: CheckpointRows, steps: Sequence[Superstep], **more: Any) -> None:
+            nonlocal puts
+            puts += 1
+            if puts % 2:
+                raise Unavailable("the database is away for a moment")
+            await put(self, steps, **more)
+
+        monkeypatch.setattr(CheckpointRows, "put", every_other_time)
+        async with open_house(where, tmp_path, **QUICK) as house:
+            thread = await house.run("writing", log=[], marks="")
+            assert puts >= 40
+            assert (thread.status, thread.failure_reason) == (Status.COMPLETED, None)
+            assert not [log for log in await house.bodies(thread, Log) if log.attempt]
+
+    async def test_a_run_that_can_never_store_anything_is_given_up(
+        self, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def never(self: CheckpointRows, steps: Sequence[Superstep], **more: Any) -> None:
+            raise Unavailable("it goes away each time")
+
+        monkeypatch.setattr(outages, "PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr(outages, "LONGEST_PAUSE", 0.05)
+        monkeypatch.setattr(CheckpointRows, "put", never)
+        async with open_house(where, tmp_path, **QUICK) as house:
+            thread = await house.run("two_steps", log=[], marks="")
+        assert thread.status is Status.FAILED
+        assert thread.failure_reason == "internal: it goes away each time"
+
+    async def test_a_tool_whose_mark_was_written_though_the_answer_was_lost_runs_once_and_no_person_is_asked(
+        self, house: House, marks: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start, lost = CallRows.start, 0
+
+        async def unanswered(self: CallRows, *args: Any, **more: Any) -> bool:
+            nonlocal lost
+            marked = await start(self, *args, **more)
+            lost += 1
+            if lost == 1:
+                raise Unavailable("the answer was lost")
+            return marked
+
+        monkeypatch.setattr(CallRows, "start", unanswered)
+        thread = await house.run("asking_tool", marks=str(marks))
+        await house.app.execution.commands.approve(thread.id, None, approved=True)
+        thread = await house.rest(thread)
+        assert lost > 1
+        assert [pending.kind for pending in thread.pending.values()] == [Kind.ELICITATION]
 
 
 def _start_after_every_lease(server: PostgresServer, url: str) -> None:

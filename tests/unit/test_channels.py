@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from clew.channels import answers, telegram, wecom
 from clew.channels.answers import Approvers, answerable, decision, owed, pressed
-from clew.channels.message import Said, Wire, cut, fingerprint, said_from, split, utf8_bytes, utf16_units
+from clew.channels.message import (
+    Attachment,
+    Said,
+    Wire,
+    cut,
+    fingerprint,
+    said_from,
+    split,
+    utf8_bytes,
+    utf16_units,
+)
+from clew.channels.polling import Poller
 from clew.channels.wecom_api import AppWire, BotWire, CustomerWire
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.domain import lifecycle
@@ -272,10 +283,30 @@ class TestWeCom:
     @pytest.mark.accept("000-38")
     @pytest.mark.parametrize(
         "change",
-        [{"ChatId": "g1"}, {"MsgType": "image"}, {"Content": " "}, {"FromUserName": ""}, {"MsgId": ""}],
+        [{"ChatId": "g1"}, {"MsgType": "event"}, {"Content": " "}, {"FromUserName": ""}, {"MsgId": ""}],
     )
-    def test_groups_and_what_is_no_text_are_passed_over(self, change: dict[str, str]) -> None:
+    def test_groups_and_what_says_nothing_are_passed_over(self, change: dict[str, str]) -> None:
         assert wecom.read_direct(direct(**change)) is None
+
+    def test_pictures_files_and_recordings_are_read_as_attachments(self) -> None:
+        picture = wecom.read_direct(direct(MsgType="image", MediaId="media1", Content=""))
+        assert picture is not None
+        assert picture.said.attachments == (
+            Attachment(kind="photo", file="media1", name="image-1234567890123456.jpg"),
+        )
+        spoken = wecom.read_customer(customer(msgtype="voice", voice={"media_id": "media2"}, text=None))
+        assert spoken is not None
+        assert (spoken.said.text, spoken.said.attachments) == (
+            "",
+            (Attachment(kind="voice", file="media2", name="voice-m1.amr"),),
+        )
+        # An AI bot is given a recording as text, and its pictures are sealed.
+        heard = wecom.read_ai_bot(to_bot(msgtype="voice", voice={"content": "hello"}, text=None))
+        assert heard is not None
+        assert (heard.said.text, heard.said.attachments) == ("hello", ())
+        seen = wecom.read_ai_bot(to_bot(msgtype="mixed", mixed={}, text=None))
+        assert seen is not None
+        assert seen.said.attachments == (Attachment(kind="mixed"),)
 
     @pytest.mark.accept("000-38")
     def test_an_event_names_the_account_and_brings_the_token(self) -> None:
@@ -305,14 +336,14 @@ class TestWeCom:
             {"origin": 4},
             {"origin": 5},
             {"origin": "3"},
-            {"msgtype": "image"},
+            {"msgtype": "event"},
             {"text": {}},
             {"text": None},
             {"msgid": ""},
             {"external_userid": None},
         ],
     )
-    def test_what_is_not_a_customers_text_is_passed_over(self, change: dict[str, Any]) -> None:
+    def test_what_is_not_said_by_a_customer_is_passed_over(self, change: dict[str, Any]) -> None:
         assert wecom.read_customer(customer(**change)) is None
 
     @pytest.mark.parametrize("odd", [None, [], 7, "x"])
@@ -578,3 +609,55 @@ class TestOwed:
         asks = Suspension(call_id="gate_c", executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
         (told,) = texts(*opened(asks))
         assert text in told
+
+
+class Positions:
+    """Where a poller stood."""
+
+    def __init__(self, position: Any) -> None:
+        self.kept = position
+
+    async def position(self, source: str) -> Any:
+        return self.kept
+
+    async def set_position(self, source: str, position: Any) -> None:
+        self.kept = position
+
+
+class Offsets:
+    """A Telegram that notes from where it was asked, and has nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def updates(self, offset: int, *, types: Any, seconds: int) -> list[Any]:
+        self.asked.append(offset)
+        return []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("position", "offset"),
+    [
+        (None, 0),
+        ({"offset": 900, "at": "2026-01-05T00:00:00+00:00"}, 900),
+        # Numbers begin anew at random after a week without one: an old one might skip what came since.
+        ({"offset": 900, "at": "2026-01-01T00:00:00+00:00"}, 0),
+    ],
+)
+async def test_a_poller_goes_on_where_it_stood_as_long_as_numbers_last(position: Any, offset: int) -> None:
+    wire: Any = Offsets()
+    conversations: Any = Positions(position)
+    admission: Any = None
+    poller = Poller(
+        source="telegram:bot",
+        wire=wire,
+        update_types=("message",),
+        chat_types=("private",),
+        admission=admission,
+        conversations=conversations,
+        clock=lambda: datetime(2026, 1, 8, tzinfo=UTC),
+        report=lambda _: None,
+    )
+    assert await poller.poll(seconds=0) == 0
+    assert wire.asked == [offset]

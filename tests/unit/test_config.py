@@ -557,9 +557,53 @@ class TestProfiles:
     def test_the_block_is_called_retry_and_nothing_else(self, tmp_path: Path) -> None:
         yaml = "profiles: {work: {driver: offline, retry_config: {max_retries: 1}}}"
         assert (
-            "profiles.work.retry_config: no such key; there are base_url, command, driver, model, retry, tracker"
-            in refusal(tmp_path, yaml=yaml)
+            "profiles.work.retry_config: no such key; there are api_key, api_key_env, base_url,"
+            " command, driver, model, retry, tracker" in refusal(tmp_path, yaml=yaml)
         )
+
+    def test_a_key_of_its_own_is_kept_apart_from_what_is_shown(self, tmp_path: Path) -> None:
+        work = "driver: 'api:openai', base_url: 'http://127.0.0.1:1/v1'"
+        yaml = f"profiles: {{a: {{{work}, api_key: '${{ONE}}'}}, b: {{{work}, api_key_env: TWO}}, c: {{{work}}}}}"
+        loaded = load(tmp_path, {"ONE": "key-number-one", "TWO": "key-number-two"}, yaml)
+        assert {name: key.get_secret_value() for name, key in loaded.profile_keys.items()} == {
+            "a": "key-number-one",
+            "b": "key-number-two",
+        }
+        assert secrets_of(loaded) >= {"key-number-one", "key-number-two"}
+        shown = {one.key: one.value for one in describe(loaded)}
+        assert shown["profiles.a"] == "api:openai, tracker none, a key of its own"
+        assert "key-number" not in f"{loaded}{shown}"
+
+    @pytest.mark.parametrize(
+        ("profile", "said"),
+        [
+            ("driver: 'api:openai', api_key: x, api_key_env: TWO", "api_key or api_key_env, not both"),
+            ("driver: 'api:openai', api_key_env: NONE", "the variable NONE is not set"),
+            ("driver: 'api:openai', api_key_env: 7", "expected the name of a variable"),
+            ("driver: 'api:openai', api_key: 'a b'", "expected a secret"),
+            ("driver: offline, api_key: x", "offline takes no key"),
+            ("driver: 'cli:claude', api_key_env: TWO", "cli:claude takes no key"),
+        ],
+    )
+    def test_a_key_that_is_none_is_refused(self, tmp_path: Path, profile: str, said: str) -> None:
+        assert said in refusal(tmp_path, {"TWO": "2"}, f"profiles: {{work: {{{profile}}}}}")
+
+    @pytest.mark.parametrize(
+        ("url", "is_warned"),
+        [
+            ("http://127.0.0.1:1/v1", True),
+            ("https://api.openai.com/v2", True),
+            ("https://api.openai.com.example.com/v1", True),
+            ("https://api.openai.com:443/v1/", False),
+            ("https://API.openai.com./v1", False),
+            ("http://api.openai.com/v1", True),
+            ("https://api.openai.com:99999/v1", True),
+        ],
+    )
+    def test_a_key_that_stays_here_is_said_to(self, tmp_path: Path, url: str, is_warned: bool) -> None:
+        yaml = f"profiles: {{work: {{driver: 'api:openai', base_url: '{url}'}}}}"
+        warnings = load(tmp_path, {"OPENAI_API_KEY": "k"}, yaml).warnings
+        assert any("is not sent to the base_url of profiles.work" in line for line in warnings) is is_warned
 
 
 # Each is refused, and the message holds the second text.
@@ -765,7 +809,10 @@ class TestGraphs:
             ('{"graphs": {"a": "./agent:graph"}}', "graphs.a: expected module:attribute"),
             ('{"graphs": ["a"]}', "graphs: expected a mapping"),
             ('{"dependencies": "."}', "dependencies: expected a list"),
-            ('{"env": "./missing.env"}', "missing.env: expected a file"),
+            ('{"env": "."}', "expected a file"),
+            ('{"graphs": {"a/b": "x:y"}}', "graphs.a/b: expected a name"),
+            ('{"graphs": {" a": "x:y"}}', "graphs. a: expected a name"),
+            ('{"graphs": {"a\\nb": "x:y"}}', "expected a name"),
             ('{"env": {"KEY": 3}}', "env.KEY: expected text"),
             ('{"env": ["KEY"]}', "env: expected a mapping"),
         ],
@@ -773,6 +820,81 @@ class TestGraphs:
     def test_a_broken_one_is_refused(self, tmp_path: Path, text: str, expected: str) -> None:
         (tmp_path / "langgraph.json").write_text(text)
         assert expected in refusal(tmp_path)
+
+    def test_a_graph_may_have_a_name_of_several_words(self, tmp_path: Path) -> None:
+        write_project(tmp_path, graphs={"My first Agent": "x:y", "Übersetzer v1.2": "x:z"})
+        assert [*load(tmp_path).graphs] == ["My first Agent", "Übersetzer v1.2"]
+
+    def test_an_env_file_that_is_not_there_is_a_warning(self, tmp_path: Path) -> None:
+        write_project(tmp_path, graphs={"a": "x:y"}, env=".env")
+        loaded = load(tmp_path)
+        assert [*loaded.graphs] == ["a"]
+        assert loaded.warnings == (
+            f"{tmp_path}/langgraph.json: env names {tmp_path}/.env, which does not exist; no variables are read",
+        )
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("auth", {"path": "./auth.py:auth"}),
+            ("auth", {"disable_studio_auth": True}),
+            ("encryption", {"path": "./keys.py:encryption"}),
+            ("webhooks", {"url": {"allowed_domains": ["example.com"]}}),
+            ("http", {"disable_threads": True}),
+            ("http", {"disable_runs": True}),
+            ("http", {"disable_assistants": True}),
+            ("http", {"disable_store": True}),
+            ("http", {"disable_meta": True}),
+            ("http", {"disable_webhooks": True}),
+        ],
+    )
+    def test_a_protection_that_would_not_be_there_keeps_it_from_starting(
+        self, tmp_path: Path, key: str, value: dict[str, Any]
+    ) -> None:
+        write_project(tmp_path, graphs={"a": "x:y"}, **{key: value})
+        name = key if key in ("auth", "encryption") else f"{key}.{next(iter(value))}"
+        message = refusal(tmp_path)
+        assert message.startswith(f"{tmp_path}/langgraph.json: {name}: ")
+        assert "Remove the key" in message
+
+    def test_a_protection_that_is_not_asked_for_is_none(self, tmp_path: Path) -> None:
+        write_project(
+            tmp_path,
+            auth=None,
+            encryption={},
+            http={"disable_store": False, "disable_mcp": True, "disable_a2a": True, "disable_ui": True},
+            webhooks={"url": None},
+        )
+        assert load(tmp_path).warnings == ()
+
+    def test_keys_without_an_effect_are_named(self, tmp_path: Path) -> None:
+        write_project(
+            tmp_path,
+            graphs={"a": {"path": "x:y", "descripton": "A."}},
+            store={"index": {"dims": 3}},
+            checkpointer={"ttl": {"default_ttl": 5}},
+            http={"app": "./app.py:app", "cors": {"allow_origins": ["*"]}, "disable_mpc": True},
+            webhooks={"headers": {"A": "b"}},
+            ui={"a": "./ui.tsx"},
+            grpahs={},
+            **{
+                "python_version": "3.12",
+                "$schema": "x",
+                "dockerfile_lines": ["RUN x"],
+                "image_distro": "wolfi",
+            },
+        )
+        said = [warning.removeprefix(f"{tmp_path}/langgraph.json: ") for warning in load(tmp_path).warnings]
+        unsupported = "has no effect: Clew does not support it yet"
+        assert sorted(said) == sorted(
+            [
+                *(f"{key} {unsupported}" for key in ("store", "checkpointer", "http.app", "http.cors")),
+                *(f"{key} {unsupported}" for key in ("webhooks.headers", "ui")),
+                "graphs.a.descripton has no effect: there is no such key; did you mean description?",
+                "http.disable_mpc has no effect: there is no such key; did you mean disable_mcp?",
+                "grpahs has no effect: there is no such key; did you mean graphs?",
+            ]
+        )
 
     def test_its_variables_reach_graphs_but_never_replace_what_is_set(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

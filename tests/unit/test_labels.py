@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.domain.errors import Invalid
-from clew.domain.labels import DEEPEST, LONGEST, MOST, grown, leaves
+from clew.domain.labels import DEEPEST, LONGEST, MOST, grown, leaves, readable_leaf
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2),
@@ -25,7 +25,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5))
 def test_what_is_taken_apart_is_put_together_again(labels: dict[str, Any]) -> None:
-    assert grown(leaves(labels).items()) == labels
+    assert grown(map(readable_leaf, leaves(labels).items())) == labels
 
 
 def test_each_leaf_has_a_path() -> None:

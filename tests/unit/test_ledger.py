@@ -7,6 +7,7 @@ import pytest
 
 from clew.domain.calls import Call, CallStatus, fold_calls
 from clew.domain.context import render, unanswered
+from clew.domain.errors import ConfigError
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -14,11 +15,13 @@ from clew.domain.events import (
     Resolution,
     RoundFinished,
     RoundStarted,
+    ToolCall,
     ToolResult,
     UserMessage,
 )
 from clew.domain.ledger import (
     CUT_OFF,
+    INTERRUPTED,
     NO_RESULT,
     NOT_ANSWERED,
     NOT_APPROVED,
@@ -26,6 +29,8 @@ from clew.domain.ledger import (
     NOT_REPORTED,
     NOT_RUN,
     Ask,
+    Go,
+    OnCrash,
     Settled,
     Terms,
     approved,
@@ -33,6 +38,7 @@ from clew.domain.ledger import (
     judge,
 )
 from clew.domain.thread import Executor, Kind, Status
+from clew.graph.tools import tool
 from tests.samples import NOW, asks, waits
 
 FAILED = RoundFinished(status=Status.FAILED)
@@ -143,3 +149,49 @@ def test_what_is_in_doubt_has_no_deadline() -> None:
     doubtful = judge(call, begun(fold_calls({}, log(call))["c1"]), patient, now=NOW)
     assert isinstance(doubtful, Ask)
     assert (doubtful.suspension.kind, doubtful.suspension.deadline) == (Kind.IN_DOUBT, None)
+
+
+@pytest.mark.accept("002-13")
+def test_what_is_declared_for_a_crash_must_make_sense() -> None:
+    async def pay(n: int) -> str:
+        """Pay."""
+        return str(n)
+
+    for terms, words in (
+        ({"on_crash": "twice"}, "expected one of retry, ask, interrupted"),
+        ({"on_crash": "interrupted", "executor": "client"}, "executor='client'"),
+        ({"on_crash": "retry", "idempotent": False}, "idempotent=False"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            tool(**terms)(pay)
+    assert tool(on_crash="ask")(pay).terms.on_crash is OnCrash.ASK
+
+
+@pytest.mark.accept("002-13")
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("on_crash", OnCrash)
+def test_a_call_that_was_begun_and_cut_off(idempotent: bool, on_crash: OnCrash) -> None:
+    call = ToolCall(call_id="c1", name="pay", args={}, idempotent=idempotent)
+    begun = Call(
+        thread_id="t1",
+        id="c1",
+        round=1,
+        executor=Executor.SERVER,
+        name="pay",
+        args={},
+        created_at=NOW,
+        status=CallStatus.STARTED,
+        started_at=NOW,
+    )
+    verdict = judge(call, begun, Terms(on_crash=on_crash), now=NOW)
+    match on_crash:
+        case OnCrash.RETRY:
+            assert isinstance(verdict, Go)
+        case OnCrash.ASK:
+            assert isinstance(verdict, Ask)
+            assert verdict.suspension.kind is Kind.IN_DOUBT
+        case OnCrash.INTERRUPTED:
+            assert verdict == Settled(ok=False, result=None, error=INTERRUPTED)
+    # One that was not begun is simply carried out.
+    waiting = replace(begun, status=CallStatus.PENDING, started_at=None)
+    assert isinstance(judge(call, waiting, Terms(on_crash=on_crash), now=NOW), Go)

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,9 +17,11 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import clew
 from clew.domain.errors import Unavailable
+from clew.graph.serde import StrictSerializer
 from clew.telemetry import (
     CHANNELS,
     FIELDS,
@@ -33,6 +36,12 @@ from clew.telemetry.scrub import MAX_CHARACTERS, Scrubber
 ours = logging.getLogger("clew.tests")
 library = logging.getLogger("langchain_openai.chat_models")
 users = logging.getLogger("my_bot.graph")
+
+
+@dataclass
+class Told:
+    word: str
+
 
 Lines = Callable[[], list[dict[str, Any]]]
 
@@ -169,9 +178,20 @@ def test_libraries_are_heard_from_warnings_up_and_without_what_they_quote(lines:
     library.info("POST %s", "/bot1/send?text=my diagnosis")
     library.warning("could not parse %r", "my diagnosis")
     library.warning("could not parse my diagnosis")
-    formatted, composed = (line["event"] for line in lines())
-    assert formatted == "could not parse %r"
+    library.warning("%(what)s came %(times)d times", {"what": "my diagnosis", "times": 3})
+    formatted, composed, named = (line["event"] for line in lines())
+    assert formatted == "could not parse <str>"
     assert composed.startswith("test_logs.py:")
+    assert named == "<str> came 3 times"
+
+
+def test_langgraph_names_the_type_that_it_did_not_read_back(lines: Lines) -> None:
+    packed = JsonPlusSerializer().dumps_typed(Told(word="my diagnosis"))
+    StrictSerializer().loads_typed(packed)
+    (line,) = lines()
+    assert f"{__name__}.Told" in line["event"]
+    assert "%" not in line["event"]
+    assert "diagnosis" not in json.dumps(line)
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2", "httpcore.connection", "httpcore2.connection"])
@@ -322,16 +342,21 @@ def test_fields_do_not_shadow_what_logging_puts_on_a_record() -> None:
 def test_the_history_metrics_have_their_published_names_and_labels() -> None:
     metrics = Metrics()
     labels = {"backend": "sqlite", "channel": "telegram"}
-    metrics.history_key_failures.inc()
-    metrics.history_read_failures.labels(**labels).inc()
-    metrics.history_write_failures.labels(**labels).inc()
-    metrics.history_truncations.labels(**labels).inc()
+    metrics.history_key_failures.labels(**labels, outcome="fallback").inc()
+    metrics.history_read_failures.labels(**labels, outcome="fallback").inc()
+    metrics.history_write_failures.labels(**labels, outcome="conflict").inc()
+    metrics.history_truncations.labels(**labels, outcome="ok").inc()
     metrics.history_read_ms.labels(**labels, outcome="ok").observe(3)
     metrics.history_write_ms.labels(**labels, outcome="conflict").observe(30)
     text = metrics.render().decode()
-    assert "agent_history_key_resolution_failures_total 1.0" in text
-    for name in ("store_read_failures", "store_write_failures", "truncation_events"):
-        assert f'agent_history_{name}_total{{backend="sqlite",channel="telegram"}} 1.0' in text
+    for name, outcome in (
+        ("key_resolution_failures", "fallback"),
+        ("store_read_failures", "fallback"),
+        ("store_write_failures", "conflict"),
+        ("truncation_events", "ok"),
+    ):
+        tags = f'backend="sqlite",channel="telegram",outcome="{outcome}"'
+        assert f"agent_history_{name}_total{{{tags}}} 1.0" in text
     for name, outcome in (("read", "ok"), ("write", "conflict")):
         count = f'agent_history_store_{name}_latency_ms_count{{backend="sqlite",channel="telegram",outcome="{outcome}"}}'
         assert f"{count} 1.0" in text

@@ -29,6 +29,26 @@ def steps(plan: WorkPlan) -> list[tuple[str, list[str], list[str]]]:
     return [(task.agent, list(task.inputs or ()), [one.label for one in task.outputs]) for task in plan.tasks]
 
 
+def test_a_file_that_is_named_hides_no_other_that_the_rest_of_the_wish_is_about() -> None:
+    tram, tickets = (
+        Held("tram.txt", "text", 1, is_made=False),
+        Held("tickets.csv", "table", 1, is_made=False),
+    )
+    plan = planned("Summarize tram.txt and chart tickets by canton as brief.docx", tram, tickets)
+    assert steps(plan) == [
+        ("summarizer", ["tram.txt"], ["summary.md"]),
+        ("analyst", ["tickets.csv"], ["tickets_chart.png", "tickets_table.xlsx"]),
+        ("writer", ["summary.md", "tickets_chart.png", "tickets_table.xlsx"], ["brief.docx"]),
+    ]
+    other_half = planned("Chart tickets.csv and summarize the tram report", tram, tickets)
+    assert [(agent, given) for agent, given, _ in steps(other_half)] == [
+        ("summarizer", ["tram.txt"]),
+        ("analyst", ["tickets.csv"]),
+    ]
+    # What is named and cannot be charted is not silently replaced by something else.
+    assert steps(planned("Chart tram.txt", tram, tickets)) == []
+
+
 ALL_OF_IT = [
     ("summarizer", ["report.pdf"], ["summary.md"]),
     ("analyst", ["sales.csv"], ["sales_chart.png", "sales_table.xlsx"]),

@@ -35,6 +35,10 @@ FORBIDDEN = (
     "__pregel_checkpointer",
     "__pregel_resuming",
     "__pregel_task_id",
+    "langgraph_auth_user",
+    "langgraph_auth_user_id",
+    "langgraph_auth_permissions",
+    "langgraph_request_id",
 )
 
 

@@ -9,7 +9,7 @@ from clew.domain.calls import fold_calls
 from clew.domain.errors import NotAllowed
 from clew.domain.events import Body, Event, Opening, Order, Redacted, Resolution, RoundFinished, UserMessage
 from clew.domain.ledger import GATE
-from clew.domain.lifecycle import Change, answer_all, carry_out, open_idle, stop
+from clew.domain.lifecycle import Change, answer_all, carry_out, next_round, open_idle, stop, take_up
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
 from tests.samples import ANN, recorded, stamp, waits
@@ -121,12 +121,40 @@ def test_a_run_that_answers_only_some_questions_is_over(story: Story) -> None:
     assert story.thread.status is Status.RUNNING
 
 
-def test_an_answer_that_nobody_ordered_is_no_run(story: Story) -> None:
-    """Somebody approved it on the page."""
+def test_a_run_goes_on_with_an_answer_that_orders_no_other(story: Story) -> None:
+    """Approved on the page, for example."""
     story.begins("r1")
+    story.says(waits("c1"), waits("c2"))
+    story.says(Resolution(call_id="c1", outcome="answered"))
+    assert story.told == [("r1", RunStatus.SUCCESS)]
+    story.says(Resolution(call_id="c2", outcome="answered"))
+    assert story.told == [("r1", RunStatus.RUNNING)]
+    story.ends(Status.STOPPED)
+    assert story.told == [("r1", RunStatus.INTERRUPTED)]
+
+
+def test_a_run_goes_on_with_its_failed_round(story: Story) -> None:
+    story.begins("r1")
+    story.ends(Status.FAILED, "it broke", "ValueError: broken")
+    story.add(take_up(story.thread, stamp=stamp()))
+    (run,) = runs_of(story.log)
+    assert (run.status, run.reason, run.error) == (RunStatus.RUNNING, "", "")
+
+
+def test_a_run_is_over_whatever_rounds_come_after_it(story: Story) -> None:
+    story.begins("r1")
+    story.ends()
+    story.add(next_round(story.thread, "more", stamp=stamp()))
     story.says(waits("c1"))
     story.says(Resolution(call_id="c1", outcome="answered"))
-    story.ends()
+    assert story.told == [("r1", RunStatus.SUCCESS)]
+
+
+def test_a_run_whose_question_is_cancelled_stays_over(story: Story) -> None:
+    story.begins("r1")
+    story.says(waits("c1"))
+    open_calls = list(fold_calls({}, story.log).values())
+    story.add(stop(story.thread, open_calls, stamp=stamp()))
     assert story.told == [("r1", RunStatus.SUCCESS)]
 
 
@@ -196,8 +224,8 @@ def test_what_is_still_asked_is_what_the_thread_waits_for(story: Story) -> None:
     assert still_asked(thread, asked) == [*asked, beside]
     story.answers("r2", "c1")
     assert still_asked(story.thread, asked) == [asked[1], beside]
-    # Somebody has written past it by hand.
-    assert still_asked(story.thread, []) == []
+    # LangGraph has forgotten all of it, since the state was written by hand.
+    assert [one["id"] for one in still_asked(story.thread, [])] == ["c2", "c3"]
 
 
 def test_a_thread_that_asked_nothing_takes_no_answer(story: Story) -> None:

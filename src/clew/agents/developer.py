@@ -1,5 +1,9 @@
-"""Carries a plan out in a worktree: through a program that edits files, or by writing what a model says."""
+"""Carries a plan out in a worktree: through a program that edits files, or by writing what a model says.
 
+A model answers with whole files. So a file that exists is replaced only if all of it was shown to the model.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from clew.agents.prompts import prompt
@@ -16,6 +20,15 @@ ATTEMPTS = 2
 # Of the files a plan names, for a model that cannot look for itself.
 _CHARACTERS = 100_000
 _SUMMARY = 4_000
+_MOST_NAMED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a model knows of the worktree: files it is shown whole, and files that it should be and cannot."""
+
+    shown: dict[str, str]
+    left_out: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +39,8 @@ class Task:
     changes: Changes
     # What the last review asked for.
     remarks: str = ""
+    # What the person said who approved the plan.
+    comment: str = ""
     # Whether this was begun before and did not come to its end.
     is_repeated: bool = False
 
@@ -33,16 +48,18 @@ class Task:
 async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Workplace) -> str:
     """Change the files, and say what was done. Raises Permanent for an answer that cannot be carried out."""
     if driver.can(Purpose.EDIT):
-        reply = await driver.ask(_inquiry(Purpose.EDIT, task, await _named(worktree, task, 0), workplace))
+        reply = await driver.ask(_inquiry(Purpose.EDIT, task, Known({}, []), workplace))
         return cut(reply.text.strip(), _SUMMARY) or "The files were changed."
     complaint = ""
+    wanted: set[str] = set()
     for _ in range(ATTEMPTS):
-        named = await _named(worktree, task, _CHARACTERS)
-        reply = await driver.ask(_inquiry(Purpose.CHANGE, task, named, workplace, complaint))
+        known = await _known(worktree, task, wanted)
+        reply = await driver.ask(_inquiry(Purpose.CHANGE, task, known, workplace, complaint))
         try:
             answer = json_in(reply.text)
-            for file in read_files(answer):
-                await worktree.write(file.path, file.content)
+            files = {file.path: file.content for file in read_files(answer)}
+            wanted |= files.keys()  # what it could not replace now, it is shown before it is asked again
+            await worktree.write(files, over=known.shown)
         except Invalid as exc:
             complaint = f"Your last answer could not be carried out: {exc.field}: {exc}"
         else:
@@ -51,22 +68,33 @@ async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Wor
     raise Permanent(f"the developer gave no files that can be written. {complaint}", ErrorClass.VALIDATION)
 
 
-async def _named(worktree: Worktree, task: Task, room: int) -> tuple[Material, ...]:
-    """The files that the plan or the review names, as far as there is room."""
-    asked = f"{task.plan}\n{task.remarks}"
-    found: list[Material] = []
-    for path in await worktree.files() if room else ():
-        text = await worktree.read(path) if path in asked else None
-        if text is not None and len(text) <= room:
+async def _known(worktree: Worktree, task: Task, wanted: Collection[str]) -> Known:
+    """The files the model asked for, those that the plan or the review names, and those that differ already."""
+    asked = f"{task.plan}\n{task.remarks}\n{task.comment}"
+    files = await worktree.files()
+    changed = frozenset(task.changes.files)
+    groups = (
+        [path for path in files if path in wanted],
+        [path for path in files if path in asked],
+        [path for path in files if path in changed],
+    )
+    room = _CHARACTERS
+    shown: dict[str, str] = {}
+    left_out: list[str] = []
+    for path in dict.fromkeys(path for group in groups for path in group):
+        text = await worktree.read(path)
+        if text is None or len(text) > room:
+            left_out.append(path)
+        else:
             room -= len(text)
-            found.append(Material(label=path, text=text))
-    return tuple(found)
+            shown[path] = text
+    return Known(shown, left_out)
 
 
 def _inquiry(
     purpose: Purpose,
     task: Task,
-    named: tuple[Material, ...],
+    known: Known,
     workplace: Workplace,
     complaint: str = "",
 ) -> Inquiry:
@@ -79,11 +107,16 @@ def _inquiry(
             "An earlier attempt at this was cut short, and may have left files half changed. Look at the changes first,"
             " and go on from there."
         )
+    if known.left_out:
+        facts["cannot be changed"] = list[Json](known.left_out[:_MOST_NAMED])
     if complaint:
         facts["complaint"] = complaint
-    material = [Material(label="plan", text=task.plan), Material(label="issue", text=task.issue.body), *named]
+    material = [Material(label="plan", text=task.plan), Material(label="issue", text=task.issue.body)]
+    material += [Material(label=path, text=text) for path, text in known.shown.items()]
     if task.changes.text:
         material.append(Material(label="changes", text=task.changes.text))
+    if task.comment:
+        material.append(Material(label="comment", text=task.comment))
     if task.remarks:
         material.append(Material(label="review", text=task.remarks))
     wanted = "Carry out the plan" if not task.remarks else "Do what the review asks for, within the plan"

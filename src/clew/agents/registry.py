@@ -53,11 +53,15 @@ class AgentRegistry:
     def descriptions(self) -> Mapping[str, str]:
         return {role.name: role.description for role in self.roles.values()}
 
-    def make(self, name: str, driver: Driver) -> Agent:
+    def role(self, name: str) -> Role:
         """Raises NotFound."""
         if name not in self.roles:
             raise NotFound(f"no agent {name!r}")
-        return self.roles[name].make(driver)
+        return self.roles[name]
+
+    def make(self, name: str, driver: Driver) -> Agent:
+        """Raises NotFound."""
+        return self.role(name).make(driver)
 
     def add(self, found: Any, source: str) -> None:
         """Raises ConfigError where the name is taken: which of the two is meant is not for us to guess."""
@@ -75,7 +79,7 @@ def find_agents(folder: Path | None = None) -> AgentRegistry:
     for source, load in _sources(folder):
         try:
             found = load()
-        except Exception as exc:  # noqa: BLE001 - somebody else's code may raise anything while it is imported
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - somebody else's code may do anything when imported
             registry.broken[source] = f"{type(exc).__name__}: {exc}"
             continue
         for one in found:

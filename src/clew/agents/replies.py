@@ -6,7 +6,7 @@ import re
 from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
-_FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```(?:json)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _MAX_DEPTH = 32
 
 

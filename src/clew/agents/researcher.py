@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from clew.agents.prompts import prompt
 from clew.agents.rendering.render import render
-from clew.agents.tasks import Part, labels, texts, wanted
+from clew.agents.tasks import SHOWN_CHARACTERS, Part, labels, texts, wanted
 from clew.domain.inquiries import Inquiry, Material, Purpose
 from clew.domain.passages import paragraphs, sentences, words
 from clew.domain.plan import AgentResult, AgentTask
@@ -51,16 +51,21 @@ class Researcher:
         language = task["context"]["language"]
         parts = [part for document in task["inputDocuments"] for part in texts(document)]
         found = await asyncio.to_thread(search, parts, task["prompt"])
+        if not found and self._driver.can(Purpose.ANSWER):
+            # Other words for the same thing: a model finds what an index does not.
+            found = await asyncio.to_thread(beginning, parts)
         if not found:
             text = say(Text.FOUND_NOTHING, language, documents=listed(labels(task), language) or "…")
         else:
-            quotes = "\n".join(
+            answer = await self._answer(task, found) if self._driver.can(Purpose.ANSWER) else ""
+            quotes = [
                 f"{number}. “{passage.text}”\n   ({passage.source(language)})\n"
                 for number, passage in enumerate(found, 1)
-            )
-            answer = await self._answer(task, found) if self._driver.can(Purpose.ANSWER) else ""
+                if not answer or f"[{number}]" in answer
+            ]
             heading = say(Text.SOURCES if answer else Text.FOUND, language, count=len(found))
-            text = f"{answer}\n\n## {heading}\n\n{quotes}".strip()
+            sources = f"\n\n## {heading}\n\n{''.join(quotes)}" if quotes else ""
+            text = f"{answer}{sources}".strip()
         return {
             "feedback": text.replace("## ", ""),
             "documents": [
@@ -107,6 +112,12 @@ def search(parts: Sequence[Part], question: str, *, limit: int = PASSAGES) -> li
             "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank LIMIT ?", (query, limit)
         ).fetchall()
     return [passages[place] for (place,) in sorted(rows)]
+
+
+def beginning(parts: Sequence[Part]) -> list[Passage]:
+    """The passages with which the documents begin, as many as a model can be shown."""
+    share = SHOWN_CHARACTERS // max(1, len(parts))
+    return [Passage(part, text) for part in parts for text in _windows(part.text[:share])]
 
 
 def _windows(text: str) -> Iterator[str]:

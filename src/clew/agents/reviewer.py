@@ -21,6 +21,7 @@ async def review(
     plan: str,
     changes: Changes,
     *,
+    comment: str = "",
     changed_before: Sequence[str],
     workplace: Workplace,
 ) -> Review:
@@ -43,6 +44,7 @@ async def review(
                 prompt=f"Review the changes for the issue {issue.id}.",
                 material=(
                     Material(label="plan", text=plan),
+                    *([Material(label="comment", text=comment)] if comment else []),
                     Material(label="issue", text=issue.body),
                     Material(label="changes", text=changes.text),
                 ),

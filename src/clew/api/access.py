@@ -18,6 +18,9 @@ from clew.domain.errors import ClewError
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
+# A thread is deleted, or the caller hears that it may not be, within ten seconds on a busy machine too.
+DELETION_SECONDS = 8.5
+
 _DECLARED = "__clew_access__"
 # The beginning of a parameter in the pattern of a path.
 _NAMED = re.compile(r"\(\?P<\w+>")
@@ -31,12 +34,14 @@ class Access:
     `outage` makes, of the parameters in the path, what a caller is told when the database does not answer, be it the
     route that found out or already the look for the caller's key; None tells it as it is.
     `wording` is how refusals are told.
+    `seconds` is how long the answer may take, with the look for the caller's key; None for any time.
     """
 
     scope: str | None
     body: Literal["whole", "stream"] = "whole"
     outage: Callable[..., ClewError] | None = None
     wording: Wording = OURS
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +67,12 @@ def needs(
     body: Literal["whole", "stream"] = "whole",
     outage: Callable[..., ClewError] | None = None,
     wording: Wording = OURS,
+    seconds: float | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """The endpoint is for callers with this scope."""
     if scope not in SCOPES:
         raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-    return _declare(Access(scope=scope, body=body, outage=outage, wording=wording))
+    return _declare(Access(scope=scope, body=body, outage=outage, wording=wording, seconds=seconds))
 
 
 def public(endpoint: Endpoint) -> Endpoint:
@@ -103,6 +109,11 @@ class Table:
         if found is None and (allowed := self._methods_of(path)):
             raise MethodNotAllowed(", ".join(sorted(allowed)))
         return found
+
+    def wording_of(self, scope: Scope) -> Wording:
+        """Of the routes that begin as this path does; ours if none does."""
+        first = _first_part(_path_inside(scope))
+        return next((rule.access.wording for rule in self._rules if _first_part(rule.path) == first), OURS)
 
     def _methods_of(self, path: str) -> frozenset[str]:
         return frozenset().union(*(rule.methods for rule in self._rules if rule.pattern.match(path)))
@@ -161,6 +172,10 @@ def _access(context: Any) -> Access:
     raise TypeError(
         f"{kind} {context.path} does not say who may call it: decorate its endpoint with @needs or @public"
     )
+
+
+def _first_part(path: str) -> str:
+    return path.removeprefix("/").partition("/")[0]
 
 
 def _path_inside(scope: Scope) -> str:

@@ -27,6 +27,8 @@ class ModelCallOut(Wire):
     """Whether a message or a document was deleted that it may have been told."""
     rendered_context: Json
     """Null for what was redacted."""
+    error: str
+    """What the provider or the program answered, if the call failed. Keys are masked."""
     usage: Json
     latency_ms: int
     summary_version: str | None
@@ -42,6 +44,7 @@ class ModelCallOut(Wire):
             model=call.model,
             redacted=call.rendered_context is None,
             rendered_context=call.rendered_context,
+            error=call.error,
             usage=call.usage,
             latency_ms=call.latency_ms,
             summary_version=call.summary_version,
@@ -62,7 +65,8 @@ def audit_router(audit: Audit, *, looks: Looks) -> APIRouter:
     async def list_model_calls(
         caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
     ) -> ModelCallsOut:
-        """The newest model calls of a thread, newest first; none unless they are recorded (CLEW_MODEL_CALLS_RECORD)."""
+        """The newest model calls of a thread, newest first: those that failed, and all if they are recorded
+        (CLEW_MODEL_CALLS_RECORD)."""
         await looks.at(thread_id, caller.owner)
         calls = await audit.find(thread_id, limit=limit)
         return ModelCallsOut(model_calls=[ModelCallOut.of(call) for call in calls])

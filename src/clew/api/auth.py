@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from clew.api.credentials import SCOPES, Principal, fingerprint, is_key
 from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
@@ -16,12 +17,16 @@ from clew.ports import Clock, Keys
 # Whoever sits at this machine, as long as nobody made a key.
 LOCAL = Principal(tenant="default", user_id="", scopes=frozenset(SCOPES), key_id="")
 
+# Under this key the scope of a request from inside of the server says who calls. No server writes it for a client.
+WITHIN = "clew.within"
+
 # For so long a key is believed without asking the database again: the delay of a revocation.
 FRESH_SECONDS = 2.0
 # For so long it is believed while the database does not answer: nothing of anybody can be read then, and a caller
 # is better told what became of its request than that nobody knows who it is.
 OUTAGE_SECONDS = 60.0
 _REMEMBERED = 4096
+KEY_PREFIX = b"clew_"
 
 # A proxy on this machine would make the whole world look local.
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
@@ -47,22 +52,33 @@ class Authenticator:
         self._looked_at = float("-inf")
         self._believed: dict[str, tuple[ApiKey, float]] = {}
 
+    async def caller(self, scope: Scope) -> Principal:
+        """Of a request, or of a WebSocket. Raises what `principal` does."""
+        within: Principal | None = scope.get(WITHIN)
+        if within is not None:
+            return within
+        return await self.principal(Headers(scope=scope), websocket=scope["type"] == "websocket")
+
     async def principal(self, headers: Headers, *, websocket: bool = False) -> Principal:
         """Raises Unauthenticated, or Forbidden for a page of another origin."""
-        token = credential(headers)
         if websocket:
             # A page anywhere can open one, and no browser asks first.
             self._require_own_origin(headers)
-        if token is not None:
-            return _principal(await self._valid_key(token))
-        if not await self._open():
+        # LangGraph's clients send the key for LangSmith that is in their environment: where none is needed, a key
+        # that cannot be ours is no attempt at anything.
+        if not shows_our_key(headers) and await self.is_open():
+            self._require_own_origin(headers)
+            require_this_machine(headers)
+            return LOCAL
+        token = credential(headers)
+        if token is None:
             raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-API-Key: <key>")
-        self._require_own_origin(headers)
-        require_this_machine(headers)
-        return LOCAL
+        return _principal(await self._valid_key(token))
 
-    async def _open(self) -> bool:
-        """Open until the first key. It stays closed when keys expire or are revoked: time must not open a door."""
+    async def is_open(self) -> bool:
+        """Whether callers need no key, and so are at this machine.
+
+        Open until the first key. It stays closed when keys expire or are revoked: time must not open a door."""
         if self._is_open and self._monotonic() - self._looked_at >= FRESH_SECONDS:
             try:
                 self._is_open = not await self._keys.find()
@@ -118,9 +134,16 @@ def credential(headers: Headers) -> str | None:
             if scheme.lower() != "bearer":
                 raise Unauthenticated("expected Authorization: Bearer <key>")
             tokens.add(token.strip())
+    tokens.discard("")
     if len(tokens) > 1:
         raise Unauthenticated("two different keys were sent")
     return tokens.pop() if tokens else None
+
+
+def shows_our_key(headers: Headers) -> bool:
+    return any(
+        name in (b"x-api-key", b"authorization") and KEY_PREFIX in value for name, value in headers.raw
+    )
 
 
 def require_this_machine(headers: Headers) -> None:

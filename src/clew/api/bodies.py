@@ -1,16 +1,40 @@
-"""Bodies come in whole, in time and in bounds before a route sees them, or they do not come in at all."""
+"""Bodies come in whole, in time and in bounds before a route sees them, or they do not come in at all.
+
+A body of up to `SMALL` bytes is always taken. What is larger, an image in a message perhaps, takes its bytes from a room
+that all requests share: many of them at once wait outside rather than in memory.
+"""
 
 import asyncio
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.api.errors import TooLarge, TooSlow
+from clew.api.errors import TooLarge, TooManyBodies, TooSlow
 from clew.api.guard import RULE
-from clew.api.strict_json import JSON, check_json
+from clew.api.strict_json import JSON, storable_json
 from clew.domain.errors import Invalid
 
 BODY_SECONDS = 30.0
+# What every caller may send at any time; and the most where callers need no key.
+SMALL = 1024 * 1024
+# So many large bodies are held at once, as far as they are of the largest size.
+LARGE_AT_ONCE = 8
+
+
+class Room:
+    """Bytes that large bodies may take in memory, all of them together."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+
+    def take(self, size: int) -> None:
+        """Raises TooManyBodies where there is not enough left."""
+        if size > self._free:
+            raise TooManyBodies("too many large bodies at once; send it again in a moment")
+        self._free -= size
+
+    def give_back(self, size: int) -> None:
+        self._free += size
 
 
 class Disconnected(Exception):
@@ -24,30 +48,72 @@ class Bodies:
         self._app = app
         self._max_bytes = max_bytes
         self._seconds = seconds
+        self._room = Room(max_bytes * LARGE_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             _check_address(scope)
             if scope[RULE].access.body == "whole" and _may_have_body(scope):
-                try:
-                    receive = await self._whole(scope, receive)
-                except Disconnected:
-                    return
+                await self._with_whole(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
-    async def _whole(self, scope: Scope, receive: Receive) -> Receive:
+    async def _with_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        self._check_length(headers.get("content-length", "0"))
+        is_public = scope[RULE].access.scope is None
+        body = IncomingBody(min(self._max_bytes, SMALL) if is_public else self._max_bytes, self._room)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # What follows may take an hour, and does not need it any more.
+                scope.pop(JSON, None)
+                body.leave()
+            await send(message)
+
+        try:
+            receive = await self._whole(scope, receive, headers, body)
+            await self._app(scope, receive, answer)
+        except Disconnected:
+            return
+        finally:
+            body.leave()
+
+    async def _whole(self, scope: Scope, receive: Receive, headers: Headers, body: "IncomingBody") -> Receive:
+        body.expect(int(headers.get("content-length", "0")))
         try:
             async with asyncio.timeout(self._seconds):
-                body = await self._read(receive)
+                given = await body.read(receive)
         except TimeoutError:
             raise TooSlow(f"the body did not arrive within {self._seconds:g} seconds") from None
         if _is_json(headers.get("content-type", "")):
-            scope[JSON] = check_json(body)
-        return _replay(body, receive)
+            if len(given) > SMALL:
+                scope[JSON], given = await asyncio.to_thread(storable_json, given)
+            else:
+                scope[JSON], given = storable_json(given)
+        return _replay(given, receive)
 
-    async def _read(self, receive: Receive) -> bytes:
+
+class IncomingBody:
+    """One body as it comes in, and the room it takes until its answer begins."""
+
+    def __init__(self, max_bytes: int, room: Room) -> None:
+        self._max_bytes = max_bytes
+        self._room = room
+        self._taken = 0
+
+    def leave(self) -> None:
+        self._room.give_back(self._taken)
+        self._taken = 0
+
+    def expect(self, size: int) -> None:
+        """Raises TooLarge, or TooManyBodies where others have taken the room."""
+        if size > self._max_bytes:
+            raise TooLarge(f"a body may have at most {self._max_bytes} bytes")
+        if size > SMALL and size > self._taken:
+            self._room.take(size - self._taken)
+            self._taken = size
+
+    async def read(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -56,15 +122,10 @@ class Bodies:
                 raise Disconnected
             part = message.get("body", b"")
             size += len(part)
-            self._check_length(str(size))
+            self.expect(size)
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
-
-    def _check_length(self, length: str) -> None:
-        # Anything but digits never comes this far: the HTTP parser refuses it.
-        if int(length) > self._max_bytes:
-            raise TooLarge(f"a body may have at most {self._max_bytes} bytes")
 
 
 def _check_address(scope: Scope) -> None:
@@ -90,13 +151,11 @@ def _is_json(content_type: str) -> bool:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The whole body once; after that whatever the client does, which is to wait or to go."""
-    given = False
+    given = [body]
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        if not given:
             return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": given.pop(), "more_body": False}
 
     return replay

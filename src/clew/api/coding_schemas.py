@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from clew.api.numbers import OwnerNumbers
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import StartedOut, StateOut, WholeWorkflowOut
 from clew.domain.coding import WORKTREE
@@ -38,12 +39,14 @@ def is_coding(thread: Thread) -> bool:
     return WORKTREE in thread.settings
 
 
-def started_out(thread: Thread, given: Json, state: StateOut | None = None) -> StartedOut:
+def started_out(
+    thread: Thread, numbers: OwnerNumbers, given: Json, state: StateOut | None = None
+) -> StartedOut:
     """`given` is what its graph begins with."""
     if not is_coding(thread):
-        return StartedOut.of(thread, state=state)
+        return StartedOut.of(thread, numbers, state=state)
     values = given if state is None else state.values
-    return StartedCodingOut.of(thread, state=state, **coding_fields(thread, values, None))
+    return StartedCodingOut.of(thread, numbers, state=state, **coding_fields(thread, values, None))
 
 
 def coding_fields(thread: Thread, values: Json, completed_at: datetime | None) -> dict[str, Any]:

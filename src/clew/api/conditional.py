@@ -1,11 +1,11 @@
 """Polling that costs little: an answer that the client has already is not made again."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 # To be asked for again each time, but not to be sent again; and for nobody else's cache.
 CACHING = {"Cache-Control": "private, no-cache"}
@@ -25,6 +25,11 @@ def is_known(request: Request, last_seq: int) -> bool:
 def answer(model: BaseModel, last_seq: int, *, exclude_none: bool = False) -> Response:
     body = model.model_dump_json(by_alias=True, exclude_none=exclude_none)
     return Response(body, media_type="application/json", headers=CACHING | {"ETag": _tag(last_seq)})
+
+
+def stream(pieces: AsyncIterator[bytes], last_seq: int) -> Response:
+    headers = CACHING | {"ETag": _tag(last_seq)}
+    return StreamingResponse(pieces, media_type="application/json", headers=headers)
 
 
 def not_modified(last_seq: int) -> Response:

@@ -16,7 +16,7 @@ SKEW = timedelta(minutes=5)
 # Twice that: a signature from the future is believed for longer.
 REMEMBERED = timedelta(minutes=10)
 
-_SHAPE = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})", re.ASCII)
+_SHAPE = re.compile(r"t=([0-9]{1,11}),v1=([0-9a-f]{64})", re.ASCII)
 
 
 class CronGate:

@@ -1,29 +1,28 @@
 """/api/workflows/{id}/documents: what a workflow was given and what it made, to be listed, read and saved."""
 
 import asyncio
-from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
-from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 
 from clew.api.access import needs
 from clew.api.files import download_headers
 from clew.api.guard import Caller
 from clew.api.looks import Looks
+from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import Wire
+from clew.api.whole_messages import document_pieces
 from clew.api.workflow_schemas import DocumentOut, WholeDocumentOut, WorkflowId
 from clew.domain.documents import UNKNOWN
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.plan import TaskContent
 from clew.domain.records import Document
 from clew.domain.redaction import shown_documents
 from clew.domain.thread import Thread
-from clew.engine.documents import contents_for
+from clew.engine.documents import contents_for, extracts
 from clew.ports import Files
 
 DocumentId = Annotated[str, Path(max_length=256)]
@@ -40,7 +39,7 @@ class DocumentsOut(Wire):
     documents: list[DocumentOut]
 
 
-def documents_router(files: Files, *, looks: Looks) -> APIRouter:
+def documents_router(files: Files, *, looks: Looks, numbering: Numbering) -> APIRouter:
     router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
 
     @router.get("", responses=errors(Invalid, NotFound))
@@ -49,7 +48,8 @@ def documents_router(files: Files, *, looks: Looks) -> APIRouter:
         """The documents of a workflow, in the order they came."""
         thread = await looks.at(workflow_id, caller.owner)
         found = shown_documents(thread, await files.find_documents(thread.id))
-        return DocumentsOut(documents=[DocumentOut.of(document) for document in found])
+        numbers = await numbering.files_of(thread.owner, found)
+        return DocumentsOut(documents=[DocumentOut.of(document, numbers) for document in found])
 
     @router.get(
         "/{document_id}",
@@ -89,8 +89,11 @@ def documents_router(files: Files, *, looks: Looks) -> APIRouter:
         thread = await looks.at(workflow_id, caller.owner)
         document = await shown(thread, document_id)
         items = await files.contents(thread.id, document.id)
-        contents = await asyncio.to_thread(contents_for, items, prompt)
-        pieces = _as_json(document, files.read_bytes(document.sha256), contents)
+        extracted = None if prompt is None else await asyncio.to_thread(extracts, items, prompt)
+        contents = contents_for(items, extracted)
+        numbers = await numbering.files_of(thread.owner, [document])
+        shown_as = DocumentOut.of(document, numbers)
+        pieces = document_pieces(shown_as, files.read_bytes(document.sha256), contents)
         # With the first piece it is certain that the bytes are there; after it, it is too late for a 404.
         first = await anext(pieces)
         return StreamingResponse(_after(first, pieces), media_type="application/json")
@@ -101,24 +104,6 @@ def documents_router(files: Files, *, looks: Looks) -> APIRouter:
         return await files.get_document(thread.id, document_id)
 
     return router
-
-
-async def _as_json(
-    document: Document, parts: AsyncIterator[bytes], contents: Sequence[TaskContent]
-) -> AsyncIterator[bytes]:
-    """A WholeDocumentOut piece by piece: a file may be large, and nobody needs all of it at once."""
-    head = to_json(DocumentOut.of(document), by_alias=True)[:-1] + b',"data":"'
-    left = b""
-    async for part in parts:
-        data = left + part
-        # Three bytes are four letters; what is left over waits for the next part.
-        end = len(data) - len(data) % 3
-        yield head + b64encode(data[:end])
-        head, left = b"", data[end:]
-    yield head + b64encode(left) + b'","contents":['
-    for number, content in enumerate(contents):
-        yield (b"," if number else b"") + to_json(content)
-    yield b"]}"
 
 
 async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -26,6 +26,7 @@ from clew.domain.errors import (
     NotFound,
     Permanent,
     Repeated,
+    SchemaMismatch,
     StorageFull,
     Transient,
     Unauthenticated,
@@ -65,6 +66,10 @@ class TooMany(Unavailable):
         self.retry_after = retry_after
 
 
+class TooManyBodies(TooMany):
+    """Other requests' bodies take the memory there is for them."""
+
+
 class OutOfRange(Invalid):
     """A number is smaller or larger than allowed."""
 
@@ -79,6 +84,7 @@ class Internal(ClewError):
 
 STATUS: Mapping[type[ClewError], int] = {
     Invalid: 400,
+    SchemaMismatch: 400,
     Unauthenticated: 401,
     Forbidden: 403,
     NotFound: 404,
@@ -189,6 +195,8 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
     if first["type"] == "model_attributes_type" and not inside:
         # A body of another type is not parsed, which looks to the validator like JSON of the wrong kind.
         message += ", sent with Content-Type: application/json"
+    if first["type"] == "unknown_key":
+        inside.append(first["ctx"]["field"])
     return Invalid(message, field=".".join(inside) or source)
 
 
@@ -201,6 +209,8 @@ def _headers(exc: ClewError) -> dict[str, str]:
         case TooLarge() | TooSlow():
             # The rest of the body may still be on its way, and nobody will read it.
             return {"Connection": "close"}
+        case TooManyBodies():
+            return {"Retry-After": str(ceil(exc.retry_after)), "Connection": "close"}
         case TooMany():
             return {"Retry-After": str(ceil(exc.retry_after))}
         case Crowded():

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import format_sse_event
 from pydantic_core import to_json
-from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -170,9 +169,14 @@ class Reader:
 
 
 class EventStream(Response):
-    """Sends what the reader tells for as long as the client takes it and this process goes on."""
+    """Sends what the reader tells for as long as the client takes it and this process goes on.
+
+    `first` and `last` are for EventSource, which connects again by itself.
+    """
 
     media_type = "text/event-stream"
+    first: bytes = format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow")
+    last: bytes = format_sse_event(comment="come back with the last id")
 
     def __init__(
         self,
@@ -211,16 +215,16 @@ class EventStream(Response):
                 pass
 
         async def check() -> None:
-            await self._authenticator.principal(Headers(scope=scope))
+            await self._authenticator.caller(scope)
 
         with self._streams.one("sse", self._caller):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             try:
-                await tell(format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow"))
+                await tell(self.first)
                 await first_of(read(), gone(), self._streams.until_over(check))
-                await tell(format_sse_event(comment="come back with the last id"), more=False)
+                await tell(self.last, more=False)
             except TimeoutError:
                 # Nobody to tell: the connection is cut, and EventSource connects again by itself.
                 logger.info("a slow stream was closed", extra={"key_id": self._caller.key_id})

@@ -9,9 +9,11 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import StreamingResponse
 
 from clew.api.access import needs
+from clew.api.credentials import Principal
 from clew.api.errors import TooLarge
 from clew.api.guard import Caller
-from clew.api.multipart import PIECE_SECONDS, FileForm
+from clew.api.multipart import ALLOWANCE_SECONDS, PIECE_SECONDS, FileForm
+from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import StatusOut, Wire
@@ -45,11 +47,13 @@ _BYTES: Mapping[int | str, dict[str, Any]] = {
     }
 }
 
-FileId = Annotated[str, Path(max_length=256)]
+FileId = Annotated[str, Path(max_length=256, description="The file's `id`, or its `fileId`.")]
 
 
 class FileOut(Wire):
     id: str
+    file_id: int
+    """The number of the file; taken wherever its id is."""
     name: str
     mime_type: str
     """What it looks like by its first bytes and its name; nothing is served under it."""
@@ -58,9 +62,10 @@ class FileOut(Wire):
     created_at: datetime
 
     @classmethod
-    def of(cls, file: File) -> Self:
+    def of(cls, file: File, numbers: Mapping[str, int]) -> Self:
         return cls(
             id=file.id,
+            file_id=numbers[file.id],
             name=file.name,
             mime_type=file.mime,
             size=file.size,
@@ -75,15 +80,28 @@ class FilesOut(Wire):
     """The cursor of the next page, if there is one."""
 
 
-def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE_SECONDS) -> APIRouter:
+def files_router(
+    files: Files,
+    uploads: Uploads,
+    *,
+    numbering: Numbering,
+    piece_seconds: float = PIECE_SECONDS,
+    allowance_seconds: float = ALLOWANCE_SECONDS,
+) -> APIRouter:
     router = Router(prefix="/api/files", tags=["files"])
 
     @router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))
     @needs("write", body="stream")
     async def upload_file(caller: Caller, request: Request) -> FileOut:
         """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
-        form = FileForm(request, field=FIELD, max_bytes=uploads.max_bytes, piece_seconds=piece_seconds)
-        return FileOut.of(await uploads.add(await form.name(), form.data(), owner=caller.owner))
+        form = FileForm(
+            request,
+            field=FIELD,
+            max_bytes=uploads.max_bytes,
+            piece_seconds=piece_seconds,
+            allowance_seconds=allowance_seconds,
+        )
+        return await shown(await uploads.add(await form.name(), form.data(), owner=caller.owner))
 
     @router.get("", responses=errors(Invalid))
     @needs("read")
@@ -97,8 +115,9 @@ def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE
         # One more than asked for says whether there is a next page.
         found = await files.find_files(caller.owner, before=before, limit=limit + 1)
         page = found[:limit]
+        numbers = await numbering.files(caller.tenant, [file.id for file in page])
         return FilesOut(
-            files=[FileOut.of(file) for file in page],
+            files=[FileOut.of(file, numbers) for file in page],
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
@@ -106,7 +125,7 @@ def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE
     @needs("read")
     async def get_file(caller: Caller, file_id: FileId) -> FileOut:
         """What is known about a file. Another owner's is not found."""
-        return FileOut.of(await files.get_file(file_id, caller.owner))
+        return await shown(await find(caller, file_id))
 
     @router.get(
         "/{file_id}/content",
@@ -116,7 +135,7 @@ def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE
     @needs("read")
     async def download_file(caller: Caller, file_id: FileId) -> StreamingResponse:
         """The bytes of a file, to be saved and not to be shown."""
-        file = await files.get_file(file_id, caller.owner)
+        file = await find(caller, file_id)
         return StreamingResponse(
             files.read_bytes(file.sha256), media_type=UNKNOWN, headers=download_headers(file.name, file.size)
         )
@@ -125,8 +144,14 @@ def files_router(files: Files, uploads: Uploads, *, piece_seconds: float = PIECE
     @needs("write")
     async def delete_file(caller: Caller, file_id: FileId) -> StatusOut:
         """Forget a file. Documents made of it keep its bytes."""
-        await files.delete_file(file_id, caller.owner)
+        await files.delete_file(await numbering.file_id(caller.tenant, file_id), caller.owner)
         return StatusOut(status="deleted")
+
+    async def find(caller: Principal, file_id: str) -> File:
+        return await files.get_file(await numbering.file_id(caller.tenant, file_id), caller.owner)
+
+    async def shown(file: File) -> FileOut:
+        return FileOut.of(file, await numbering.files(file.owner.tenant, [file.id]))
 
     return router
 

@@ -1,10 +1,11 @@
 """Deny by default: the one place every request and every WebSocket passes before a route sees it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import Depends
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,9 +37,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         rule, mismatch = self._find(scope)
         try:
-            if rule is None or rule.access.scope is not None:
-                await self._admit(scope, rule, mismatch)
-            await self._app(scope, receive, send)
+            async with _in_time(rule):
+                if rule is None or rule.access.scope is not None:
+                    await self._admit(scope, rule, mismatch)
+                await self._app(scope, receive, send)
         except Unauthenticated:
             # By us, or by a route that asks for a proof of its own.
             if _shows_proof(scope):
@@ -54,8 +56,10 @@ class Guard:
         try:
             found = self._table.find(scope)
         except MethodNotAllowed as exc:
+            scope[WORDING] = self._table.wording_of(scope)
             return None, exc
         if found is None:
+            scope[WORDING] = self._table.wording_of(scope)
             return None, None
         rule, scope["path_params"] = found
         scope["endpoint"] = rule.endpoint
@@ -65,9 +69,7 @@ class Guard:
 
     async def _admit(self, scope: Scope, rule: Rule | None, mismatch: MethodNotAllowed | None) -> None:
         # Before anything is said about the route: a stranger learns nothing, not even which routes there are.
-        principal = await self._authenticator.principal(
-            Headers(scope=scope), websocket=scope["type"] == "websocket"
-        )
+        principal = await self._authenticator.caller(scope)
         scope[PRINCIPAL] = principal
         self._limits.count_request(principal)
         if mismatch is not None:
@@ -76,6 +78,19 @@ class Guard:
             raise NotFound("no such route")
         if rule.access.scope not in principal.scopes:
             raise Forbidden(f"this needs a key with the scope {rule.access.scope!r}")
+
+
+@asynccontextmanager
+async def _in_time(rule: Rule | None) -> AsyncGenerator[None]:
+    """Raises Unavailable when the rule's time is over. What the database was asked by then it may still do."""
+    deadline = asyncio.timeout(None if rule is None else rule.access.seconds)
+    try:
+        async with deadline:
+            yield
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise Unavailable("the database did not answer in time") from None
 
 
 def _shows_proof(scope: Scope) -> bool:

@@ -19,7 +19,11 @@ from clew.api.limits import Limits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
 from clew.api.routing import Router
+from clew.api.tenant_ids import ChosenIds, ShownIds, TenantOf
 from clew.telemetry import Metrics
+
+# What a page of another origin may read of an answer's headers.
+EXPOSED = ("Content-Location", "Location", "ETag", "Retry-After", "WWW-Authenticate", REQUEST_ID, TOTAL, NEXT)
 
 
 def create_http(
@@ -32,6 +36,7 @@ def create_http(
     body_seconds: float = BODY_SECONDS,
     allowed_origins: Iterable[str] = (),
     limits: Limits | None = None,
+    tenant_of: TenantOf | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -49,16 +54,20 @@ def create_http(
     rules = rules_of(app.routes)
 
     # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
-    way: ASGIApp = Bodies(_to_route, max_bytes=max_body_bytes, seconds=body_seconds)
+    way: ASGIApp = _to_route if tenant_of is None else ChosenIds(_to_route, tenant_of)
+    way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
     way = Guard(way, rules=rules, authenticator=authenticator, limits=limits or Limits())
     way = Refusals(way)
+    if tenant_of is not None:
+        way = ShownIds(way)
     if origins := list(allowed_origins):
         way = CORSMiddleware(
             way,
             allow_origins=origins,
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Last-Event-ID", REQUEST_ID],
-            expose_headers=[REQUEST_ID, TOTAL, NEXT],
+            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+            # Clients and proxies have headers of their own; none of them proves anything to us.
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
         )
     app.middleware_stack = Observe(way, metrics=metrics, new_id=new_id)
     return app

@@ -1,19 +1,22 @@
 """/api/workflows/{id}/messages and /logs: what was said and done, for those who poll, and what is taken back."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
 from clew.api.access import needs
-from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified
+from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified, stream
 from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.looks import Looks
+from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
+from clew.api.whole_messages import Include, read_include, whole_messages
 from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
 from clew.domain.errors import Invalid, NotAllowed, NotFound
@@ -30,7 +33,9 @@ MessageId = Annotated[str, Path(max_length=256)]
 FileId = Annotated[str, Path(max_length=256, description="The document's `fileId`, or its own id.")]
 
 
-def messages_router(commands: Commands, store: Store, files: Files, *, looks: Looks) -> APIRouter:
+def messages_router(
+    commands: Commands, store: Store, files: Files, *, looks: Looks, numbering: Numbering
+) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
 
     @router.get(
@@ -46,13 +51,18 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
         workflow_id: WorkflowId,
         from_id: FromId = None,
         limit: Limit = 100,
+        include: Include = None,
     ) -> Response:
         """What was said, in order. `next` is the `id` the next page begins with."""
+        wanted = read_include(include)
         thread = await looks.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
         page, following = await records(thread, MESSAGES, from_id, "msg_", limit)
-        found = MessagesOut(messages=await message_outs(thread, page, files), next=following)
+        if wanted:
+            messages = whole_messages(thread, list(views.messages(thread, page)), files, numbering, wanted)
+            return stream(_with_next(messages, following), thread.last_seq)
+        found = MessagesOut(messages=await message_outs(thread, page, files, numbering), next=following)
         return answer(found, thread.last_seq)
 
     @router.get(
@@ -93,8 +103,9 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
         caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:
         """Take one file of a message back. What other messages show of it stays."""
-        await looks.at(workflow_id, caller.owner)
-        await commands.redact(workflow_id, caller.owner, message_id, file_id)
+        thread = await looks.at(workflow_id, caller.owner)
+        named = await numbering.file_id(thread.owner.tenant, file_id)
+        await commands.redact(workflow_id, caller.owner, message_id, named)
         return DeletedOut(id=file_id)
 
     async def records(
@@ -115,12 +126,22 @@ def messages_router(commands: Commands, store: Store, files: Files, *, looks: Lo
     return router
 
 
-async def message_outs(thread: Thread, events: Sequence[Event], files: Files) -> list[MessageOut]:
+async def _with_next(messages: AsyncIterator[bytes], following: str | None) -> AsyncIterator[bytes]:
+    yield b'{"messages":'
+    async for piece in messages:
+        yield piece
+    yield b',"next":' + to_json(following) + b"}"
+
+
+async def message_outs(
+    thread: Thread, events: Sequence[Event], files: Files, numbering: Numbering
+) -> list[MessageOut]:
     messages = list(views.messages(thread, events))
     documents = (
         await files.find_documents(thread.id) if any(message.documents for message in messages) else ()
     )
-    return [MessageOut.of(thread, message, documents) for message in messages]
+    numbers = await numbering.files_of(thread.owner, documents)
+    return [MessageOut.of(thread, message, documents, numbers) for message in messages]
 
 
 def log_outs(thread: Thread, events: Sequence[Event]) -> list[LogOut]:

@@ -1,8 +1,9 @@
 """A form with one file in it, read as it comes: neither the form nor the file is ever whole in memory."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -11,8 +12,11 @@ from starlette.requests import ClientDisconnect, Request
 from clew.api.errors import TooLarge, TooSlow
 from clew.domain.errors import Invalid
 
-# So long the next piece of a body may take.
+# How long the next piece of a body may take.
 PIECE_SECONDS = 30.0
+# An upload that comes more slowly than this, on average and after a first allowance, is ended.
+SLOWEST_BYTES_A_SECOND = 16 * 1024
+ALLOWANCE_SECONDS = 30.0
 # What a form may have beside its file: boundaries, headers, a few small fields.
 OVERHEAD_BYTES = 64 * 1024
 
@@ -21,12 +25,22 @@ class FileForm:
     """The file of a form under one field name; every other field is passed over."""
 
     def __init__(
-        self, request: Request, *, field: str, max_bytes: int, piece_seconds: float = PIECE_SECONDS
+        self,
+        request: Request,
+        *,
+        field: str,
+        max_bytes: int,
+        piece_seconds: float = PIECE_SECONDS,
+        allowance_seconds: float = ALLOWANCE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises Invalid for what is no form, TooLarge when the length says so already."""
         self._field = field
         self._max_bytes = max_bytes
-        self._seconds = piece_seconds
+        self._piece_seconds = piece_seconds
+        self._allowance = allowance_seconds
+        self._monotonic = monotonic
+        self._waited = 0.0
         self._body = aiter(request.stream())
         self._read = 0
         self._size = 0
@@ -70,11 +84,8 @@ class FileForm:
 
     async def _more(self) -> None:
         try:
-            async with asyncio.timeout(self._seconds):
-                piece = await anext(self._body)
+            piece = await self._next_piece()
             self._parser.write(piece)
-        except TimeoutError:
-            raise TooSlow(f"nothing came for {self._seconds:g} seconds") from None
         except (StopAsyncIteration, ClientDisconnect):
             raise Invalid("the form ends before it is complete", field=self._field) from None
         except FormParserError:
@@ -83,6 +94,22 @@ class FileForm:
         self._check(self._size, self._max_bytes)
         if self._read - self._size > OVERHEAD_BYTES:
             raise Invalid("the form has too much beside its file", field=self._field)
+
+    async def _next_piece(self) -> bytes:
+        """Only the client's own time counts: writing what came before may take as long as it takes."""
+        left = self._allowance + self._read / SLOWEST_BYTES_A_SECOND - self._waited
+        began = self._monotonic()
+        try:
+            async with asyncio.timeout(min(self._piece_seconds, left)):
+                return await anext(self._body)
+        except TimeoutError:
+            if left < self._piece_seconds:
+                raise TooSlow(
+                    f"the upload came more slowly than {SLOWEST_BYTES_A_SECOND} bytes a second"
+                ) from None
+            raise TooSlow(f"nothing came for {self._piece_seconds:g} seconds") from None
+        finally:
+            self._waited += self._monotonic() - began
 
     def _check(self, size: int, limit: int) -> None:
         if size > limit:

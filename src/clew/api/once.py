@@ -42,7 +42,7 @@ async def only_once(
     if key is None:
         return answer(await do(None))
     # People of one tenant may well choose the same keys.
-    name = f"{caller.user_id}/{key}"
+    name = f"{caller.user_id.replace('%', '%25').replace('/', '%2F')}/{key}"
     fingerprint = sha256(to_json(asked)).hexdigest()
     before = await inbox.answered(caller.tenant, name, fingerprint)
     if before is not None:

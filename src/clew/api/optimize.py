@@ -9,16 +9,19 @@ from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
 
-from clew.api.access import needs, public
+from clew.api.access import DELETION_SECONDS, needs, public
 from clew.api.cron import CronGate
 from clew.api.errors import Internal, OutOfRange
 from clew.api.guard import Caller
 from clew.api.looks import Looks
+from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
+from clew.api.schemas import StrictBody
+from clew.api.workflow_schemas import FileId
 from clew.api.workflows import scope_of
 from clew.domain import retention, views
 from clew.domain.errors import Invalid, NotAllowed, NotFound, Unauthenticated, Unavailable
@@ -61,23 +64,20 @@ UserId = Annotated[
 ]
 
 
-class OptimizeIn(BaseModel):
+class OptimizeIn(StrictBody):
     """What to improve: a text, an uploaded file, or nothing yet, then the first question asks for it."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
 
     text: Annotated[str, Field(validation_alias=AliasChoices("text", "document", "resume_text"))] = ""
     goal: Annotated[str, Field(validation_alias=AliasChoices("goal", "job_text"))] = ""
     """What the document is for: what it should answer, whom it should convince."""
-    file_id: Annotated[str | None, Field(max_length=256)] = None
+    file_id: FileId | None = None
+    """The `fileId` of an uploaded file, or its `id`."""
     name: Annotated[str, Field(max_length=200)] = ""
     ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
     """Days without access until it may be cleaned up; null keeps it, left out it is THREAD_TTL_DAYS."""
 
 
-class AnswerIn(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
+class AnswerIn(StrictBody):
     text: Annotated[str, Field(validation_alias=AliasChoices("text", "answer"))]
     """`skip` leaves the question out."""
 
@@ -260,6 +260,7 @@ def optimize_router(
     bus: Bus,
     *,
     looks: Looks,
+    numbering: Numbering,
     clock: Clock,
     ttl: timedelta,
     sweep: Sweep,
@@ -272,9 +273,11 @@ def optimize_router(
     async def start_optimization(caller: Caller, body: OptimizeIn | None = None) -> OptimizeOut:
         """Begin an interview about a document."""
         given = body or OptimizeIn()
+        file_id = ""
         if given.file_id is not None:
             try:
-                await files.get_file(given.file_id, caller.owner)
+                named = await numbering.file_id(caller.tenant, given.file_id)
+                file_id = (await files.get_file(named, caller.owner)).id
             except NotFound as exc:
                 raise Invalid(str(exc), field="file_id") from exc
         opening = Opening(
@@ -285,8 +288,8 @@ def optimize_router(
         )
         request = Request(
             message=given.text if given.text.strip() else None,
-            graph_input={"goal": given.goal, "file_id": given.file_id or ""},
-            documents=() if given.file_id is None else (given.file_id,),
+            graph_input={"goal": given.goal, "file_id": file_id},
+            documents=(file_id,) if file_id else (),
         )
         thread = await commands.start(opening, request, scope=scope_of(caller))
         return await shown(await rested(thread))
@@ -295,8 +298,7 @@ def optimize_router(
     @needs("read")
     async def get_optimization(caller: Caller, thread_id: ThreadId) -> OptimizeOut:
         """Where it stands, the question it waits with, and the result."""
-        await looks.at(thread_id, caller.owner)
-        return await shown(await store.get(thread_id, caller.owner))
+        return await shown(await looks.at(thread_id, caller.owner))
 
     @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
@@ -316,7 +318,7 @@ def optimize_router(
         return await shown(await rested(thread))
 
     @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("write", outage=_not_deleted)
+    @needs("write", outage=_not_deleted, seconds=DELETION_SECONDS)
     async def delete_optimization(
         caller: Caller,
         thread_id: ThreadId,

@@ -8,16 +8,27 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response, StreamingResponse
 
-from clew.api.access import needs
+from clew.api.access import DELETION_SECONDS, needs
+from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.looks import Looks
+from clew.api.numbers import LARGEST, Numbering
 from clew.api.openapi import errors
 from clew.api.optimize import DryRun, Force, Soft
-from clew.api.retention_schemas import BinnedListOut, BinnedOut, ThreadCleanupOut, ThreadDeletedOut, UsageOut
+from clew.api.retention_schemas import (
+    BinnedListOut,
+    BinnedOut,
+    DeletedThreadsOut,
+    ThreadCleanupOut,
+    ThreadDeletedOut,
+    UsageOut,
+)
 from clew.api.routing import Router
 from clew.api.schemas import ThreadOut
 from clew.domain import retention
 from clew.domain.errors import Corrupt, Invalid, NotAllowed, NotFound
+from clew.domain.records import NumberKind
+from clew.domain.retention import Selection
 from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
 from clew.engine.export import Archive, Export
@@ -37,6 +48,7 @@ def retention_router(
     export: Export,
     *,
     looks: Looks,
+    numbering: Numbering,
     clock: Clock,
     metrics: Metrics,
 ) -> APIRouter:
@@ -78,6 +90,47 @@ def retention_router(
         outcome = await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)
 
+    @router.delete("", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("admin")
+    async def delete_threads(
+        caller: Caller,
+        tenant: Annotated[
+            str | None, Query(max_length=256, description="The caller's own tenant: all its threads.")
+        ] = None,
+        user_id: Annotated[
+            str | None, Query(max_length=256, description="A user of the caller's tenant: all their threads.")
+        ] = None,
+        mandate_number: Annotated[
+            int | None, Query(alias="mandateId", ge=1, le=LARGEST, description="The tenant by its number.")
+        ] = None,
+        user_number: Annotated[
+            int | None, Query(alias="userId", ge=1, le=LARGEST, description="The user by its number.")
+        ] = None,
+    ) -> DeletedThreadsOut:
+        """Delete all threads of the caller's tenant, or of one of its users, whatever their age and status.
+
+        What does not fit into the budget of a cleanup goes on by itself.
+        """
+        if mandate_number is not None:
+            tenant = await named(caller, "tenant", mandate_number, tenant)
+        if user_number is not None:
+            user_id = await named(caller, "user", user_number, user_id)
+        outcome = await cleanup.delete_all(_owned(caller, tenant, user_id))
+        logger.info(
+            "threads of an owner deleted",
+            extra={"tenant": caller.tenant, "count": len(outcome.thread_ids), "key_id": caller.key_id},
+        )
+        return DeletedThreadsOut.of(outcome)
+
+    async def named(caller: Principal, kind: NumberKind, number: int, name: str | None) -> str:
+        """The name of what is meant by a number. Raises Invalid if something else is named beside it."""
+        found = await numbering.name_of(kind, caller.tenant, number)
+        if found is None:
+            raise NotFound(f"no {kind} has the number {number}")
+        if name not in (None, found):
+            raise Invalid(f"{name!r} is not the {kind} with the number {number}", field=f"{kind}")
+        return found
+
     @router.get(
         "/{thread_id}/export",
         response_class=Response,
@@ -98,7 +151,7 @@ def retention_router(
         )
 
     @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("write")
+    @needs("write", seconds=DELETION_SECONDS)
     async def delete_thread(caller: Caller, thread_id: ThreadId, soft: Soft = False) -> ThreadDeletedOut:
         """Delete a thread with everything that belongs to it."""
         await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
@@ -113,6 +166,17 @@ def retention_router(
         return ThreadOut.of(await commands.bring_back(thread_id, caller.owner))
 
     return router
+
+
+def _owned(caller: Principal, tenant: str | None, user_id: str | None) -> Selection:
+    if tenant is None and user_id is None:
+        raise Invalid("say whose threads: `tenant`, or `user_id`", field="tenant")
+    if tenant not in (None, caller.tenant):
+        raise NotFound(f"no tenant {tenant!r}")
+    # A key of one user is that user's: neither the tenant nor anybody else of it exists for it.
+    if caller.user_id and user_id != caller.user_id:
+        raise NotFound(f"no tenant {tenant!r}" if user_id is None else f"no user {user_id!r}")
+    return retention.owned_by(caller.tenant, user_id)
 
 
 async def _watched(archive: Archive, thread_id: str) -> AsyncIterator[bytes]:

@@ -88,6 +88,29 @@ class ThreadDeletedOut(Wire):
     status: Literal["deleted"] = "deleted"
 
 
+class DeletedThreadsOut(Wire):
+    deleted: int
+    errors: int
+    """How many could not be deleted."""
+    due: int
+    """How many are left."""
+    more: bool
+    """Whether the rest goes on by itself."""
+    thread_ids: list[str]
+    """Up to a thousand of them; all are in the log."""
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Self:
+        job = outcome.job
+        return cls(
+            deleted=job.deleted if job else 0,
+            errors=job.failed if job else 0,
+            due=outcome.due,
+            more=outcome.more,
+            thread_ids=list(outcome.thread_ids),
+        )
+
+
 class ThreadCleanupOut(Wire):
     status: Literal["completed", "more", "already_running", "dry_run"]
     deleted: int

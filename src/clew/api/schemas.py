@@ -2,20 +2,56 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, Self
+from difflib import get_close_matches
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from clew.domain.events import Body, Event
+from clew.domain.model_settings import ModelSettings
 from clew.domain.redaction import shown_body
 from clew.domain.thread import Json, Stats, Status, Thread
+from clew.domain.views import conversation_status
 
 
 class Wire(BaseModel):
     """Names are camelCase outside and ours inside."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class StrictBody(BaseModel):
+    """A body that refuses unknown keys, and names the one that was probably meant."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_keys(cls, body: object) -> object:
+        names = [name for field, info in cls.model_fields.items() for name in _names(field, info)]
+        for key in body if isinstance(body, dict) else ():
+            if key not in names:
+                shown = key[:64] if key.isprintable() else ascii(key[:64])
+                close = get_close_matches(key[:64], names, n=1)
+                hint = f"; did you mean '{close[0]}'?" if close else ""
+                raise PydanticCustomError(
+                    "unknown_key", "unknown key '{field}'{hint}", {"field": shown, "hint": hint}
+                )
+        return body
+
+
+def _names(field: str, info: FieldInfo) -> list[str]:
+    """Under what a field may be sent: the name the documentation has comes first."""
+    match info.validation_alias:
+        case AliasChoices(choices=choices):
+            return [*(str(choice) for choice in choices), field]
+        case str(alias):
+            return [alias, field]
+        case _:
+            return [field]
 
 
 class ErrorDetail(BaseModel):
@@ -84,10 +120,13 @@ class ThreadOut(Wire):
     stats: StatsOut
     created_at: datetime
     last_active_at: datetime
+    last_accessed_at: datetime | None
     expires_at: datetime | None
+    conversation_status: Literal["active", "suspended", "idle", "ended"]
+    """The status as a conversation has it."""
 
     @classmethod
-    def of(cls, thread: Thread) -> Self:
+    def of(cls, thread: Thread, **more: Any) -> Self:
         return cls(
             id=thread.id,
             graph=thread.graph,
@@ -105,8 +144,30 @@ class ThreadOut(Wire):
             stats=StatsOut.of(thread.stats),
             created_at=thread.created_at,
             last_active_at=thread.last_active_at,
+            last_accessed_at=thread.last_accessed_at,
             expires_at=thread.expires_at,
+            conversation_status=conversation_status(thread),
+            **more,
         )
+
+
+class ModelSettingsOut(Wire):
+    provider: str
+    model: str
+    system_prompt: str
+
+
+class WholeThreadOut(ThreadOut):
+    settings: ModelSettingsOut
+    """Of its model when the thread was opened; empty what its graph does not show."""
+
+    @classmethod
+    def of(cls, thread: Thread, **more: Any) -> Self:
+        found = ModelSettings.of(thread.settings)
+        shown = ModelSettingsOut(
+            provider=found.provider, model=found.model, system_prompt=found.system_prompt
+        )
+        return super().of(thread, settings=shown, **more)
 
 
 class ThreadsOut(Wire):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clew.api.credentials import Principal
+from clew.api.numbers import Numbering
 from clew.api.workflow_schemas import CHAT, StartIn
 from clew.domain.coding import CODING, WORKTREE
 from clew.domain.errors import Invalid, NotFound
@@ -33,6 +34,7 @@ class Offer:
     profiles: Collection[str]
     ttl: timedelta
     files: Files
+    numbering: Numbering
     # None where the graph `coding` is not ours but somebody's own.
     assignments: Assignments | None = None
 
@@ -116,15 +118,17 @@ class Offer:
         """Raises Invalid when there is nothing to say, or a file is not there."""
         if body.prompt is None and body.input is None:
             raise Invalid("a prompt is needed", field="prompt")
-        for file_id in body.list_file_id:
+        documents: list[str] = []
+        for given in body.list_file_id:
             try:
-                await self.files.get_file(file_id, owner)
+                file_id = await self.numbering.file_id(owner.tenant, given)
+                documents.append((await self.files.get_file(file_id, owner)).id)
             except NotFound as exc:
                 raise Invalid(str(exc), field="listFileId") from exc
         return Request(
             message=said(body.input) if body.prompt is None else body.prompt,
             graph_input=body.input,
-            documents=tuple(dict.fromkeys(body.list_file_id)),
+            documents=tuple(dict.fromkeys(documents)),
         )
 
     def _ttl(self, body: StartIn) -> timedelta | None:

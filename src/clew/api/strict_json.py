@@ -1,11 +1,11 @@
-"""Which JSON bodies are taken at all: bounded in depth and size, and nothing in them that cannot be stored."""
+"""Which JSON bodies are taken at all: bounded in depth and size, their texts as every database can hold them."""
 
 import json
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from clew.domain.documents import clean_json
 from clew.domain.errors import Invalid
 
 # Where a route finds what a body says, in the scope of its request.
@@ -20,9 +20,17 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def check_json(body: bytes) -> Any:
-    """What the body says. Raises Invalid, with the field `body`. An empty body is none."""
+    """What the body says, with U+FFFD for what no database can hold: a NUL, or half of a surrogate pair.
+
+    Raises Invalid, with the field `body`. An empty body is none.
+    """
+    return storable_json(body)[0]
+
+
+def storable_json(body: bytes) -> tuple[Any, bytes]:
+    """The same, and the body that says so."""
     if not body:
-        return None
+        return None, body
     try:
         value = json.loads(
             body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_not_json, parse_float=_finite
@@ -33,11 +41,30 @@ def check_json(body: bytes) -> Any:
         raise _wrong(f"deeper than {MAX_DEPTH} levels") from None
     except ValueError:
         raise _wrong("not JSON") from None
-    _check_values(value, texts=_SUSPICIOUS.search(body) is not None)
-    return value
+    _check_values(value)
+    if _SUSPICIOUS.search(body) is None:
+        return value, body
+    # Text that comes out of PDFs is known to hold such characters.
+    cleaned = clean_json(value)
+    if cleaned == value:
+        return value, body
+    if _names(cleaned) < _names(value):
+        raise _wrong("the same key stands twice in one object")
+    return cleaned, json.dumps(cleaned).encode()
 
 
-def _check_values(value: Any, *, texts: bool) -> None:
+def _names(value: Any) -> int:
+    """How many there are in all objects."""
+    match value:
+        case dict():
+            return len(value) + sum(map(_names, value.values()))
+        case list():
+            return sum(map(_names, value))
+        case _:
+            return 0
+
+
+def _check_values(value: Any) -> None:
     """Level by level, so that neither depth nor width can cost more than their limits."""
     level: list[Any] = [value]
     seen = depth = 0
@@ -47,14 +74,10 @@ def _check_values(value: Any, *, texts: bool) -> None:
             kind = type(item)
             if kind is dict:
                 below += item.values()
-                if texts:
-                    _check_texts(item)
             elif kind is list:
                 below += item
             elif kind is int and item not in _INT64:
                 raise _wrong("a number does not fit into 64 bits")
-            elif kind is str and texts:
-                _check_texts((item,))
             if depth == MAX_DEPTH and kind in (dict, list):
                 raise _wrong(f"deeper than {MAX_DEPTH} levels")
         seen += len(below)
@@ -62,16 +85,6 @@ def _check_values(value: Any, *, texts: bool) -> None:
             raise _wrong(f"more than {MAX_VALUES} values")
         level = below
         depth += 1
-
-
-def _check_texts(texts: Iterable[str]) -> None:
-    for text in texts:
-        if "\0" in text:
-            raise _wrong("a text holds a NUL character")
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise _wrong("a text holds half of a surrogate pair") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut
+from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeThreadOut
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
 from clew.domain.thread import Status, Thread
@@ -51,23 +51,31 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
 
     @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
+    async def get_thread(caller: Caller, thread_id: ThreadId) -> WholeThreadOut:
         """One thread. Another owner's is not found."""
-        return ThreadOut.of(await looks.at(thread_id, caller.owner))
+        return WholeThreadOut.of(await looks.at(thread_id, caller.owner))
 
     @router.get("/{thread_id}/events", responses=errors(Invalid, NotFound))
     @needs("read")
     async def list_events(
         caller: Caller,
         thread_id: ThreadId,
-        after: Annotated[int, Query(ge=0, le=MAX_SEQ, description="Only events with a greater seq.")] = 0,
-        before: Annotated[
-            int | None,
-            Query(ge=0, le=MAX_SEQ, description="Only events with a smaller seq, and the newest of them."),
+        after: Annotated[
+            int | None, Query(ge=0, le=MAX_SEQ, description="Only events with a greater seq.")
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Annotated[
+            int | None, Query(ge=0, le=MAX_SEQ, description="Only events with a smaller seq.")
+        ] = None,
+        limit: Annotated[
+            int,
+            Query(ge=1, le=1000, description="The newest so many; with `after` alone, the oldest so many."),
+        ] = 100,
     ) -> EventsOut:
-        """The events of a thread in order; go on with `after` set to the last seq, or back with `before` set to the first."""
+        """The events of a thread in order, the newest `limit` of them.
+
+        Go back with `before` set to the first seq of the page. To read from the beginning, set `after` to 0, and go on
+        with `after` set to the last seq of the page.
+        """
         thread = await looks.at(thread_id, caller.owner)
         events = await store.read(
             thread_id, after=after, before=before, limit=limit, newest=before is not None

@@ -272,7 +272,7 @@ class Watch:
         """The seq of the last event before that time, searched from the end: little is newer."""
         before = thread.last_seq + 1
         while before > 1:
-            page = await self._store.read(thread.id, before=before, newest=True, limit=PAGE)
+            page = await self._store.read(thread.id, before=before, limit=PAGE)
             for event in reversed(page):
                 if event.at < since:
                     return event.seq

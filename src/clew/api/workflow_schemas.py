@@ -5,11 +5,20 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, Wire
+from clew.api.numbers import LARGEST, OwnerNumbers
+from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, Wire
 from clew.domain import views
 from clew.domain.calls import Call
 from clew.domain.records import Document
@@ -19,13 +28,32 @@ from clew.domain.thread import Json, Status, Thread
 CHAT = "chat"
 
 WorkflowId = Annotated[str, Path(max_length=256)]
-FileId = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class Given(Wire):
+def _as_text(given: object) -> object:
+    return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
+
+
+# A file's integer, or its id in /api/files.
+FileId = Annotated[
+    str,
+    Field(min_length=1, max_length=256),
+    BeforeValidator(_as_text),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": LARGEST},
+                {"type": "string", "minLength": 1, "maxLength": 256},
+            ]
+        }
+    ),
+]
+
+
+class Given(StrictBody):
     """A body. Types are taken as they are: a number is no text, and true is no number."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, strict=True)
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class StartIn(Given):
@@ -129,8 +157,12 @@ class WorkflowOut(Wire):
     """A workflow without what was said in it."""
 
     id: str
-    mandate_id: str
-    user_id: str
+    mandate_id: int
+    """The number of the tenant."""
+    user_id: int
+    """The number of the user; 0 where there is no user in particular."""
+    tenant: str
+    user: str
     name: str
     graph: str
     status: str
@@ -144,11 +176,13 @@ class WorkflowOut(Wire):
     data_stats: StatsOut
 
     @classmethod
-    def of(cls, thread: Thread, **more: Any) -> Self:
+    def of(cls, thread: Thread, numbers: OwnerNumbers, **more: Any) -> Self:
         return cls(
             id=thread.id,
-            mandate_id=thread.owner.tenant,
-            user_id=thread.owner.user_id,
+            mandate_id=numbers.tenant,
+            user_id=numbers.user,
+            tenant=thread.owner.tenant,
+            user=thread.owner.user_id,
             name=thread.name,
             graph=thread.graph,
             status=shown_status(thread),
@@ -175,7 +209,10 @@ class WorkflowsOut(Wire):
 
 class DocumentOut(Wire):
     id: str
-    file_id: str
+    file_id: int
+    """The number of the file it was made of."""
+    file: str
+    """The id of that file in /api/files; of what the workflow made, the document's own."""
     name: str
     """Without its extension."""
     ext: str
@@ -183,10 +220,12 @@ class DocumentOut(Wire):
     size: int
 
     @classmethod
-    def of(cls, document: Document) -> Self:
+    def of(cls, document: Document, numbers: Mapping[str, int]) -> Self:
+        """`numbers` of files, by their ids."""
         return cls(
             id=document.id,
-            file_id=document.file_id,
+            file_id=numbers[document.file_id],
+            file=document.file_id,
             name=document.name,
             ext=document.ext,
             mime_type=document.mime,
@@ -235,23 +274,30 @@ class MessageOut(Wire):
     round: int
 
     @classmethod
-    def of(cls, thread: Thread, message: views.Message, documents: Sequence[Document]) -> Self:
+    def of(
+        cls,
+        thread: Thread,
+        message: views.Message,
+        documents: Sequence[Document],
+        numbers: Mapping[str, int],
+    ) -> Self:
         return cls(
             id=message.id,
             workflow_id=thread.id,
             role=message.role,
             agent_name=message.agent,
             content=message.content,
-            documents=[
-                DocumentOut.of(document)
-                for document in documents
-                if document.id in message.documents or document.file_id in message.documents
-            ],
+            documents=[DocumentOut.of(one, numbers) for one in documents_of(message, documents)],
             timestamp=message.at,
             sequence_no=message.number,
             status=message.marker,
             round=message.round,
         )
+
+
+def documents_of(message: views.Message, documents: Sequence[Document]) -> list[Document]:
+    """A message names documents, or the files they were made of."""
+    return [one for one in documents if one.id in message.documents or one.file_id in message.documents]
 
 
 class LogOut(Wire):
@@ -293,6 +339,7 @@ class LogsOut(Wire):
 class WholeWorkflowOut(WorkflowOut):
     messages: list[MessageOut]
     message_ids: list[str]
+    """Of all messages, also of those that are left out."""
     logs: list[LogOut]
     truncated: bool
     """Whether older messages or logs are left out; they are at /messages and /logs."""

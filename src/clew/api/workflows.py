@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from clew.api.access import needs
+from clew.api.access import DELETION_SECONDS, needs
 from clew.api.coding_schemas import (
     StartedCodingOut,
     WholeCodingOut,
@@ -23,6 +24,7 @@ from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.looks import Looks
 from clew.api.messages import log_outs, message_outs
+from clew.api.numbers import Numbering
 from clew.api.once import IdempotencyKey, MakeOnce, only_once
 from clew.api.openapi import errors
 from clew.api.routing import Router
@@ -30,6 +32,7 @@ from clew.api.schemas import ErrorDetail
 from clew.api.starts import Offer
 from clew.api.streams import Streams, first_of
 from clew.api.threads import read_cursor, write_cursor
+from clew.api.whole_messages import Include, object_without, read_include, whole_messages
 from clew.api.workflow_schemas import (
     CHAT,
     BatchIn,
@@ -44,6 +47,7 @@ from clew.api.workflow_schemas import (
     WorkflowOut,
     WorkflowsOut,
 )
+from clew.domain import views
 from clew.domain.errors import (
     ClewError,
     Corrupt,
@@ -53,6 +57,7 @@ from clew.domain.errors import (
     NotAllowed,
     NotFound,
     Permanent,
+    SchemaMismatch,
 )
 from clew.domain.events import MESSAGES, Body, Log, RoundFinished, RoundStarted
 from clew.domain.records import Scope
@@ -86,6 +91,7 @@ def workflows_router(
     bus: Bus,
     *,
     looks: Looks,
+    numbering: Numbering,
     offer: Offer,
     streams: Streams,
     metrics: Metrics,
@@ -109,16 +115,19 @@ def workflows_router(
         With `wait`, the answer comes once it is no longer running, with the state of its graph.
         """
         given: Json = None
+        numbers = await numbering.owner(caller.owner)
 
         async def start(once: MakeOnce | None) -> Thread:
-            nonlocal given
+            nonlocal given, numbers
             if id is None:
                 made = await offer.start(body, caller)
                 given = made.request.graph_input
                 return await commands.start(
                     made.opening, made.request, held=body.hold, once=once, scope=scope_of(caller)
                 )
-            request = await offer.next_round(body, await looks.at(id, caller.owner), caller.owner)
+            thread = await looks.at(id, caller.owner)
+            numbers = await numbering.owner(thread.owner)
+            request = await offer.next_round(body, thread, caller.owner)
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
 
         asked = ["start", id, body.model_dump(mode="json")]
@@ -133,13 +142,16 @@ def workflows_router(
                 idempotency_key,
                 asked,
                 start,
-                lambda thread: _as_json(started_out(thread, given)),
+                lambda thread: _as_json(started_out(thread, numbers, given)),
             )
             if not wait:
                 return started  # type: ignore[no-any-return]
             thread = await rested(started["id"], caller, wait)
-        state = None if thread.status is Status.RUNNING else await state_of(thread)
-        return started_out(thread, given, state)
+        state: StateOut | None = None
+        if thread.status is not Status.RUNNING:
+            with suppress(Corrupt, SchemaMismatch):  # it has started all the same
+                state = await state_of(thread)
+        return started_out(thread, await numbering.owner(thread.owner), given, state)
 
     @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
     @needs("write")
@@ -175,30 +187,43 @@ def workflows_router(
             caller.owner, status=status or (), graph=graph, before=before, limit=limit + 1
         )
         page = found[:limit]
+        numbers = await numbering.owners(thread.owner for thread in page)
         return WorkflowsOut(
-            workflows=[WorkflowOut.of(thread) for thread in page],
+            workflows=[WorkflowOut.of(thread, numbers[thread.owner]) for thread in page],
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
-    @router.get("/{workflow_id}", responses=errors(Invalid, NotFound))
+    @router.get(
+        "/{workflow_id}",
+        response_model=WholeWorkflowOut | WholeCodingOut,
+        responses=errors(Invalid, NotFound),
+    )
     @needs("read")
     @direct
-    async def get_workflow(caller: Caller, workflow_id: WorkflowId) -> WholeWorkflowOut | WholeCodingOut:
-        """The whole workflow with the newest of its messages and logs."""
+    async def get_workflow(caller: Caller, workflow_id: WorkflowId, include: Include = None) -> Response:
+        """The whole workflow with the newest of its messages and logs, and the ids of all its messages."""
+        wanted = read_include(include)
         thread = await looks.at(workflow_id, caller.owner)
         until = thread.last_seq + 1
-        said = await store.read(thread.id, before=until, types=MESSAGES, newest=True, limit=NEWEST + 1)
-        logged = await store.read(thread.id, before=until, types=(Log.type,), newest=True, limit=NEWEST + 1)
-        messages = await message_outs(thread, said[-NEWEST:], files)
+        said = await store.read(thread.id, before=until, types=MESSAGES, limit=NEWEST + 1)
+        logged = await store.read(thread.id, before=until, types=(Log.type,), limit=NEWEST + 1)
+        messages = [] if wanted else await message_outs(thread, said[-NEWEST:], files, numbering)
+        every = await store.message_ids(thread.id, before=until)
         kind, more = (WholeCodingOut, await coding(thread)) if is_coding(thread) else (WholeWorkflowOut, {})
-        return kind.of(
+        whole = kind.of(
             thread,
+            await numbering.owner(thread.owner),
             messages=messages,
-            message_ids=[message.id for message in messages],
+            message_ids=[message_id for message_id in every if message_id not in thread.redacted],
             logs=log_outs(thread, logged[-NEWEST:]),
             truncated=max(len(said), len(logged)) > NEWEST,
             **more,
         )
+        if not wanted:
+            return Response(whole.model_dump_json(by_alias=True), media_type="application/json")
+        shown_messages = list(views.messages(thread, said[-NEWEST:]))
+        pieces = whole_messages(thread, shown_messages, files, numbering, wanted)
+        return StreamingResponse(_with_messages(whole, pieces), media_type="application/json")
 
     @router.get(
         "/{workflow_id}/status",
@@ -221,7 +246,7 @@ def workflows_router(
                 thread = await rested(thread.id, caller, wait)
         return answer_unless_known(request, thread.last_seq, lambda: StatusOut.of(thread), exclude_none=True)
 
-    @router.get("/{workflow_id}/state", responses=errors(Invalid, NotFound))
+    @router.get("/{workflow_id}/state", responses=errors(SchemaMismatch, Invalid, NotFound))
     @needs("read")
     @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
@@ -233,30 +258,33 @@ def workflows_router(
     async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Begin a workflow that was made with `hold`."""
         await looks.at(workflow_id, caller.owner)
-        return WorkflowOut.of(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
+        return await shown(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """End the round at once. Nothing of it appears later."""
         thread = await looks.at(workflow_id, caller.owner)
-        return WorkflowOut.of(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
+        return await shown(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
 
     @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Take a failed round up again where it stood."""
         await looks.at(workflow_id, caller.owner)
-        return WorkflowOut.of(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
+        return await shown(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
-    @needs("write")
+    @needs("write", seconds=DELETION_SECONDS)
     async def delete_workflow(caller: Caller, workflow_id: WorkflowId) -> DeletedOut:
         """Delete it with everything that belongs to it, for good."""
         await commands.delete(workflow_id, caller.owner)
         metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": workflow_id, "key_id": caller.key_id})
         return DeletedOut(id=workflow_id)
+
+    async def shown(thread: Thread) -> WorkflowOut:
+        return WorkflowOut.of(thread, await numbering.owner(thread.owner))
 
     async def state_of(thread: Thread) -> StateOut:
         state = await bridge.state(thread)
@@ -266,12 +294,16 @@ def workflows_router(
     async def coding(thread: Thread) -> dict[str, Any]:
         """What a coding workflow is shown with; before its graph has a state, what it will begin with."""
         until = thread.last_seq + 1
-        begun = await store.read(thread.id, before=until, types=(RoundStarted.type,), limit=1)
-        ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), newest=True, limit=1)
+        begun = await store.read(thread.id, after=0, before=until, types=(RoundStarted.type,), limit=1)
+        ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), limit=1)
         given = [event.body.input for event in begun if isinstance(event.body, RoundStarted)]
         try:
             values = (await bridge.state(thread)).values
-        except (NotFound, Corrupt):  # its graph is not here, or its state is damaged: the rest can be shown
+        except (
+            NotFound,
+            Corrupt,
+            SchemaMismatch,
+        ):  # its graph is not here, or its state is damaged: the rest can be shown
             values = None
         shown = without(values or (given[0] if given else {}), await redacted_texts(store, thread))
         return coding_fields(thread, shown, ended[0].at if ended else None)
@@ -289,6 +321,13 @@ def workflows_router(
                 await first_of(bell.wait(min(left, LOOK_SECONDS)), streams.stopping.wait())
 
     return router
+
+
+async def _with_messages(whole: WholeWorkflowOut, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield object_without(whole, "messages") + b',"messages":'
+    async for piece in messages:
+        yield piece
+    yield b"}"
 
 
 def scope_of(caller: Principal) -> Scope:

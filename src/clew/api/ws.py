@@ -26,6 +26,7 @@ from clew.api.watch import Watch
 from clew.domain.errors import ClewError, Corrupt, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage
 from clew.domain.thread import Owner
+from clew.domain.thread_ids import mark_of
 from clew.ports import Bus, Listener, Live, Store, Subscription
 
 logger = logging.getLogger(__name__)
@@ -90,8 +91,10 @@ def ws_router(
         websocket: WebSocket, visitor: Visitor, since: str | None, subscribed: Collection[str]
     ) -> HangUp:
         """Talk to the client until one of us hangs up; how to say goodbye."""
-        line = Line(websocket, send_seconds)
-        session = Session(line, store, bus, live, looks, visitor.caller.owner, subscribed, ping_seconds)
+        owner = visitor.caller.owner
+        line = Line(websocket, send_seconds, mark_of(owner.tenant))
+        kept = [await looks.kept_as(one, owner) for one in subscribed]
+        session = Session(line, store, bus, live, looks, owner, kept, ping_seconds)
         try:
             with streams.one("ws", visitor.caller):
                 await first_of(session.run(since), streams.until_over(visitor.check))
@@ -170,16 +173,17 @@ class Door:
 class Line:
     """One client's end: one message at a time, each within its time."""
 
-    def __init__(self, websocket: WebSocket, seconds: float) -> None:
+    def __init__(self, websocket: WebSocket, seconds: float, mark: str) -> None:
         self.websocket = websocket
         self._seconds = seconds
+        self._mark = mark  # of ids that were chosen: nobody is shown it
         self._one_at_a_time = asyncio.Lock()
 
     async def tell(self, event: LiveEventOut) -> None:
         await self.send({"type": "event", "payload": event.model_dump(mode="json")})
 
     async def send(self, message: dict[str, Any]) -> None:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":")).replace(self._mark, "")
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
                 await self.websocket.send_text(text)
@@ -202,11 +206,16 @@ class Session:
         ping_seconds: float,
     ) -> None:
         self._line = line
+        self._looks = looks
+        self._owner = owner
         self._bus = bus
         self._live = live
         self._ping_seconds = ping_seconds
         self._watch = Watch(store, looks, owner, subscribed, self._tell_event)
         self._speech: Listener | None = None
+
+    async def _kept_as(self, thread_id: str) -> str:
+        return await self._looks.kept_as(thread_id, self._owner)
 
     async def run(self, since: str | None) -> None:
         with self._bus.subscribe() as bell, self._live.listen(self._watch.wants_token) as self._speech:
@@ -228,7 +237,8 @@ class Session:
         await self._watch.keep()
         if since is not None:
             try:
-                count = await self._watch.backfill(*_place(since))
+                thread_id, seq = _place(since)
+                count = await self._watch.backfill(await self._kept_as(thread_id), seq)
             except NotFound:
                 await self._line.send({"type": "backfill_expired"})
             else:
@@ -273,9 +283,9 @@ class Session:
     async def _obey(self, message: dict[str, Any]) -> None:
         match message:
             case {"type": "subscribe", "workflow_id": str(thread_id)} if len(thread_id) <= 256:
-                await self._watch.subscribe(thread_id)
+                await self._watch.subscribe(await self._kept_as(thread_id))
             case {"type": "unsubscribe", "workflow_id": str(thread_id)}:
-                self._watch.unsubscribe(thread_id)
+                self._watch.unsubscribe(await self._kept_as(thread_id))
             case {"type": "subscribe_all"}:
                 self._watch.subscribe_all()
             case {"type": "ping"}:
@@ -298,8 +308,7 @@ async def _receive(websocket: WebSocket) -> dict[str, Any] | None:
         raise HangUp(UNSUPPORTED, "messages are text")
     if len(text) > MAX_MESSAGE:
         raise HangUp(TOO_BIG, f"a message may have at most {MAX_MESSAGE} characters")
-    check_json(text.encode("utf-8", "surrogatepass"))
-    message = json.loads(text) if text else None
+    message = check_json(text.encode("utf-8", "surrogatepass"))
     if not isinstance(message, dict):
         raise Invalid("a message is a JSON object", field="message")
     return message

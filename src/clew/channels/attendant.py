@@ -16,7 +16,9 @@ from clew.channels import answers
 from clew.channels.admission import Admission
 from clew.channels.answers import Outgoing
 from clew.channels.bot import Bot
+from clew.channels.files import ChatFiles, Received, lost
 from clew.channels.message import Said, said_from
+from clew.channels.phrases import Phrase, phrase
 from clew.channels.wecom import read_customer
 from clew.domain.errors import (
     ClewError,
@@ -89,6 +91,7 @@ class Attendant:
         commands: Commands,
         bus: Bus,
         admission: Callable[[Callable[[], None]], Admission],
+        files: ChatFiles,
         new_id: Callable[[], str],
         metrics: Metrics,
         stopping: asyncio.Event,
@@ -100,6 +103,7 @@ class Attendant:
         self._conversations = conversations
         self._store = store
         self._commands = commands
+        self._files = files
         self._new_id = new_id
         self._metrics = metrics
         self._lease = lease
@@ -180,6 +184,8 @@ class Attendant:
             except NotFound:
                 # Its thread was deleted, and cannot come back. The chat goes on in another.
                 await self._conversations.move(held, self._new_id())
+                return
+            if took is None:
                 return
             if not took:
                 await self._rest(visit, thread)
@@ -293,6 +299,7 @@ class Attendant:
         await self._conversations.put_off(held, wait=timedelta(seconds=wait))
         asyncio.get_running_loop().call_later(wait + 0.01, self._visits.wake)
         self._count(held.source, "retried")
+        self._metrics.retries.labels(exc.error_class).inc()
         logger.info(
             "a provider is asked again later",
             extra={"source": held.source, "error_class": exc.error_class, "retry_seconds": round(wait, 3)},
@@ -301,17 +308,29 @@ class Attendant:
 
     # What is taken
 
-    async def _take(self, visit: Visit, thread: Thread | None, incoming: Incoming) -> bool:
-        """Hand it to the thread; False when it has to wait. Raises NotFound if the thread is gone for good."""
+    async def _take(self, visit: Visit, thread: Thread | None, incoming: Incoming) -> bool | None:
+        """Hand it to the thread; False when it has to wait for the thread, None when the conversation was put off.
+
+        Raises NotFound if the thread is gone for good.
+        """
         said, bot = said_from(incoming.payload), visit.bot
         await self._turn_to(visit, incoming)
         try:
-            if thread is not None and thread.status is Status.BLOCKED:
+            is_asked = thread is not None and thread.status is Status.BLOCKED
+            received = await self._receive(visit, incoming, said, is_asked=is_asked)
+            if received is None:
+                return None
+            if not said.text.strip():
+                if not received.files:
+                    await self._settle(visit, incoming, said)
+                    return True
+                said = replace(said, text=", ".join(file.name for file in received.files))
+            if thread is not None and is_asked:
                 return await self._answer(visit, thread, incoming, said)
             if said.is_press and answers.is_button(said.text):
                 await self._settle(visit, incoming, said)  # the question is over
                 return True
-            request, scope = bot.request(said, incoming.source_id), bot.scope(said)
+            request, scope = bot.request(said, incoming.source_id, received.files), bot.scope(said)
             if thread is None:
                 await self._commands.start(
                     bot.opening(said), request, admits=incoming, thread_id=visit.held.thread_id, scope=scope
@@ -331,6 +350,33 @@ class Attendant:
             )
             await self._settle(visit, incoming, said)
         return True
+
+    async def _receive(
+        self, visit: Visit, incoming: Incoming, said: Said, *, is_asked: bool
+    ) -> Received | None:
+        """The files of a message, after the person was told which are none. None when the conversation was put off."""
+        if not said.attachments:
+            return Received()
+        try:
+            if is_asked:  # a question is answered in words
+                received = Received(remarks=[phrase(Phrase.UNREADABLE, said.language)])
+            else:
+                received = await self._files.receive(visit.bot, incoming, said)
+        except Transient as exc:
+            if await self._put_off(visit.held, exc):
+                return None
+            received = lost(said)
+        try:
+            for remark in received.remarks:
+                await visit.bot.wire.send(visit.cursor.to, remark)
+        except (Transient, Permanent) as exc:
+            if await self._put_off(visit.held, exc):
+                return None
+            logger.warning(
+                "a remark was not delivered",
+                extra={"source": visit.held.source, "error_class": exc.error_class},
+            )
+        return received
 
     async def _answer(self, visit: Visit, thread: Thread, incoming: Incoming, said: Said) -> bool:
         """Take what was said for the answer to what the thread asks."""

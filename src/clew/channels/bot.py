@@ -1,6 +1,6 @@
 """A bot as configured: whose threads it leads, with which graph, and its way back to the chat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from clew.channels.answers import Approvers
 from clew.channels.message import Said, Wire
 from clew.channels.wecom_api import CustomerWire
 from clew.domain.events import Opening
-from clew.domain.records import Scope
+from clew.domain.records import File, Scope
 from clew.domain.thread import Json, Owner, Thread
 from clew.engine.commands import Request
 
@@ -38,11 +38,20 @@ class Bot:
         name = said.text.strip().splitlines()[0][:_NAME]
         return Opening(owner=self.owner, graph=self.graph, name=name, settings=self.settings, ttl=self.ttl)
 
-    def request(self, said: Said, source_id: str) -> Request:
-        given: Json = None
+    def request(self, said: Said, source_id: str, files: Sequence[File] = ()) -> Request:
+        given: dict[str, Json] | None = None
         if self.gives_results:
             given = {"messages": [{"role": "user", "content": said.text}], "results": dict(said.results)}
-        return Request(message=said.text, graph_input=given, source=f"{self.source}/{source_id}")
+            if files:
+                given["documents"] = [
+                    {"id": one.id, "name": one.name, "mime": one.mime, "size": one.size} for one in files
+                ]
+        return Request(
+            message=said.text,
+            graph_input=given,
+            documents=tuple(one.id for one in files),
+            source=f"{self.source}/{source_id}",
+        )
 
     def scope(self, said: Said) -> Scope:
         return Scope(user_id=self.name_of(said), is_system=False)

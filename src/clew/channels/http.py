@@ -13,6 +13,7 @@ from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
 
 SECONDS = 15.0
+FILE_SECONDS = 60.0
 MAX_BYTES = 16 * 2**20
 
 
@@ -31,42 +32,89 @@ class Outside:
         self._seconds = seconds
 
     async def ask(
-        self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Json = None
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+        seconds: float | None = None,
     ) -> Answer:
         """What the provider says. Raises Transient when it says nothing in time: then nobody knows what it did.
 
         Raises Permanent for what is no address, and for too long an answer.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await self._ask(method, url, query, body)
-        except TimeoutError:
-            raise Transient("the provider did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
-        except httpx.InvalidURL:
-            raise Permanent("the provider's address is none", ErrorClass.VALIDATION) from None
-        except httpx.HTTPError as exc:
-            # Its message may hold the address, and the address a token.
-            raise Transient(
-                f"the provider cannot be reached: {type(exc).__name__}", ErrorClass.NETWORK_TIMEOUT
-            ) from None
+        async with _in_our_words(seconds or self._seconds):
+            response, content = await self._send(method, url, query, body, MAX_BYTES, seconds)
+        return Answer(response.status_code, _json(content), _seconds(response.headers.get("retry-after", "")))
 
-    async def _ask(self, method: str, url: str, query: Mapping[str, str] | None, body: Json) -> Answer:
-        async with self._client.stream(method, url, params=query, json=body) as response:
-            content = b""
+    async def download(
+        self, url: str, *, query: Mapping[str, str] | None = None, most: int
+    ) -> tuple[bytes, Json]:
+        """The bytes of a file; or the JSON that stands in place of one where something is wrong, and then no bytes.
+
+        Raises as `ask` does, what a status means, and TooLong for more than `most` bytes.
+        """
+        async with _in_our_words(FILE_SECONDS):
+            response, content = await self._send("GET", url, query, None, most, FILE_SECONDS)
+        check_status(Answer(response.status_code, None, _seconds(response.headers.get("retry-after", ""))))
+        # A file that happens to be JSON comes with its name.
+        is_file = "content-disposition" in response.headers
+        if not is_file and response.headers.get("content-type", "").startswith("application/json"):
+            return b"", _json(content)
+        return content, None
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        query: Mapping[str, str] | None,
+        body: Json,
+        most: int,
+        seconds: float | None,
+    ) -> tuple[httpx.Response, bytes]:
+        timeout = seconds or self._seconds
+        async with self._client.stream(method, url, params=query, json=body, timeout=timeout) as response:
+            content = bytearray()
             async for part in response.aiter_bytes():
                 content += part
-                if len(content) > MAX_BYTES:
-                    raise Permanent("the provider's answer is too long", ErrorClass.VALIDATION)
-        try:
-            said = json.loads(content)
-        except (ValueError, RecursionError):
-            said = None
-        return Answer(response.status_code, said, _seconds(response.headers.get("retry-after", "")))
+                if len(content) > most:
+                    raise TooLong("the provider's answer is too long", ErrorClass.VALIDATION)
+        return response, bytes(content)
+
+
+class TooLong(Permanent):
+    """The provider's answer is longer than wanted."""
 
 
 @asynccontextmanager
-async def open_outside(seconds: float = SECONDS) -> AsyncGenerator[Outside]:
-    async with httpx.AsyncClient(follow_redirects=False, timeout=seconds) as client:
+async def _in_our_words(seconds: float) -> AsyncGenerator[None]:
+    """A deadline, and errors without the address, which may hold a token."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Transient("the provider did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
+    except httpx.InvalidURL:
+        raise Permanent("the provider's address is none", ErrorClass.VALIDATION) from None
+    except httpx.HTTPError as exc:
+        raise Transient(
+            f"the provider cannot be reached: {type(exc).__name__}", ErrorClass.NETWORK_TIMEOUT
+        ) from None
+
+
+def _json(content: bytes) -> Json:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+@asynccontextmanager
+async def open_outside(
+    seconds: float = SECONDS, *, transport: httpx.AsyncBaseTransport | None = None
+) -> AsyncGenerator[Outside]:
+    async with httpx.AsyncClient(follow_redirects=False, timeout=seconds, transport=transport) as client:
         yield Outside(client, seconds)
 
 

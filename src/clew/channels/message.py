@@ -6,7 +6,22 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Protocol
 
+from clew.domain.language import DEFAULT
 from clew.domain.thread import Json
+
+# Files that extraction reads, whatever graph they are for. Others are for graphs that know what to do with them.
+READABLE = ("document", "photo")
+SPOKEN = ("voice", "audio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """Something sent with a message, or instead of one. `file` is the provider's name of it, empty if it is no file."""
+
+    kind: str
+    file: str = ""
+    name: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +38,16 @@ class Said:
     # A button that was pressed: what it stands for is the text. And the channel's own name of that moment.
     is_press: bool = False
     press_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    language: str = DEFAULT
 
     def as_json(self) -> Json:
         return asdict(self)
 
 
 def said_from(payload: Json) -> Said:
-    return Said(**payload)
+    files = tuple(Attachment(**one) for one in payload.get("attachments", ()))
+    return Said(**{**payload, "attachments": files})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +76,11 @@ class Wire(Protocol):
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None: ...
 
     async def notice(self, said: Said) -> None:
-        """Show whoever pressed a button that it was noticed."""
+        """Acknowledge a pressed button."""
+        ...
+
+    async def download(self, file: str, *, most: int) -> bytes:
+        """A file that came with a message. Raises TooLong for more than `most` bytes."""
         ...
 
 

@@ -39,17 +39,24 @@ class HttpWebhooks:
     """The Webhooks port. What is said of a failure names no address: there may be a token in it."""
 
     agent: str
+    # Whether also those are called that only this machine or its net can reach. Asked anew each time: the first API
+    # key that is made changes who the callers are.
+    private: Callable[[], Awaitable[bool]]
     is_open: bool = True  # else there are none
-    private: bool = False  # also those that only this machine or its net can reach
     seconds: float = SECONDS
     look_up: Callable[[str], Awaitable[Sequence[str]]] = look_up
 
-    def require(self, url: str) -> None:
-        host = self._parsed(url).host
-        if host.replace(".", "").isdigit() or ":" in host:
-            refusal = why_refused(host, private=self.private)
-            if refusal is not None:
-                raise Invalid(f"the address {refusal}", field="webhook")
+    async def rules(self) -> Callable[[str], None]:
+        private = await self.private()
+
+        def require(url: str) -> None:
+            host = self._parsed(url).host
+            if host.replace(".", "").isdigit() or ":" in host:
+                refusal = why_refused(host, private=private)
+                if refusal is not None:
+                    raise Invalid(f"the address {refusal}", field="webhook")
+
+        return require
 
     async def tell(self, url: str, body: bytes) -> None:
         try:
@@ -81,9 +88,10 @@ class HttpWebhooks:
 
     async def _allowed(self, url: httpx.URL) -> Sequence[str]:
         """Where the name leads, if all of that may be called: one that leads to both sides is somebody's trick."""
+        private = await self.private()
         addresses = await self.look_up(url.raw_host.decode("ascii"))
         for address in addresses:
-            if (refusal := why_refused(address, private=self.private)) is not None:
+            if (refusal := why_refused(address, private=private)) is not None:
                 raise Permanent(f"the address {refusal}", ErrorClass.VALIDATION)
         return addresses
 

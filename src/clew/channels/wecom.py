@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from clew.channels.message import Message, Said, fingerprint
+from clew.channels.message import Attachment, Message, Said, fingerprint
 from clew.domain import keys
 from clew.domain.errors import Invalid
+from clew.domain.history import storable
 from clew.domain.thread import Json
 
 DIRECT = "wecom_dm:{{results.wecom_events_parser.user}}"
@@ -20,6 +21,20 @@ ACCOUNT = "wecom_kf:{{results.wecom_events_parser.open_kf_id}}"
 
 # Who sent a message of customer service: the customer. Others are the people and programs that answer.
 FROM_CUSTOMER = 3
+# What a message may bring instead of a text: how we call it, and the ending of a file that comes without a name.
+KINDS = {
+    "image": ("photo", "jpg"),
+    "file": ("document", "bin"),
+    "voice": ("voice", "amr"),
+    "video": ("video", "mp4"),
+    "location": ("location", ""),
+    "link": ("link", ""),
+    "business_card": ("contact", ""),
+    "miniprogram": ("miniprogram", ""),
+}
+BOT_KINDS = ("image", "file", "video", "mixed")
+# WeCom does not say which language a user reads.
+LANGUAGE = "zh"
 # Far more than WeCom sends. It is read before anybody knows that it is WeCom.
 MAX_BYTES = 256 * 1024
 # Anything declared, a doctype or an entity: a message of WeCom has none.
@@ -56,8 +71,9 @@ def _check_length(body: bytes) -> None:
 def parse(fields: Mapping[str, str]) -> dict[str, Json]:
     """A message to an app, as a graph finds it under `results.wecom_events_parser`."""
     chat_id = fields.get("ChatId", "")
-    text = fields.get("Content", "")
+    text = fields.get("Content", "") if fields.get("MsgType") == "text" else ""
     user = fields.get("FromUserName", "")
+    brings = bool(text.strip() or _sent_to_app(fields))
     return {
         "msg_type": fields.get("MsgType", ""),
         "chat_type": "group" if chat_id else "single",
@@ -65,9 +81,7 @@ def parse(fields: Mapping[str, str]) -> dict[str, Json]:
         "user": user,
         "text": text,
         "message_id": fields.get("MsgId", ""),
-        "should_process": fields.get("MsgType") == "text"
-        and not chat_id
-        and bool(user and text.strip() and fields.get("MsgId")),
+        "should_process": not chat_id and brings and bool(user and fields.get("MsgId")),
     }
 
 
@@ -75,7 +89,14 @@ def read_direct(fields: Mapping[str, str]) -> Message | None:
     """What a member wrote to an app, None if it is nothing to answer."""
     parsed = parse(fields)
     results = {"wecom_events_parser": parsed}
-    said = Said(text=parsed["text"], user=parsed["user"], to={"touser": parsed["user"]}, results=results)
+    said = Said(
+        text=parsed["text"],
+        user=parsed["user"],
+        to={"touser": parsed["user"]},
+        results=results,
+        attachments=_sent_to_app(fields),
+        language=LANGUAGE,
+    )
     return _message(parsed, DIRECT, parsed["message_id"], said, fingerprint(dict(fields)))
 
 
@@ -93,10 +114,11 @@ def read_event(fields: Mapping[str, str]) -> Message | None:
 
 
 def read_customer(item: Json) -> Message | None:
-    """One message of a customer out of those fetched. None for what is not text, or not a customer's."""
+    """One message of a customer out of those fetched. None for what has nothing to answer, or is not a customer's."""
     given = item if isinstance(item, dict) else {}
+    kind = _text(given.get("msgtype"))
     content = given.get("text")
-    text = _text(content.get("content")) if isinstance(content, dict) else ""
+    text = _text(content.get("content")) if isinstance(content, dict) and kind == "text" else ""
     account, customer, message_id = (
         _text(given.get(name)) for name in ("open_kfid", "external_userid", "msgid")
     )
@@ -106,14 +128,16 @@ def read_customer(item: Json) -> Message | None:
         "text": text,
         "message_id": message_id,
         "should_process": given.get("origin") == FROM_CUSTOMER
-        and given.get("msgtype") == "text"
-        and bool(account and customer and message_id and text.strip()),
+        and bool(account and customer and message_id)
+        and bool(text.strip() or _sent(kind, given)),
     }
     said = Said(
         text=text,
         user=customer,
         to={"touser": customer, "open_kfid": account},
         results={"wecom_cs_sync": parsed},
+        attachments=_sent(kind, given),
+        language=LANGUAGE,
     )
     return _message(parsed, CUSTOMER, message_id, said, fingerprint(given))
 
@@ -121,7 +145,9 @@ def read_customer(item: Json) -> Message | None:
 def parse_ai_bot(given: Json) -> dict[str, Json]:
     """A message to an AI bot, as a graph finds it under `results.wecom_ai_bot_events_parser`."""
     fields = given if isinstance(given, dict) else {}
-    sender, content = fields.get("from"), fields.get("text")
+    # What was spoken to a bot comes as text already.
+    kind = _text(fields.get("msgtype"))
+    sender, content = fields.get("from"), fields.get("voice" if kind == "voice" else "text")
     parsed: dict[str, Json] = {
         "msg_type": _text(fields.get("msgtype")),
         "chat_type": _text(fields.get("chattype")),
@@ -130,10 +156,9 @@ def parse_ai_bot(given: Json) -> dict[str, Json]:
         "text": _text(content.get("content")) if isinstance(content, dict) else "",
         "message_id": _text(fields.get("msgid")),
     }
+    brings = bool(parsed["text"].strip()) if kind in ("text", "voice") else kind in BOT_KINDS
     parsed["should_process"] = (
-        parsed["msg_type"] == "text"
-        and parsed["chat_type"] == "single"
-        and bool(parsed["user"] and parsed["text"].strip() and parsed["message_id"])
+        brings and parsed["chat_type"] == "single" and bool(parsed["user"] and parsed["message_id"])
     )
     return parsed
 
@@ -144,10 +169,38 @@ def read_ai_bot(given: Json) -> Message | None:
         return None
     results = {"wecom_ai_bot_events_parser": parsed}
     to = {"response_url": _text(given.get("response_url"))}
-    said = Said(text=parsed["text"], user=parsed["user"], to=to, results=results)
+    # Its files are sealed once more, each with a key of the bot's.
+    kind = parsed["msg_type"]
+    said = Said(
+        text=parsed["text"],
+        user=parsed["user"],
+        to=to,
+        results=results,
+        attachments=(Attachment(kind=kind),) if kind in BOT_KINDS else (),
+        language=LANGUAGE,
+    )
     # Where to answer may be another place when it is delivered again.
     mark = fingerprint({name: value for name, value in given.items() if name != "response_url"})
     return _message(parsed, AI_BOT, parsed["message_id"], said, mark)
+
+
+def _sent_to_app(fields: Mapping[str, str]) -> tuple[Attachment, ...]:
+    kind, media, number = fields.get("MsgType", ""), fields.get("MediaId", ""), fields.get("MsgId", "")
+    if kind not in KINDS:
+        return ()
+    ending = (fields.get("Format") if kind == "voice" else "") or KINDS[kind][1]
+    name = storable(fields.get("FileName", "")).strip() or f"{kind}-{number}.{ending}"
+    return (Attachment(kind=KINDS[kind][0], file=media, name=name),)
+
+
+def _sent(kind: str, item: Mapping[str, Json]) -> tuple[Attachment, ...]:
+    if kind not in KINDS:
+        return ()
+    about = item.get(kind)
+    media = _text(about.get("media_id")) if isinstance(about, dict) else ""
+    given = _text(about.get("file_name")) if isinstance(about, dict) else ""
+    name = given.strip() or f"{kind}-{_text(item.get('msgid'))}.{KINDS[kind][1]}"
+    return (Attachment(kind=KINDS[kind][0], file=media, name=name),)
 
 
 def _message(parsed: Mapping[str, Json], template: str, id: str, said: Said, mark: str) -> Message | None:

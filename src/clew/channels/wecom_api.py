@@ -81,6 +81,22 @@ class WeComApi:
             said = await self._call(path, await self.access.get(), body)
         return checked(said)
 
+    async def media(self, media_id: str, *, most: int) -> bytes:
+        """A file that a user sent within the last three days."""
+        token = await self.access.get()
+        content, refused = await self._media(token, media_id, most)
+        if isinstance(refused, dict) and refused.get("errcode") in STALE_TOKEN:
+            self.access.drop(token)
+            content, refused = await self._media(await self.access.get(), media_id, most)
+        if refused is not None:
+            checked(refused)
+            raise Permanent("WeCom gave no file", ErrorClass.NOT_FOUND)
+        return content
+
+    async def _media(self, token: str, media_id: str, most: int) -> tuple[bytes, Json]:
+        query = {"access_token": token, "media_id": media_id}
+        return await self.outside.download(f"{self.base_url}/cgi-bin/media/get", query=query, most=most)
+
     async def _call(self, path: str, token: str, body: Json) -> Mapping[str, Json]:
         answer = await self.outside.ask(
             "POST", f"{self.base_url}/cgi-bin/{path}", query={"access_token": token}, body=body
@@ -128,6 +144,9 @@ class AppWire(_Plain):
     def parts(self, text: str) -> list[str]:
         return split(text, MAX_BYTES, utf8_bytes)
 
+    async def download(self, file: str, *, most: int) -> bytes:
+        return await self.api.media(file, most=most)
+
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None:  # noqa: ARG002
         message = {"touser": to["touser"], "agentid": self.agent_id, **_text(text)}
         said = await self.api.call("message/send", message)
@@ -150,6 +169,9 @@ class CustomerWire(_Plain):
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None:  # noqa: ARG002
         message = {"touser": to["touser"], "open_kfid": to["open_kfid"], **_text(text)}
         await self.api.call("kf/send_msg", message)
+
+    async def download(self, file: str, *, most: int) -> bytes:
+        return await self.api.media(file, most=most)
 
     async def fetch(self, account: str, cursor: str, token: str) -> "Page":
         """One page of what customers and others wrote, after the cursor."""
@@ -185,6 +207,9 @@ class BotWire(_Plain):
 
     def parts(self, text: str) -> list[str]:
         return [cut(text.strip(), BOT_BYTES, utf8_bytes)] if text.strip() else []
+
+    async def download(self, file: str, *, most: int) -> bytes:  # noqa: ARG002 - a method of the protocol
+        raise Permanent("files sent to an AI bot cannot be read", ErrorClass.VALIDATION)
 
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None:  # noqa: ARG002
         url = to["response_url"]

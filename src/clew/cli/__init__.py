@@ -8,7 +8,9 @@ import typer
 
 from clew import __version__
 from clew.cli import retention
+from clew.cli.chatting import channels
 from clew.cli.output import complain, complain_of_bug
+from clew.cli.remembering import histories
 from clew.domain.errors import ClewError, ConfigError
 
 app = typer.Typer(
@@ -23,6 +25,8 @@ keys = typer.Typer(help="API keys: who may call, as whom, and to do what.", no_a
 threads = typer.Typer(help="Threads: which there are, and what happened in them.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(threads, name="threads")
+app.add_typer(histories, name="histories")
+app.add_typer(channels, name="channels")
 
 Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]

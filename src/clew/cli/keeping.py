@@ -4,11 +4,10 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from math import inf
 from pathlib import Path
 from typing import IO
 
-from clew.api.retention_schemas import ThreadCleanupOut, UsageOut
+from clew.api.retention_schemas import DeletedThreadsOut, ThreadCleanupOut, UsageOut
 from clew.cli.opening import read_settings, run
 from clew.cli.output import complain, say, say_json, say_table
 from clew.config import Settings
@@ -19,10 +18,9 @@ from clew.domain.thread import Owner
 from clew.engine.cleanup import Cleanup, Outcome
 from clew.engine.export import PROBLEMS, Export
 from clew.engine.salvage import Problem
-from clew.opening import Stores, new_id, open_space, open_stores, utc_now
+from clew.opening import Stores, open_cleanup, open_space, open_stores, utc_now
 from clew.ports import Space
 from clew.stores.sql.cleanup import CleanupRows
-from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.trash import TrashRows
 
 # The exit code of an export that holds all that could be read, and that is not all.
@@ -44,19 +42,8 @@ def clean_up(
 
     async def work() -> Outcome:
         # Each deleted id is logged, as a server does.
-        async with _opened(config, level=None) as (settings, stores, space):
-            cleanup = Cleanup(
-                rows=CleanupRows(stores.db),
-                duties=DutyRows(stores.db),
-                store=stores.threads,
-                space=space,
-                clock=utc_now,
-                new_id=new_id,
-                let_go=lambda _: None,
-                lease=timedelta(seconds=settings.runner.lease_seconds),
-                budget_seconds=inf,  # nobody waits for an answer here as a cron service does
-                ttl=timedelta(days=settings.threads.ttl_days),
-            )
+        async with _opened(config, level=None) as (settings, stores, _):
+            cleanup = _cleanup(settings, stores)
             if dry_run:
                 return await cleanup.preview(wanted)
             outcome = await cleanup.run(wanted, force=force)
@@ -73,6 +60,28 @@ def clean_up(
     else:
         failed = f", {outcome.job.failed} could not be deleted" if outcome.job.failed else ""
         say(f"{outcome.job.deleted} deleted, {outcome.preserved} stay{failed}.")
+
+
+def delete_all(*, tenant: str, user: str | None, dry_run: bool, config: Path | None, as_json: bool) -> None:
+    wanted = retention.owned_by(tenant, user)
+
+    async def work() -> Outcome:
+        async with _opened(config, level=None) as (settings, stores, _):
+            cleanup = _cleanup(settings, stores)
+            if dry_run:
+                return await cleanup.preview(wanted)
+            outcome = await cleanup.delete_all(wanted)
+            await cleanup.give_back()
+            return outcome
+
+    outcome = run(work())
+    if as_json:
+        say_json(DeletedThreadsOut.of(outcome).model_dump(mode="json", by_alias=True))
+    elif outcome.job is None:
+        say(f"{outcome.due} would be deleted.")
+    else:
+        failed = f", {outcome.job.failed} could not be deleted" if outcome.job.failed else ""
+        say(f"{outcome.job.deleted} deleted{failed}.")
 
 
 def export(thread_id: str, *, output: Path | None, config: Path | None, as_json: bool) -> None:
@@ -193,6 +202,15 @@ async def _opened(
         raise ConfigError(f"there is no database at {url.path}; is this the right folder?")
     async with open_stores(settings) as stores:
         yield settings, stores, open_space(stores.db, url.path)
+
+
+def _cleanup(settings: Settings, stores: Stores) -> Cleanup:
+    return open_cleanup(
+        stores,
+        settings.database.url.path,
+        lease=timedelta(seconds=settings.runner.lease_seconds),
+        ttl=timedelta(days=settings.threads.ttl_days),
+    )
 
 
 def _owner(tenant: str | None, user: str) -> Owner | None:

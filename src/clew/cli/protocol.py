@@ -115,6 +115,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._is_past_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -152,7 +153,17 @@ class BoundedHttp(HttpToolsProtocol):
         if self._deadline is not None and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
 
+    def on_message_begin(self) -> None:
+        self._is_past_head = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come through here too. A proxy that checks headers does not check those, so they are dropped.
+        if not self._is_past_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._is_past_head = True
         self._head_is_complete()
         super().on_headers_complete()
 

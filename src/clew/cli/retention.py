@@ -16,6 +16,7 @@ def add_to(app: typer.Typer, threads: typer.Typer) -> None:
     app.command("export")(export)
     threads.command("usage")(usage)
     threads.command("delete")(delete)
+    threads.command("delete-all")(delete_all)
     threads.command("undelete")(undelete)
 
 
@@ -80,6 +81,19 @@ def delete(thread_id: ThreadId, soft: Soft = False, config: Config = None, as_js
     from clew.cli.keeping import delete  # noqa: PLC0415 - heavy
 
     delete(thread_id, soft=soft, config=config, as_json=as_json)
+
+
+def delete_all(
+    tenant: Annotated[str, typer.Option(help="Whose threads to delete.")],
+    user: Annotated[str | None, typer.Option(help="Only this user's of the tenant.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would be deleted.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all threads of a tenant, or of one of its users, whatever their age and status."""
+    from clew.cli.keeping import delete_all  # noqa: PLC0415 - heavy
+
+    delete_all(tenant=tenant, user=user, dry_run=dry_run, config=config, as_json=as_json)
 
 
 def undelete(thread_id: ThreadId, config: Config = None, as_json: AsJson = False) -> None:

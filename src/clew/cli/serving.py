@@ -5,6 +5,7 @@ import errno
 import gc
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import uvicorn
 from uvicorn.loops.auto import auto_loop_factory
 
 from clew import __version__
+from clew.api.bodies import SMALL
 from clew.app import open_app
 from clew.cli.opening import read_settings
 from clew.cli.output import say
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 # How long a connection is kept that nothing is asked on. Longer than clients and proxies keep theirs: whoever hangs up
 # first must be the one who asks, or a request meets a closed door.
 KEEP_ALIVE_SECONDS = 75
+# Beside those that runs may block.
+OWN_THREADS = 32
 
 
 def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
@@ -59,7 +63,16 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _threads(settings: Settings) -> ThreadPoolExecutor:
+    """Threads for nodes that are plain functions, of which each run may block one; and some for the server's own work.
+
+    Python's own number is a few more than there are cores: then some blocked nodes hold up uploads.
+    """
+    return ThreadPoolExecutor(settings.runner.concurrency + OWN_THREADS, thread_name_prefix="clew")
+
+
 async def _serve(settings: Settings, listener: socket.socket) -> None:
+    asyncio.get_running_loop().set_default_executor(_threads(settings))
     async with open_app(settings) as app:
         keys = await app.stores.keys.find()
         http, ws = counted(settings.limits.connections_per_address)
@@ -67,7 +80,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             app.http,
             http=http,
             ws=ws,
-            ws_max_size=settings.limits.body_bytes,
+            ws_max_size=min(settings.limits.body_bytes, SMALL),
             root_path=settings.server.root_path,
             lifespan="off",  # open_app is the life of this app
             log_config=None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from clew.api.schemas import EventOut, ThreadOut
+from clew.api.schemas import EventOut, ThreadOut, WholeThreadOut
 from clew.cli.opening import run, stores_of
 from clew.cli.output import say, say_json, say_table
 from clew.domain.errors import Invalid
@@ -46,12 +46,12 @@ def show_one(thread_id: str, *, events: int, config: Path | None, as_json: bool)
     async def get() -> tuple[Thread, Sequence[Event]]:
         async with stores_of(config) as stores:
             thread = await stores.threads.get(thread_id)
-            return thread, await stores.threads.read(thread_id, limit=events, newest=True)
+            return thread, await stores.threads.read(thread_id, limit=events)
 
     thread, log = run(get())
     if as_json:
         shown = [EventOut.of(thread, event).model_dump(mode="json", by_alias=True) for event in log]
-        say_json({"thread": _thread_json(thread), "events": shown})
+        say_json({"thread": _thread_json(thread, WholeThreadOut), "events": shown})
         return
     for name, value in _facts(thread):
         say(f"{name:<12} {value}")
@@ -67,8 +67,8 @@ def _status(text: str) -> Status:
         raise Invalid(f"--status: expected one of {', '.join(Status)}") from None
 
 
-def _thread_json(thread: Thread) -> dict[str, object]:
-    shown = ThreadOut.of(thread).model_dump(mode="json", by_alias=True)
+def _thread_json(thread: Thread, kind: type[ThreadOut] = ThreadOut) -> dict[str, object]:
+    shown = kind.of(thread).model_dump(mode="json", by_alias=True)
     return {"tenant": thread.owner.tenant, **shown}
 
 

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from clew.config.database import DatabaseUrl
 from clew.config.settings import SETTINGS, Settings
+from clew.domain.profile import Profile
 
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN", "URL")
 
@@ -33,12 +34,17 @@ def describe(settings: Settings) -> list[Described]:
     ]
     file = str(settings.config_file) if settings.config_file else "default"
     described += [
-        Described(f"profiles.{name}", f"{profile.driver}, tracker {profile.tracker}", file)
+        Described(f"profiles.{name}", _profile(settings, profile), file)
         for name, profile in settings.profiles.items()
     ]
     described += [Described(f"graphs.{name}", str(graph), file) for name, graph in settings.graphs.items()]
     described += [Described(f"channels.{c.kind}.{c.name}", "set", file) for c in settings.channels]
     return described
+
+
+def _profile(settings: Settings, profile: Profile) -> str:
+    own = ", a key of its own" if profile.name in settings.profile_keys else ""
+    return f"{profile.driver}, tracker {profile.tracker}{own}"
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
@@ -61,6 +67,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
         models.anthropic_api_key,
         settings.trackers.github_token,
         settings.trackers.jira_token,
+        *settings.profile_keys.values(),
     ):
         if secret is not None:
             yield secret.get_secret_value()

@@ -1,18 +1,20 @@
 """Where graphs come from: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotenv import dotenv_values
 from pydantic import SecretStr
 
 from clew.config.files import read_json, read_text
+from clew.config.project_keys import check_keys
 from clew.config.tree import Place
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _EXPECTED = "module:attribute or ./file.py:attribute"
+MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class GraphSource:
     """The nodes whose beginning and end are told; all of them unless set."""
     written: str = ""
     """As it is in the settings, for those who wrote it."""
+    description: str | None = None
+    """What it is for, as LangGraph's clients show it with its assistant."""
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"
@@ -36,58 +40,82 @@ class GraphSource:
 class LangGraphProject:
     """What Clew reads of a langgraph.json."""
 
-    graphs: dict[str, GraphSource]
-    import_paths: tuple[Path, ...]
-    environment: dict[str, SecretStr]
+    graphs: dict[str, GraphSource] = field(default_factory=dict)
+    import_paths: tuple[Path, ...] = ()
+    environment: dict[str, SecretStr] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """What in the file has no effect."""
 
 
 def read_graphs(place: Place) -> dict[str, GraphSource]:
     """`module:attribute`, or a mapping with it as `path`."""
-    for entry in place.named().values():
+    for entry in place.entries().values():
         if isinstance(entry.value, dict):
-            entry.known(("path", "stages"))
+            entry.known(("path", "stages", "description"))
     return _graphs(place)
 
 
 def read_langgraph_json(path: Path) -> LangGraphProject:
-    """Keys that Clew has no use for are left alone: the file is not ours."""
-    entries = Place(path, "", read_json(path)).entries()
+    """A key without an effect is a warning: the file is not ours. Raises ConfigError."""
+    project = Place(path, "", read_json(path))
+    entries = project.entries()
     nothing = Place(path, "", None)
+    environment, missing = _environment(entries.get("env", nothing))
     return LangGraphProject(
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=_import_paths(entries.get("dependencies", nothing)),
-        environment=_environment(entries.get("env", nothing)),
+        environment=environment,
+        warnings=(*check_keys(project), *missing),
     )
 
 
 def _graphs(place: Place, *, is_ours: bool = True) -> dict[str, GraphSource]:
-    return {name: _graph(name, entry, is_ours=is_ours) for name, entry in place.named().items()}
+    return {name: _graph(name, entry, is_ours=is_ours) for name, entry in place.entries().items()}
 
 
 def _graph(name: str, place: Place, *, is_ours: bool) -> GraphSource:
+    if not _is_name(name):
+        raise place.expected(f"a name of at most {MAX_NAME} printable characters, without a slash")
     stages: tuple[str, ...] | None = None
-    if isinstance(place.value, dict):  # langgraph.json: {"path": "./agent.py:graph", "description": ...}
+    description: str | None = None
+    if isinstance(place.value, dict):
         entries = place.entries()
         stages = _stages(entries["stages"]) if "stages" in entries else None
+        description = _description(entries.get("description"))
         place = entries.get("path", place)
     written = place.text(_EXPECTED)
     module, _, attribute = written.rpartition(":")
     if not _ATTRIBUTE.fullmatch(attribute):
         raise place.expected(_EXPECTED)
     if _MODULE.fullmatch(module) and not module.endswith(".py"):
-        return GraphSource(name, attribute, module=module, stages=stages, written=written)
+        return GraphSource(
+            name, attribute, module=module, stages=stages, written=written, description=description
+        )
     path = place.folder / module
     # A project of LangGraph's may have graphs in other languages. Those are reported when they are loaded.
     if path.suffix != ".py" and (is_ours or not path.suffix):
         raise place.expected(_EXPECTED)
     # Whether it is there shows when it is loaded: one graph that is not must not keep the others from starting.
-    return GraphSource(name, attribute, path=path, stages=stages, written=written)
+    return GraphSource(name, attribute, path=path, stages=stages, written=written, description=description)
+
+
+def _is_name(name: str) -> bool:
+    """It is part of addresses and of log lines. LangGraph's projects have spaces in it, and any letters."""
+    return name == name.strip() and 0 < len(name) <= MAX_NAME and name.isprintable() and "/" not in name
 
 
 def _stages(place: Place) -> tuple[str, ...]:
     if not isinstance(place.value, list) or not all(isinstance(item, str) and item for item in place.value):
         raise place.expected("a list of nodes")
     return tuple(place.value)
+
+
+def _description(place: Place | None) -> str | None:
+    if place is None or place.value is None:
+        return None
+    if not isinstance(place.value, str):
+        raise place.expected("text")
+    return place.value
 
 
 def _import_paths(place: Place) -> tuple[Path, ...]:
@@ -98,10 +126,13 @@ def _import_paths(place: Place) -> tuple[Path, ...]:
     return tuple(place.folder / item for item in given if item.startswith("."))
 
 
-def _environment(place: Place) -> dict[str, SecretStr]:
-    if isinstance(place.value, str):
-        file = place.folder / place.value
-        read_text(file)  # the same refusals as for every file of ours, before dotenv looks at it
-        values = dotenv_values(file, interpolate=False)
-        return {name: SecretStr(value) for name, value in values.items() if value is not None}
-    return {name: SecretStr(entry.text("text")) for name, entry in place.entries().items()}
+def _environment(place: Place) -> tuple[dict[str, SecretStr], tuple[str, ...]]:
+    """The variables; and a warning if they are in a file that does not exist, as in a project just cloned."""
+    if not isinstance(place.value, str):
+        return {name: SecretStr(entry.text("text")) for name, entry in place.entries().items()}, ()
+    file = place.folder / place.value
+    if not file.exists():
+        return {}, (f"{place.file}: {place.key} names {file}, which does not exist; no variables are read",)
+    read_text(file)  # the same refusals as for every file of ours, before dotenv looks at it
+    values = dotenv_values(file, interpolate=False)
+    return {name: SecretStr(value) for name, value in values.items() if value is not None}, ()

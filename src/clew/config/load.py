@@ -54,7 +54,7 @@ def load_settings(
     cwd = cwd.absolute()
     file, project_file = _files(cwd, config)
     top = Place(file, "", read_yaml(file, environ)).known(_TOP) if file else {}
-    project = read_langgraph_json(project_file) if project_file else LangGraphProject({}, (), {})
+    project = read_langgraph_json(project_file) if project_file else LangGraphProject()
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
     values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
@@ -68,12 +68,13 @@ def load_settings(
     made["database"] = choose_database(made["database"], made["checkpoints"], sources)
 
     nothing = Place(cwd, "", None)
-    profiles, unused = read_profiles(top.get("profiles", nothing), made["models"], sources)
+    profiles = read_profiles(top.get("profiles", nothing), made["models"], sources, environ)
     return Settings(
         **made,
-        profiles=MappingProxyType(profiles),
+        profiles=MappingProxyType(dict(profiles.named)),
+        profile_keys=MappingProxyType(dict(profiles.keys)),
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
-        channels=read_channels(top.get("channels", nothing), profiles),
+        channels=read_channels(top.get("channels", nothing), profiles.named),
         graph_store_url=choose_graph_store(made["graph_store"], made["database"], sources, cwd),
         import_paths=tuple(
             dict.fromkeys([*(path.parent for path in (file, project_file) if path), *project.import_paths])
@@ -82,7 +83,11 @@ def load_settings(
         program_environment=MappingProxyType(_for_programs(environ, made["coding"].environment)),
         config_file=file or project_file,
         sources=MappingProxyType(sources),
-        warnings=(*doubts(made["database"], made["cleanup"], sources, environ), *unused),
+        warnings=(
+            *doubts(made["database"], made["cleanup"], sources, environ),
+            *profiles.warnings,
+            *project.warnings,
+        ),
     )
 
 

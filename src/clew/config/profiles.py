@@ -1,14 +1,17 @@
 """The `profiles` of clew.yaml."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+from pydantic import SecretStr
+
+from clew.config.kinds import secret
 from clew.config.settings import Models
 from clew.config.tree import Place
 from clew.domain.errors import ConfigError, Invalid
-from clew.domain.profile import Profile
+from clew.domain.profile import OFFICIAL, Profile, is_same_server
 from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
@@ -20,18 +23,77 @@ _CHOICES = (
 )
 
 _VALUES = ("driver", "tracker", "model", "base_url", "command")
+_KEYS = ("api_key", "api_key_env")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """By name; there is always one called `default`. `keys` are those that profiles have of their own."""
+
+    named: Mapping[str, Profile]
+    keys: Mapping[str, SecretStr]
+    # What is worth a line in the log.
+    warnings: tuple[str, ...]
+
+
 def read_profiles(
-    place: Place, models: Models, sources: Mapping[str, str]
-) -> tuple[dict[str, Profile], tuple[str, ...]]:
-    """By name, and what is worth a warning. There is always one called `default`."""
-    given = {name: _profile(name, entry) for name, entry in place.named().items()}
+    place: Place, models: Models, sources: Mapping[str, str], environ: Mapping[str, str]
+) -> Profiles:
+    entries = place.named()
+    given = {name: _profile(name, entry) for name, entry in entries.items()}
+    keys = {
+        name: key
+        for name, entry in entries.items()
+        if (key := _key(entry, given[name].driver, environ)) is not None
+    }
+    unsent = _unsent(given, keys, models)
     if DEFAULT.name in given:
-        return given, ()
+        return Profiles(given, keys, unsent)
     driver, unused = _choose_driver(models, sources)
-    return {DEFAULT.name: replace(DEFAULT, driver=driver)} | given, unused
+    return Profiles({DEFAULT.name: replace(DEFAULT, driver=driver)} | given, keys, (*unused, *unsent))
+
+
+def _key(place: Place, driver: str, environ: Mapping[str, str]) -> SecretStr | None:
+    """The profile's own key, as it stands there or in the variable that is named. Raises ConfigError."""
+    found = [entry for name, entry in place.entries().items() if name in _KEYS and entry.value is not None]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise place.expected("api_key or api_key_env, not both")
+    entry = found[0]
+    if not driver.startswith("api:"):
+        raise ConfigError(f"{entry.where}: {driver} takes no key; see coding.environment for programs")
+    value = entry.value
+    if entry.key.endswith("_env"):
+        name = entry.text("the name of a variable")
+        value = environ.get(name, "").strip()
+        if not value:
+            raise ConfigError(f"{entry.where}: the variable {name} is not set")
+    kind = secret()
+    try:
+        return kind.read(value)
+    except ValueError:
+        raise entry.expected(kind.expected) from None
+
+
+def _unsent(
+    profiles: Mapping[str, Profile], keys: Mapping[str, SecretStr], models: Models
+) -> tuple[str, ...]:
+    """A warning for each profile that a user may expect to share the key of the settings, and that does not."""
+    found = []
+    for name, profile in profiles.items():
+        kind = profile.driver.removeprefix("api:")
+        if kind not in ("openai", "anthropic") or not profile.base_url or name in keys:
+            continue
+        ours = getattr(models, f"{kind}_base_url") or OFFICIAL[profile.driver]
+        if getattr(models, f"{kind}_api_key") is not None and not is_same_server(profile.base_url, ours):
+            # No colon after a key's name: what follows one is masked in the log.
+            found.append(
+                f"the key of models.{kind}_api_key is not sent to the base_url of profiles.{name}. If that server asks"
+                " for a key, set api_key or api_key_env in the profile"
+            )
+    return tuple(found)
 
 
 def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -55,7 +117,7 @@ def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tup
 
 
 def _profile(name: str, place: Place) -> Profile:
-    given = place.known((*_VALUES, "retry"))
+    given = place.known((*_VALUES, *_KEYS, "retry"))
     if "driver" not in given:
         raise place.expected("a driver")
     values: dict[str, Any] = {key: given[key].value for key in _VALUES if key in given}

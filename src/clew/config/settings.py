@@ -155,11 +155,32 @@ class Limits:
     PREFIX: ClassVar = "CLEW_LIMITS_"
 
     body_bytes: Annotated[
-        int, Setting(1_048_576, whole(1024, 2**30), "Largest request body that is not a file.")
+        int,
+        Setting(
+            16_777_216,
+            whole(1024, 2**30),
+            "Largest request body that is not a file; eight times as much is held at once.",
+        ),
     ]
     upload_bytes: Annotated[int, Setting(52_428_800, whole(1024, 2**33), "Largest file.")]
     round_seconds: Annotated[
         float, Setting(3600, seconds(1, 604800), "Longest round, waiting for people aside.")
+    ]
+    round_cpu_seconds: Annotated[
+        float,
+        Setting(
+            120,
+            seconds(1, 86400),
+            "Longest computing of a chat round's agents, waiting for models aside; above it the round fails.",
+        ),
+    ]
+    task_memory_bytes: Annotated[
+        int,
+        Setting(
+            2**30,
+            whole(2**26, 2**40),
+            "Most memory a built-in agent may take for one task (Linux); above it the round fails.",
+        ),
     ]
     requests_per_second: Annotated[
         int, Setting(1000, whole(0, 1_000_000), "Requests of one API key, on average; 0 is any number.")
@@ -292,7 +313,7 @@ class Models:
         Setting(
             None,
             http_url(),
-            "A server that speaks OpenAI's protocol, in its place.",
+            "A server that speaks OpenAI's protocol, in its place; the key is sent there.",
             aliases=("OPENAI_BASE_URL",),
         ),
     ]
@@ -301,6 +322,15 @@ class Models:
     ]
     anthropic_api_key: Annotated[
         SecretStr | None, Setting(None, secret(), "Key for `api:anthropic`.", aliases=("ANTHROPIC_API_KEY",))
+    ]
+    anthropic_base_url: Annotated[
+        str | None,
+        Setting(
+            None,
+            http_url(),
+            "A server that speaks Anthropic's protocol, in its place; the key is sent there.",
+            aliases=("ANTHROPIC_BASE_URL",),
+        ),
     ]
     anthropic_model: Annotated[
         str,
@@ -381,13 +411,19 @@ class LangGraph:
             "auto",
             choice("auto", "public", "private", "off"),
             "Which addresses are told when a run is over. `private`: also those of this machine and its net;"
-            " `auto`: those only while Clew itself listens on loopback.",
+            " `auto`: those only while callers need no API key.",
         ),
     ]
     temporary_seconds: Annotated[
         float, Setting(60, seconds(0, 86400), "How long the thread of a stateless run outlives the run.")
     ]
     crons: Annotated[int, Setting(1000, whole(0, 100_000), "Crons one user may have.")]
+    built_in_graphs: Annotated[
+        bool,
+        Setting(
+            True, flag(), "Whether Clew's own graphs, such as `chat`, have assistants beside those of yours."
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,6 +457,8 @@ class Settings:
     testing: Testing
 
     profiles: Mapping[str, Profile]
+    profile_keys: Mapping[str, SecretStr]
+    """The API keys of profiles that have one of their own, by the profile's name."""
     graphs: Mapping[str, GraphSource]
     channels: tuple[Channel, ...]
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from clew.domain.errors import Invalid
+from clew.domain.errors import Contradictory
 from clew.domain.events import Order
 from clew.domain.metadata import contains
+from clew.domain.reserved import without_auth
 from clew.domain.thread import Json
 
 Object: TypeAlias = Mapping[str, Json]
@@ -42,9 +43,7 @@ class Wish:
     metadata: Object | None = None
 
     def __post_init__(self) -> None:
-        if self.context and self.config and self.config.get("configurable"):
-            # LangGraph has two names for the same thing, and keeps them alike.
-            raise Invalid("config.configurable and context are the same thing: give one of them")
+        require_one_context(self.config or {}, self.context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +66,8 @@ class Search:
         )
 
     def page(self, assistants: Iterable[Assistant]) -> list[Assistant]:
-        """What is equal in the order stands by id, so that two pages never show the same one."""
-        ordered = sorted(assistants, key=lambda one: one.id)
-        ordered.sort(key=lambda one: _sort_key(one, self.sort_by), reverse=self.descending)
+        """What is equal in the order stays in the order it is given in."""
+        ordered = sorted(assistants, key=lambda one: _sort_key(one, self.sort_by), reverse=self.descending)
         return ordered[self.offset : self.offset + self.limit]
 
 
@@ -104,12 +102,28 @@ def revised(assistant: Assistant, wish: Wish, *, now: datetime) -> Assistant:
     )
 
 
+def require_one_context(config: Object, context: Object | None) -> None:
+    """Raises Contradictory. LangGraph has two names for the same thing, and keeps them alike."""
+    if context and config.get("configurable"):
+        raise Contradictory("config.configurable and context are the same thing: give one of them")
+
+
 def furnished(order: Order, assistant: Assistant) -> Order:
-    """With what the assistant brings along; what the order says counts more."""
-    context = {**assistant.context, **(order.context or {})}
-    configurable = {**_configurable(assistant.config), **_configurable(order.config)}
+    """With what the assistant brings along; what the order says counts more. Neither says who is calling.
+
+    What is configurable is the context too. The other way round a run's graph decides: it knows what it takes.
+    """
+    context = without_auth({**assistant.context, **_configurable(order.config), **(order.context or {})})
+    configurable = without_auth({**_configurable(assistant.config), **_configurable(order.config)})
     config = {**assistant.config, **order.config, "configurable": configurable}
-    return replace(order, config=config, context=context or None)
+    return described(replace(order, config=config, context=context or None), assistant.metadata)
+
+
+def described(order: Order, metadata: Object) -> Order:
+    """With this metadata of what it runs in, for its checkpoints; what the order says counts more."""
+    said = order.config.get("metadata")
+    merged = without_auth({**metadata, **(said if isinstance(said, Mapping) else {})})
+    return replace(order, config={**order.config, "metadata": merged}) if merged else order
 
 
 def _configurable(config: Object) -> Object:

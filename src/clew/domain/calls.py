@@ -68,29 +68,55 @@ def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, 
     """The calls after these events. Events about calls that are already settled change nothing: the first answer stays."""
     after = dict(calls)
     for event in events:
+        _fold(after, event)
+    return after
+
+
+def rebuild_calls(log: Iterable[Event]) -> dict[str, Call]:
+    """The calls as the log alone tells them.
+
+    The log does not hold when a tool was begun, nor a deadline that was moved. So a tool that may have been begun
+    counts as begun, and a deadline is the first one.
+    """
+    calls: dict[str, Call] = {}
+    for event in log:
+        _fold(calls, event)
         match event.body:
-            case ToolCall() as body:
-                known = after.get(body.call_id)
-                # Some providers number their calls anew in every turn, so a later round may use an id again.
-                if known is None or (known.round < event.round and not known.status.is_open):
-                    after[body.call_id] = _opened(event, body)
-            case Suspension() as body:
-                after[body.call_id] = _suspended(after.get(body.call_id), event, body)
-            case ToolResult(call_id=call_id) | Resolution(call_id=call_id) as body:
-                if (call := after.get(call_id)) and call.status.is_open:
-                    after[call_id] = _answered(call, body, event.at)
-            case RoundFinished():
-                for call in [call for call in after.values() if call.status.is_open]:
-                    after[call.id] = replace(
-                        call, status=CallStatus.ERRORED, deadline=None, resolved_at=event.at
-                    )
-            case RoundStarted(round=number):
-                # Taken up again, a round that failed goes on with what it left open.
-                for call in [call for call in after.values() if call.round == number and call.was_cut_off]:
-                    after[call.id] = _reopened(call)
+            case ToolCall(call_id=call_id) | Resolution(call_id=call_id, settles=False):
+                if (call := calls.get(call_id)) and _may_have_begun(call):
+                    calls[call_id] = replace(call, status=CallStatus.STARTED, started_at=event.at)
+            case Suspension(call_id=call_id, kind=kind) if kind is not Kind.IN_DOUBT:
+                calls[call_id] = replace(calls[call_id], started_at=None)
             case _:
                 pass
-    return after
+    return calls
+
+
+def _may_have_begun(call: Call) -> bool:
+    return call.status is CallStatus.PENDING and call.executor in (Executor.SERVER, Executor.PROVIDER)
+
+
+def _fold(calls: dict[str, Call], event: Event) -> None:
+    match event.body:
+        case ToolCall() as body:
+            known = calls.get(body.call_id)
+            # Some providers number their calls anew in every turn, so a later round may use an id again.
+            if known is None or (known.round < event.round and not known.status.is_open):
+                calls[body.call_id] = _opened(event, body)
+        case Suspension() as body:
+            calls[body.call_id] = _suspended(calls.get(body.call_id), event, body)
+        case ToolResult(call_id=call_id) | Resolution(call_id=call_id) as body:
+            if (call := calls.get(call_id)) and call.status.is_open:
+                calls[call_id] = _answered(call, body, event.at)
+        case RoundFinished():
+            for call in [call for call in calls.values() if call.status.is_open]:
+                calls[call.id] = replace(call, status=CallStatus.ERRORED, deadline=None, resolved_at=event.at)
+        case RoundStarted(round=number):
+            # Taken up again, a round that failed goes on with what it left open.
+            for call in [call for call in calls.values() if call.round == number and call.was_cut_off]:
+                calls[call.id] = _reopened(call)
+        case _:
+            pass
 
 
 def _reopened(call: Call) -> Call:

@@ -99,7 +99,10 @@ def read_files(value: Json) -> list[NewFile]:
         raise Invalid("expected a list of files", "files")
     if len(files) > MAX_FILES:
         raise Invalid(f"expected at most {MAX_FILES} files", "files")
-    return [_file(entry) for entry in files]
+    read = [_file(entry) for entry in files]
+    if len({file.path for file in read}) < len(read):
+        raise Invalid("expected every file once", "files")
+    return read
 
 
 def _file(entry: Json) -> NewFile:

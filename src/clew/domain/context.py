@@ -71,13 +71,7 @@ def render(
     budget: Budget | None = None,
 ) -> Rendered:
     """Every call has its result behind it, as providers demand: one that has none is told its fate, too old a one a stub."""
-    turns: list[Turn] = []
-    if system:
-        turns.append(Turn(role="system", content=system))
-    if summary is not None:
-        turns.append(
-            Turn(role="system", content=f"Summary of the conversation so far:\n{_text(summary.content)}")
-        )
+    turns: list[Turn] = _instructions(system, summary, injected)
     results = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolResult)}
     kept, evictions = _evicted(results, _unread(events), budget or Budget())
     for turn in _turns(events):
@@ -88,13 +82,18 @@ def render(
             else _left(call, fates.get(call.call_id, _UNKNOWN))
             for call in turn.calls
         ]
-    if injected:
-        turns.append(Turn(role="system", content=injected))
     return Rendered(
         turns=tuple(turns),
         summary_version=summary.version if summary else None,
         evictions=tuple(evictions),
     )
+
+
+def _instructions(system: str, summary: Summary | None, injected: str) -> list[Turn]:
+    """One system message, before all others: some providers refuse a second one."""
+    past = "" if summary is None else f"Summary of the conversation so far:\n{_text(summary.content)}"
+    parts = [part for part in (system, past, injected) if part]
+    return [Turn(role="system", content="\n\n".join(parts))] if parts else []
 
 
 def _turns(events: Iterable[Event]) -> Iterable[Turn]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clew.domain.records import ContentItem
+from clew.domain.thread import Json
 
 MAX_NAME_BYTES = 255
 _HEAD = 4096
@@ -135,6 +136,22 @@ def is_text_type(media: str) -> bool:
         "image/svg+xml",
         "message/rfc822",
     }
+
+
+def clean_json(value: Json) -> Json:
+    """The same for every text in it, names included."""
+    match value:
+        case str():
+            return clean_text(value)
+        case list() | tuple():
+            return [clean_json(item) for item in value]
+        case Mapping():
+            return {
+                clean_text(name) if isinstance(name, str) else name: clean_json(item)
+                for name, item in value.items()
+            }
+        case _:
+            return value
 
 
 def clean_text(text: str) -> str:

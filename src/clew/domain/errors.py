@@ -11,21 +11,25 @@ What Clew can refuse, and why.
   x Duplicate            DUPLICATE        the key was used before, for something else
   x Repeated             REPEATED         this was done before; `answer` is what was said then
   x Invalid              INVALID          a value is not what it must be; `field` names it
+    - Contradictory      CONTRADICTORY    two values were given for the same thing
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
   x Forbidden            FORBIDDEN        a good credential that may not do this
   x Unavailable          UNAVAILABLE      the database did not answer in time; try again later
     - StorageFull        STORAGE_FULL     no room to write; reads still work
   x Drained              DRAINED          the process is going down; the run goes on in another
   x Corrupt              CORRUPT          what was stored cannot be read back; only this thread suffers
+  x SchemaMismatch       SCHEMA_MISMATCH  the stored state does not fit the graph's schema; the message says where
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
   x Permanent            PERMANENT        the outside world failed; trying again will not help
     - GivenUp            GIVEN_UP         it was tried as often as may be; the message says how often and why
+    - LimitExceeded      RESOURCE_LIMIT   a round used more of the machine than it may; the message names the limit
 
 `code` is what a program reads and never changes; the message is for a person. Messages reach clients and
 logs: they hold no message text of a conversation, no secret and no connection string.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -103,6 +107,12 @@ class Invalid(ClewError):
         self.field = field
 
 
+class Contradictory(Invalid):
+    """Two values were given for the same thing."""
+
+    code = "CONTRADICTORY"
+
+
 class Unauthenticated(ClewError):
     """No credential, or not a good one."""
 
@@ -139,36 +149,64 @@ class Corrupt(ClewError):
     code = "CORRUPT"
 
 
+class SchemaMismatch(ClewError):
+    """The stored state does not fit the graph's schema."""
+
+    code = "SCHEMA_MISMATCH"
+
+
 class ConfigError(ClewError):
     """A setting is wrong."""
 
     code = "CONFIG"
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the other side answered when it failed, for operators. `text` may quote anything: it is in no log."""
+
+    text: str
+    status: int | None = None
+    code: str = ""
+
+
 class Transient(ClewError):
     """The outside world failed; trying again may help.
 
     `error_class` is one of `clew.domain.retry.ErrorClass`; `retry_after` is in seconds, when the other side said so.
+    `detail` is the whole of what failed said, of which the message may be the first line.
     """
+
+    answered: Answered | None = None
 
     code = "TRANSIENT"
 
     def __init__(
-        self, message: str | None = None, error_class: str | None = None, retry_after: float | None = None
+        self,
+        message: str | None = None,
+        error_class: str | None = None,
+        retry_after: float | None = None,
+        *,
+        detail: str = "",
     ) -> None:
         super().__init__(message)
         self.error_class = error_class
         self.retry_after = retry_after
+        self.detail = detail
 
 
 class Permanent(ClewError):
-    """The outside world failed; trying again will not help."""
+    """The outside world failed; trying again will not help. `detail` is as a Transient has it."""
 
     code = "PERMANENT"
+    answered: Answered | None = None
 
-    def __init__(self, message: str | None = None, error_class: str | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, error_class: str | None = None, *, detail: str = ""
+    ) -> None:
         super().__init__(message)
         self.error_class = error_class
+        self.detail = detail
 
 
 class GivenUp(Permanent):
@@ -178,3 +216,16 @@ class GivenUp(Permanent):
     """
 
     code = "GIVEN_UP"
+
+
+class LimitExceeded(Permanent):
+    """A round used more of the machine than it may."""
+
+    code = "RESOURCE_LIMIT"
+
+
+def escaped(exc: BaseException) -> Permanent:
+    """What `except Exception` does not catch, raised by a graph or an agent, as the failure of its run."""
+    first_line = str(exc).partition("\n")[0][:300]
+    name = type(exc).__name__
+    return Permanent(f"{name}: {first_line}" if first_line else name, "internal")

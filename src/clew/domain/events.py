@@ -69,6 +69,14 @@ class RoundStarted:
         None  # the user it is for; empty for a caller that is no user in particular, None for nobody
     )
     order: Order | None = None
+    reopens: str = (
+        ""  # the message marked `last` that the failed round ended with, and that is a step of it now
+    )
+
+    @property
+    def unmarks(self) -> frozenset[str]:
+        """What the thread keeps of `reopens` among what is not shown."""
+        return frozenset({last_mark(self.reopens)}) if self.reopens else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +138,7 @@ class Suspension:
     idempotent: bool = True  # of a tool; what the model asked for does not tell
     deadline: datetime | None = None
     index: int = 0  # how many questions of the same node were answered before this one
+    node: str = ""  # the node of a graph that asks, with those of the graphs around it: "outer|inner"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +247,16 @@ BODIES: Mapping[str, type[Body]] = {
     )
 }
 
+
+def last_mark(message_id: str) -> str:
+    """The name of a message's mark `last`, as that of a part of the message."""
+    return f"{message_id}/last"
+
+
 MESSAGES = frozenset({UserMessage.type, AssistantMessage.type})
-CALLS = frozenset({ToolCall.type, ToolResult.type, Suspension.type, Resolution.type, RoundFinished.type})
+# What was to be done and asked in a round, and what came of it.
+ASKING = frozenset({ToolCall.type, ToolResult.type, Suspension.type, Resolution.type})
+CALLS = ASKING | {RoundFinished.type}
 
 
 def id_prefix(body: Body) -> str:

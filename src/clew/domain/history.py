@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from clew.domain.errors import Invalid
+from clew.domain.thread import Owner
 
 Role: TypeAlias = Literal["user", "assistant"]
 T = TypeVar("T")
@@ -21,7 +22,7 @@ class Place:
 
     namespace: tuple[str, ...]
     key: str
-    tenant: str = ""
+    tenant: str = Owner().tenant
 
     @property
     def path(self) -> tuple[str, ...]:

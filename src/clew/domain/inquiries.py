@@ -41,6 +41,8 @@ class Workplace:
     folder: str
     # An open file that is locked. Whoever works in the folder keeps it open, so the lock lasts as long as the work.
     lock: int | None = None
+    # For programs that are not to change anything: with these their git reads none of the repository's settings.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

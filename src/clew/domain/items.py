@@ -1,7 +1,7 @@
 """Items of the graph store: what may be asked of them, how filters match, and how namespaces become text and back."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import ge, gt, le, lt
 from typing import Any, Final, Literal, TypeAlias
@@ -35,11 +35,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetItem:
-    """With `views`, here and below, chat histories are shown as the items of their documented form."""
-
     namespace: Namespace
     key: str
-    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,6 @@ class FindItems:
     filter: Mapping[str, Json] | None = None
     limit: int = 10
     offset: int = 0
-    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,6 @@ class ListNamespaces:
     max_depth: int | None = None
     limit: int = 100
     offset: int = 0
-    views: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +96,40 @@ class DeleteItem:
 Question: TypeAlias = GetItem | FindItems | ListNamespaces
 Answer: TypeAlias = Item | Sequence[Item] | Sequence[Namespace] | None
 ItemChange: TypeAlias = PutItem | DeleteItem
+
+
+def asked_below(question: Question, root: Namespace) -> Question:
+    """The same question about what is below a namespace, asked as if that were all there is."""
+    if not root:
+        return question
+    match question:
+        case GetItem(namespace=namespace):
+            return replace(question, namespace=(*root, *namespace))
+        case FindItems(prefix=prefix):
+            return replace(question, prefix=(*root, *prefix))
+        case ListNamespaces(patterns=patterns, max_depth=depth):
+            inside = tuple(
+                replace(one, labels=(*root, *one.labels)) if one.at == "prefix" else one for one in patterns
+            )
+            return replace(
+                question,
+                patterns=(Pattern(at="prefix", labels=root), *inside),
+                max_depth=None if depth is None else depth + len(root),
+            )
+
+
+def shown_below(answer: Answer, depth: int) -> Answer:
+    """The answer to such a question, without the labels of the namespace."""
+    match answer:
+        case None:
+            return None
+        case Item():
+            return replace(answer, namespace=answer.namespace[depth:])
+        case _:
+            return [
+                replace(one, namespace=one.namespace[depth:]) if isinstance(one, Item) else one[depth:]
+                for one in answer
+            ]  # type: ignore[return-value]  # items or namespaces, as they came
 
 
 def to_path(namespace: Namespace) -> str:

@@ -37,6 +37,7 @@ _ESCAPED = re.compile(rb"_x([0-9a-f]{2})")
 
 # Begins the first label of a namespace that is ours.
 _TENANT = "tenant:"
+_USER = "clew:user:"
 
 Names: TypeAlias = Mapping[str, Any]
 
@@ -118,14 +119,24 @@ def decode_part(part: str) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 
-def namespace(labels: Sequence[str], tenant: str | None = None) -> tuple[str, ...]:
-    """The namespace of a tenant's histories: the tenant is a label of its own, so that no key can reach into another's."""
-    return tuple(labels) if tenant is None else (f"{_TENANT}{encode_part(tenant)}", *labels)
+def namespace(labels: Sequence[str], tenant: str | None = None, user_id: str = "") -> tuple[str, ...]:
+    """The namespace of histories in a store that knows no tenants: the tenant, and the user if they are one user's, are
+    labels of their own, so that no key can reach into another's."""
+    if tenant is None:
+        return tuple(labels)
+    return (f"{_TENANT}{encode_part(tenant)}", *user_label(user_id), *labels)
 
 
-def is_of_histories(namespace: Sequence[str]) -> bool:
-    """Whether histories of a tenant are in there, or below, or will be one day."""
-    return bool(namespace) and namespace[0].startswith(_TENANT)
+def user_label(user_id: str) -> tuple[str, ...]:
+    """The label that everything of one user begins with in the store of a tenant; none for what is the whole tenant's."""
+    return (f"{_USER}{encode_part(user_id)}",) if user_id else ()
+
+
+def is_of_histories(namespace: Sequence[str], usual: Sequence[str]) -> bool:
+    """Whether histories are kept in there, or below: the usual namespace of theirs, or a tenant's, or a user's."""
+    if namespace and namespace[0].startswith(_USER):
+        namespace = namespace[1:]
+    return bool(namespace) and (namespace[0] in usual[:1] or namespace[0].startswith(_TENANT))
 
 
 def _look_up(name: str, names: Any) -> Any:

@@ -1,6 +1,6 @@
 """What clients hang on a thread to find it by: an object, kept as the paths of its leaves and what is there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps, loads
 from typing import Literal, TypeAlias
@@ -46,16 +46,26 @@ def require_few(leaves: int) -> None:
         raise Invalid(f"more than {MOST} values", field="metadata")
 
 
-def grown(found: Iterable[tuple[str, str]]) -> dict[str, Json]:
+def grown(found: Iterable[tuple[Sequence[str], Json]]) -> dict[str, Json]:
     """The object that has these leaves."""
     whole: dict[str, Json] = {}
-    for path, value in found:
-        *way, name = loads(path)
+    for (*way, name), value in found:
         inside = whole
         for step in way:
-            inside = inside.setdefault(step, {})
-        inside[name] = loads(value)
+            below = inside.get(step)
+            if not isinstance(below, dict):
+                below = inside[step] = {}
+            inside = below
+        inside[name] = value
     return whole
+
+
+def readable_leaf(leaf: tuple[str, str]) -> tuple[list[str], Json]:
+    """The names that lead to a leaf, and what is there. Raises ValueError where it is not as `leaves` writes it."""
+    path, value = loads(leaf[0]), loads(leaf[1])
+    if not isinstance(path, list) or not path or not all(isinstance(name, str) for name in path):
+        raise ValueError("not a path")
+    return path, value
 
 
 def _gather(value: Mapping[str, Json], path: tuple[str, ...], found: dict[str, str]) -> None:

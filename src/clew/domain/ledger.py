@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 from json import dumps
 from typing import TypeAlias
 
 from clew.domain.calls import Call, CallStatus
+from clew.domain.durations import require_duration
 from clew.domain.events import Event, Resolution, Suspension, ToolCall
 from clew.domain.thread import Executor, Json, Kind
 
@@ -22,6 +24,16 @@ NOT_RUN = "[no result: it was approved, and not run]"
 NOT_APPROVED = "[no result: nobody approved it, and it was not run]"
 NOT_REPORTED = "[no result: a client was to do it and did not report, so its effect may have happened]"
 NOT_ANSWERED = "[no result: nobody answered]"
+# The error of a call that is not repeated after a crash, because its tool's author said so.
+INTERRUPTED = "tool call interrupted: it was begun and cut off, so its effect may have happened"
+
+
+class OnCrash(StrEnum):
+    """What becomes of a call that was begun and cut off."""
+
+    RETRY = "retry"  # carried out again, under the same id
+    ASK = "ask"  # a person says how it ended
+    INTERRUPTED = "interrupted"  # it ends as an error, and the turn goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +43,10 @@ class Terms:
     approval: bool = False
     patience: timedelta | None = None  # how long to wait for a person or a client; None: for ever
     needs_user: bool = False
+    on_crash: OnCrash | None = None  # None: by whether it is idempotent
+
+    def __post_init__(self) -> None:
+        require_duration(self.patience, field="patience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +77,15 @@ def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) ->
     """What to do with a call, given what became of it so far. Whoever asks here is not waiting any more."""
     if known is not None and not known.status.is_open:
         return _settled(known)
-    if known is not None and known.status is CallStatus.STARTED and not call.idempotent:
-        # It may have happened. Doing it twice is worse than asking.
-        return Ask(_suspension(call, Kind.IN_DOUBT, terms, now))
+    if known is not None and known.status is CallStatus.STARTED:
+        match terms.on_crash or (OnCrash.RETRY if call.idempotent else OnCrash.ASK):
+            case OnCrash.ASK:
+                # It may have happened. Doing it twice is worse than asking.
+                return Ask(_suspension(call, Kind.IN_DOUBT, terms, now))
+            case OnCrash.INTERRUPTED:
+                return Settled(ok=False, result=None, error=INTERRUPTED)
+            case OnCrash.RETRY:
+                pass
     if known is not None and known.kind is Kind.IN_DOUBT:
         return Go()
     if terms.approval and (known is None or known.kind is Kind.NONE):

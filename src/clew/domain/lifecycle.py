@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from clew.domain.calls import Call
 from clew.domain.coding import WORKTREE
+from clew.domain.durations import require_duration
 from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
 from clew.domain.events import (
     CALLS,
@@ -35,6 +36,7 @@ from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thr
 NewId: TypeAlias = Callable[[], str]
 
 EXPIRED = "tool call expired: no response"
+OVERDUE = "expired: nobody answered before the thread's time was over"
 CANCELLED = "[cancelled]"
 
 
@@ -111,13 +113,18 @@ def open_thread(
     order: Order | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
+    require_duration(opening.ttl, field="ttl")
     started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, order=order)
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
-def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp) -> Change:
-    """A new thread in which nothing is to be done yet: its first round is over as it begins."""
-    started = RoundStarted(round=1, opening=opening)
+def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp, number: int = 1) -> Change:
+    """A new thread in which nothing is to be done yet: its first round is over as it begins.
+
+    That of a copy has the `number` of the round it was copied in, so that its next one is a new one to its graph.
+    """
+    require_duration(opening.ttl, field="ttl")
+    started = RoundStarted(round=number, opening=opening)
     return record(None, [started, RoundFinished(status=Status.COMPLETED)], stamp=stamp, thread_id=thread_id)
 
 
@@ -168,11 +175,19 @@ def carry_out(
     return record(thread, [*before, started, *_said(message, (), "")], stamp=stamp)
 
 
-def take_up(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
-    """Go on with a failed round where it stood, without new input."""
+def take_up(
+    thread: Thread, this_round: Iterable[Event] = (), *, stamp: Stamp, by: str | None = None
+) -> Change:
+    """Go on with a failed round where it stood, without new input. What it ended with is no longer its last word."""
     if thread.status is not Status.FAILED:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
-    return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
+    closed = [
+        event.id
+        for event in this_round
+        if isinstance(event.body, AssistantMessage) and event.body.marker == "last"
+    ]
+    started = RoundStarted(round=thread.round, by=by, reopens=closed[-1] if closed else "")
+    return record(thread, [started], stamp=stamp)
 
 
 def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:
@@ -203,6 +218,20 @@ def answer_all(
         told = order if left == 0 else None
         bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, order=told), *bodies]
     return record(thread, bodies, stamp=stamp)
+
+
+def ask_anew(thread: Thread, gone: Iterable[Call], new: Sequence[Suspension], *, stamp: Stamp) -> Change:
+    """What a thread waits for after its state was written by hand. If that is nothing, its round has ended."""
+    bodies: list[Body] = [*new, *_cancelled(gone)]
+    if not new and thread.pending.keys() <= {call.id for call in gone}:
+        bodies.append(RoundFinished(status=Status.COMPLETED))
+    return record(thread, bodies, stamp=stamp)
+
+
+def wait_as(thread: Thread, asked: Sequence[Body], *, stamp: Stamp) -> Change:
+    """The thread is a copy, and waits for what the original waits for: `asked` is what was asked and answered there."""
+    bodies = [replace(body, order=None) if isinstance(body, Resolution) else body for body in asked]
+    return record(thread, [RoundStarted(round=thread.round), *bodies], stamp=stamp)
 
 
 def _resolved(
@@ -237,6 +266,16 @@ def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
 
 def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
     """Nobody answered in time: the call ends as an error and the thread goes on by itself."""
+    return record(thread, _expired(thread, call), stamp=stamp)
+
+
+def expire_all(thread: Thread, calls: Iterable[Call], *, stamp: Stamp) -> Change:
+    """The time of a thread that waits is over: what it waits for expires, and its round ends with that."""
+    expired = [body for call in calls for body in _expired(thread, call)]
+    return record(thread, [*expired, RoundFinished(status=Status.FAILED, reason=OVERDUE)], stamp=stamp)
+
+
+def _expired(thread: Thread, call: Call) -> list[Body]:
     # Whoever asked for a yes reads the answer as one: silence is none.
     no = {"approved": False} if _pending(thread, call.id).kind is Kind.APPROVAL else {}
     bodies: list[Body] = [
@@ -244,7 +283,7 @@ def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
     ]
     if call.name:
         bodies.append(ToolResult(call_id=call.id, ok=False, error=EXPIRED))
-    return record(thread, bodies, stamp=stamp)
+    return bodies
 
 
 def stop(
@@ -351,7 +390,7 @@ def apply(thread: Thread | None, event: Event) -> Thread:
 
 def _born(event: Event) -> Thread:
     match event.body:
-        case RoundStarted(opening=Opening() as opening, held=held) if event.seq == 1:
+        case RoundStarted(round=number, opening=Opening() as opening, held=held) if event.seq == 1:
             return Thread(
                 id=event.thread_id,
                 owner=opening.owner,
@@ -359,7 +398,7 @@ def _born(event: Event) -> Thread:
                 name=opening.name,
                 status=Status.PENDING if held else Status.RUNNING,
                 stage="initializing",
-                round=1,
+                round=number,
                 round_seq=1,
                 last_seq=1,
                 created_at=event.at,
@@ -377,7 +416,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
         # Late writes never reopen or adorn a round that has ended.
         raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
-        case RoundStarted(round=number, held=held, order=order):
+        case RoundStarted(round=number, held=held, order=order) as started:
             if held:
                 raise NotAllowed("only the first round of a thread can be held")
             if thread.status in (Status.RUNNING, Status.BLOCKED):
@@ -391,6 +430,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 round_seq=thread.round_seq if number == thread.round else event.seq,
                 round_started_at=event.at,
                 failure_reason=None,
+                redacted=thread.redacted | started.unmarks,
             )
         case Suspension(call_id=call_id, executor=executor, kind=kind, prompt=prompt):
             waits = Pending(executor=executor, kind=kind, prompt=prompt)

@@ -8,12 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import log
 
 MAX_SENTENCES = 5_000
 
 _WRAPPED = re.compile(r"(?<=\w)-\n(?=[a-zà-ÿ])")
-_PARAGRAPH = re.compile(r"\n\s*\n")
 _END = re.compile(r"(?<=[.!?…])[\"')\]»”]*\s+(?=[\"'(\[«“]?[A-ZÀ-ÞА-Я0-9])|(?<=[。！？])")  # noqa: RUF001
 _WORD = re.compile(r"[^\W_]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
@@ -24,6 +24,8 @@ _ABBREVIATION = re.compile(
 )
 _STOPS = ".!?…。！？"  # noqa: RUF001
 _SHORTEST, _LONGEST = 12, 600
+# So much of the end of a text shows whether an abbreviation stands there.
+_ABBREVIATED = 16
 # The share of a sentence's words that others have used, above which it adds nothing.
 _SAID = 0.8
 _FEW_WORDS = 5
@@ -31,29 +33,30 @@ _FEW_WORDS = 5
 
 def paragraphs(text: str) -> Iterator[str]:
     """What stands between empty lines, with lines that were only wrapped put together again."""
-    for block in _PARAGRAPH.split(_WRAPPED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))):
-        lines: list[str] = []
-        for raw in block.split("\n"):
-            line = " ".join(raw.split())
-            if not line:
-                continue
-            if lines and not _stands_alone(lines[-1], line):
-                lines[-1] = f"{lines[-1]} {line}"
-            else:
-                lines.append(line)
-        yield from lines
+    together: list[str] = []  # the lines of a paragraph: put together once, since a text may be one paragraph
+    length = 0
+    for raw in _WRAPPED.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).split("\n"):
+        line = " ".join(raw.split())
+        if together and (not line or _stands_alone(together, length, line)):
+            yield " ".join(together)
+            together, length = [], 0
+        if line:
+            together.append(line)
+            length += len(line) + 1
+    if together:
+        yield " ".join(together)
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text in order, without headings, table rows and crumbs."""
-    found: list[str] = []
-    for paragraph in paragraphs(text):
-        if paragraph.startswith(("#", "|")):
-            continue
-        found += [sentence for sentence in _split(_MARKUP.sub("", paragraph)) if _is_sentence(sentence)]
-        if len(found) >= MAX_SENTENCES:
-            break
-    return found[:MAX_SENTENCES]
+    """The first sentences of a text in order, without headings, table rows and crumbs."""
+    found = (
+        sentence
+        for paragraph in paragraphs(text)
+        if not paragraph.startswith(("#", "|"))
+        for sentence in _split(_MARKUP.sub("", paragraph))
+        if _is_sentence(sentence)
+    )
+    return list(islice(found, MAX_SENTENCES))
 
 
 def words(text: str) -> list[str]:
@@ -147,19 +150,23 @@ def _fitting(order: Sequence[int], pieces: Sequence[str], room: int) -> list[int
     return kept
 
 
-def _stands_alone(before: str, line: str) -> bool:
-    """Whether a line begins something of its own rather than going on with the line before."""
-    if _MARKUP.match(line) or line.startswith("|") or before.startswith(("#", "|")):
+def _stands_alone(before: Sequence[str], length: int, line: str) -> bool:
+    """Whether a line begins something of its own rather than going on with the lines before, `length` characters."""
+    if _MARKUP.match(line) or line.startswith("|") or before[0].startswith(("#", "|")):
         return True
     # A short line without a full stop is a heading, or the last of its paragraph.
-    return len(before) < 40 and not before.endswith((",", ";", "-"))
+    return length <= 40 and not before[-1].endswith((",", ";", "-"))
 
 
 def _split(paragraph: str) -> Iterator[str]:
     kept = ""
-    for piece in _END.split(paragraph):
-        kept = f"{kept} {piece}".strip() if kept else piece.strip()
-        if kept and not _ABBREVIATION.search(kept):
+    start = 0
+    for end in chain((match.span() for match in _END.finditer(paragraph)), [(len(paragraph), 0)]):
+        piece = paragraph[start : end[0]].strip()
+        start = end[1]
+        kept = f"{kept} {piece}" if kept else piece
+        # What is too long for a sentence does not grow: a text may consist of abbreviations.
+        if kept and (len(kept) > _LONGEST or not _ABBREVIATION.search(kept[-_ABBREVIATED:])):
             yield kept
             kept = ""
     if kept:
@@ -169,8 +176,8 @@ def _split(paragraph: str) -> Iterator[str]:
 def _is_sentence(text: str) -> bool:
     # Where a character is a word, few of them are a sentence.
     return (
-        len(text) + 2 * len("".join(_CJK.findall(text))) >= _SHORTEST
-        and len(text) <= _LONGEST
+        len(text) <= _LONGEST
+        and len(text) + 2 * len("".join(_CJK.findall(text))) >= _SHORTEST
         and any(map(str.isalpha, text))
     )
 

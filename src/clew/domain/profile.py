@@ -2,15 +2,19 @@
 
 import re
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from clew.domain.errors import Invalid
 from clew.domain.retry import RetryPolicy
 
 DRIVERS = ("api:openai", "api:anthropic", "cli:claude", "offline")
+# Where the keys of the settings go, unless these say otherwise.
+OFFICIAL = {"api:openai": "https://api.openai.com/v1", "api:anthropic": "https://api.anthropic.com"}
 TRACKERS = ("jira", "github", "none")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MODEL = re.compile(r"[A-Za-z0-9._:/@+-]{0,200}")
+_PORT = re.compile(r":[0-9]*$")
 _URL = re.compile(r"https?://[^\s@]{1,500}")
 
 
@@ -40,6 +44,20 @@ class Profile:
         object.__setattr__(self, "command", _command(self.command))
         if self.tracker not in TRACKERS:
             raise Invalid(f"expected one of {', '.join(TRACKERS)}", field="tracker")
+
+
+def is_same_server(one: str, other: str) -> bool:
+    """Whether two base URLs are one place: a key may go from the one to the other."""
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> tuple[str, str, str, str]:
+    parts = urlsplit(url)
+    host, _, port = (
+        parts.netloc.lower().rpartition(":") if _PORT.search(parts.netloc) else (parts.netloc.lower(), "", "")
+    )
+    usual = {"http": "80", "https": "443"}.get(parts.scheme, "")
+    return parts.scheme, host.rstrip("."), port or usual, parts.path.rstrip("/")
 
 
 def _command(value: object) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ class ModelCall:
     latency_ms: int = 0
     summary_version: str | None = None
     evictions: Json = field(default_factory=list)
+    # What the provider answered, if the call failed. It may quote what was sent.
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,10 @@ class File:
     size: int
     sha256: str
     created_at: datetime
+
+
+# What has an integer beside its name.
+NumberKind = Literal["tenant", "user", "file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from clew.domain.events import (
     Event,
+    Log,
     Resolution,
     RoundStarted,
     StageChanged,
@@ -113,3 +114,16 @@ def _fresh_answers(events: Sequence[Event]) -> dict[str, Json]:
             case _:
                 answers.clear()
     return answers
+
+
+def failed_attempts(log: Sequence[Event]) -> int:
+    """Counted in the log, so that a kill between two attempts gives no attempt back. Taking a round up starts anew."""
+    for event in reversed(log):
+        match event.body:
+            case Log(attempt=attempt) if attempt:
+                return attempt
+            case RoundStarted():
+                return 0
+            case _:
+                pass
+    return 0

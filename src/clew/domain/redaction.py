@@ -15,6 +15,7 @@ from clew.domain.events import (
     RoundStarted,
     StageCompleted,
     UserMessage,
+    last_mark,
 )
 from clew.domain.records import Document
 from clew.domain.thread import Json, Thread
@@ -80,9 +81,10 @@ def shown_body(thread: Thread, event: Event) -> Body | None:
     if event.id in thread.redacted:
         return None
     match event.body:
+        case AssistantMessage() as message if last_mark(event.id) in thread.redacted:
+            return replace(message, marker="step", documents=_kept(thread, event.id, message.documents))
         case UserMessage(documents=documents) | AssistantMessage(documents=documents) as message if documents:
-            kept = tuple(name for name in documents if f"{event.id}/{name}" not in thread.redacted)
-            return replace(message, documents=kept)
+            return replace(message, documents=_kept(thread, event.id, documents))
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
             return None
         case RoundStarted() as started if lacks_a_message(thread):
@@ -94,6 +96,10 @@ def shown_body(thread: Thread, event: Event) -> Body | None:
             return body
 
 
+def _kept(thread: Thread, message_id: str, documents: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in documents if f"{message_id}/{name}" not in thread.redacted)
+
+
 def lacks_a_message(thread: Thread) -> bool:
     """Whether a whole message was taken back. What graphs were given and gave may quote it, then nobody is told."""
     return any(what.startswith("msg_") and "/" not in what for what in thread.redacted)
@@ -101,15 +107,21 @@ def lacks_a_message(thread: Thread) -> bool:
 
 def without(value: Json, texts: Sequence[str]) -> Json:
     """The value with none of these texts in it, wherever they stand."""
-    match value:
-        case str():
-            return _without(value, texts)
-        case dict():
-            return {key: without(one, texts) for key, one in value.items()}
-        case list():
-            return [without(one, texts) for one in value]
-        case _:
-            return value
+    known = frozenset(texts)
+
+    def hide(value: Json) -> Json:
+        match value:
+            case str():
+                # Most of what repeats a text is that text and nothing else.
+                return HIDDEN if value.strip() in known else _without(value, texts)
+            case dict():
+                return {key: hide(one) for key, one in value.items()}
+            case list():
+                return [hide(one) for one in value]
+            case _:
+                return value
+
+    return hide(value)
 
 
 def text_of(content: Content) -> str:
@@ -143,6 +155,8 @@ def _strings(value: Json) -> Iterator[str]:
 
 def _without(value: str, texts: Sequence[str]) -> str:
     for text in texts:
+        if len(text) > len(value):
+            continue
         if value.strip() == text:
             return HIDDEN
         if len(text) >= _SHORT:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from clew.domain.errors import Invalid
 from clew.domain.thread import Owner, Status, Thread
 
 # For so long a softly deleted thread can be brought back.
@@ -24,6 +25,7 @@ class Reason(StrEnum):
     UNUSED = "unused"  # nobody looked at it since
     EXPIRED = "expired"  # its own time to live was over by then
     DELETED = "deleted"  # deleted softly, and not brought back since
+    OWNED = "owned"  # whatever its age: everything of its owner is to go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,19 @@ def selection(
     return Selection(reason=Reason.UNUSED, before=now - timedelta(days=days_old), owner=owner, soft=soft)
 
 
+# Later than any thread was made.
+ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+def owned_by(tenant: str, user_id: str | None = None) -> Selection:
+    """All threads of a tenant, or of one user of it. Raises Invalid without a name: that would be other people's too."""
+    if not tenant.strip():
+        raise Invalid("a tenant's name is needed", field="tenant")
+    if user_id is not None and not user_id.strip():
+        raise Invalid("a user's id is needed", field="user_id")
+    return Selection(reason=Reason.OWNED, before=ALWAYS, owner=Owner(tenant=tenant, user_id=user_id or ""))
+
+
 def trash(*, now: datetime) -> Selection:
     return Selection(reason=Reason.DELETED, before=now - GRACE)
 
@@ -55,9 +70,11 @@ def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_orders:
 
     A thread without a time to live is kept whatever its age. One that runs is never taken, nor one that somebody wants to
     run, however seldom. One that waits for somebody is taken once nothing it waits for has a deadline any more: what has
-    one expires first, and the thread goes on.
+    one expires first, and the thread goes on; what has none expires when the thread is taken.
     The store asks the same in SQL, inside the transaction that deletes; a contract holds the two together.
     """
+    if wanted.reason is Reason.OWNED:
+        return thread.created_at < wanted.before and _belongs(thread.owner, wanted.owner)
     if thread.ttl is None or thread.status is Status.RUNNING or has_orders:
         return False
     if thread.status is Status.BLOCKED and has_deadline:
@@ -92,6 +109,7 @@ class Candidate:
     id: str
     age: int
     rows: int  # about how many rows it has
+    waits: bool = False  # for an answer: its calls expire before it goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,14 @@
 """When a failed attempt is worth another one, and how long to wait before it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from math import isfinite
 
-from clew.domain.errors import Invalid
+from clew.domain.errors import Answered, Invalid
 
 MAX_RETRY_AFTER = 300.0
 
@@ -62,6 +64,11 @@ _BY_TYPE: Mapping[str, ErrorClass] = {
 }
 
 
+# What a provider calls an error, where it is a name and no sentence.
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MAX_ANSWER = 4_000
+
+
 def class_of_status(status: object) -> ErrorClass | None:
     """Of an HTTP status that says that something went wrong."""
     if not isinstance(status, int) or not 400 <= status < 600:
@@ -82,12 +89,26 @@ def class_in(body: object) -> ErrorClass | None:
     return None
 
 
+def answered_in(exc: BaseException) -> Answered | None:
+    """What a provider answered, in the terms its clients have in common; None if it answered nothing."""
+    status = getattr(exc, "status_code", None)
+    body = getattr(exc, "body", None)
+    if status is None and body is None:
+        return None
+    error = body.get("error", body) if isinstance(body, Mapping) else {}
+    told = [error.get(name) for name in ("code", "type")] if isinstance(error, Mapping) else []
+    code = next((one for one in told if isinstance(one, str) and _LABEL.fullmatch(one)), "")
+    return Answered(str(exc)[:MAX_ANSWER], status if isinstance(status, int) else None, code)
+
+
 def seconds_in(retry_after: str, *, now: datetime) -> float | None:
     """Of a `Retry-After`: seconds, or a date. None for anything else."""
     try:
-        return max(0.0, float(retry_after))
+        seconds = float(retry_after)
     except ValueError:
         pass
+    else:
+        return max(0.0, seconds) if isfinite(seconds) else None
     try:
         when = parsedate_to_datetime(retry_after)
     except ValueError:

@@ -1,6 +1,7 @@
 """Runs as LangGraph's clients know them: told by a thread's log, from the orders in it."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +19,8 @@ from clew.domain.events import (
 from clew.domain.ledger import GATE
 from clew.domain.thread import Json, Status, Thread
 
+# How LangGraph writes the id of an interrupt.
+_INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
 # Under which those that wait for their turn are in the inbox.
 SOURCE = "langgraph"
 # What has to be read to tell which runs there were and how they ended.
@@ -66,10 +69,25 @@ _ENDS: Mapping[Status, RunStatus] = {
 
 
 def runs_of(log: Iterable[Event]) -> list[Run]:
-    """Every run in this part of a log, in order. Which other rounds there were does not matter."""
+    """Every run in this part of a log, in order. Which other rounds there were does not matter.
+
+    A run whose round is answered, or resumed after a failure, without a new order goes on: it runs again.
+    """
     runs: list[Run] = []
     current: Run | None = None
+    ordered_round = 0
     waits: set[str] = set()
+
+    def begins(event: Event, order: Order, given: Json) -> None:
+        nonlocal current, ordered_round
+        current, ordered_round = _begun(event, order, given), event.round
+        runs.append(current)
+
+    def goes_on(event: Event) -> None:
+        nonlocal current
+        if runs and event.round == ordered_round:
+            current = replace(runs[-1], status=RunStatus.RUNNING, updated_at=event.at, reason="", error="")
+            runs[-1] = current
 
     def ends(event: Event, status: RunStatus, reason: str = "", error: str = "") -> None:
         nonlocal current
@@ -80,16 +98,20 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     for event in log:
         match event.body:
             case RoundStarted(order=Order() as order, input=given):
-                current = _begun(event, order, given)
-                runs.append(current)
+                begins(event, order, given)
+            case RoundStarted():
+                goes_on(event)
             case Resolution(order=Order() as order, call_id=call_id):
                 waits.discard(call_id)
-                current = _begun(event, order, None)
-                runs.append(current)
+                begins(event, order, None)
                 if waits:
                     # Some of what was asked is still open: the graph is not asked to go on.
                     ends(event, RunStatus.SUCCESS)
-            case Resolution(call_id=call_id) | ToolResult(call_id=call_id):
+            case Resolution(call_id=call_id):
+                waits.discard(call_id)
+                if not waits:
+                    goes_on(event)
+            case ToolResult(call_id=call_id):
                 waits.discard(call_id)
             case Suspension(call_id=call_id):
                 waits.add(call_id)
@@ -114,11 +136,9 @@ def unquoted(run: Run) -> Run:
 
 
 def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:
-    """Of what a graph that waits has asked, what nobody has answered; and what LangGraph does not know of, since it
-    stops at the first of several tools that ask."""
+    """Of what a graph that waits has asked, what nobody has answered; and what LangGraph does not know of: it stops
+    at the first of several tools that ask, and forgets what was asked when a state is written by hand."""
     known = {one["id"]: one for one in interrupts}
-    if not known:
-        return []
     return [
         known.get(call_id, {"id": call_id, "value": asked.prompt})
         for call_id, asked in thread.pending.items()
@@ -126,15 +146,40 @@ def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> lis
     ]
 
 
-def answers_in(thread: Thread, resume: Json) -> dict[str, Json]:
-    """Which question each answer is for: by its id, or without one if there is only one to answer."""
+def names_questions(resume: Json, known: Collection[str] = ()) -> bool:
+    """Whether a `resume` says by id which question each answer is for; otherwise it is one answer.
+
+    LangGraph's rule is that all keys are ids of interrupts. `known` are further ids, of tool calls.
+    """
+    return (
+        isinstance(resume, dict)
+        and bool(resume)
+        and all(_INTERRUPT_ID.fullmatch(key) or key.startswith(GATE) or key in known for key in resume)
+    )
+
+
+def answers_in(thread: Thread, resume: Json, known: Collection[str] = ()) -> dict[str, Json]:
+    """Which question each answer is for: by its id, or without one if there is only one to answer.
+
+    `known` are ids of tool calls of this thread. Raises NotAllowed for an id that waits for no answer: taken for the
+    answer itself, it would approve whatever is asked now.
+    """
     if not thread.pending:
         raise NotAllowed(f"thread {thread.id!r} is {thread.status} and waits for no answer")
-    if isinstance(resume, dict) and resume and all(key in thread.pending for key in resume):
+    if isinstance(resume, dict) and (
+        names_questions(resume, {*known, *thread.pending}) or not thread.pending.keys().isdisjoint(resume)
+    ):
+        if stale := sorted(resume.keys() - thread.pending.keys()):
+            raise NotAllowed(f"thread {thread.id!r} waits for no answer to {', '.join(map(repr, stale))}")
         return resume
     if len(thread.pending) > 1:
         raise NotAllowed(f"thread {thread.id!r} waits for {len(thread.pending)} answers; give each by its id")
     return dict.fromkeys(thread.pending, resume)
+
+
+def answers_pending(thread: Thread, resume: Json) -> bool:
+    """Whether these are answers by the ids of what the thread asks now."""
+    return isinstance(resume, dict) and bool(resume) and all(key in thread.pending for key in resume)
 
 
 def _begun(event: Event, order: Order, given: Json) -> Run:

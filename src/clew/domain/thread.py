@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 # What JSON can hold. Not spelled out recursively: every checker and every decoder would pay for it.
 Json: TypeAlias = Any
+
+CANNOT_BE_READ = "what is stored of this thread cannot be read back"
 
 
 class Status(StrEnum):
@@ -111,12 +113,35 @@ class Thread:
     settings: Mapping[str, Json] = field(default_factory=dict)
     ttl: timedelta | None = None  # None: keep
     pending: Mapping[str, Pending] = field(default_factory=dict)
-    # Ids of messages and of documents that nobody is shown, and `message/document` where it is that message's alone.
+    # Ids of messages and documents that are not shown, `message/document` where it is that message's alone, and
+    # `message/last` for a message that is no longer the last one of its round.
     redacted: frozenset[str] = frozenset()
     stats: Stats = Stats()
     # Moved by whoever looks at the thread, so the store keeps them and the log does not know them.
     last_accessed_at: datetime | None = field(default=None, compare=False)
     expires_at: datetime | None = field(default=None, compare=False)
+
+    @classmethod
+    def unreadable(cls, thread_id: str, owner: Owner, *, graph: str, created_at: datetime) -> Self:
+        """What a list shows of a thread of which neither the row nor the log can be read back."""
+        return cls(
+            id=thread_id,
+            owner=owner,
+            graph=graph,
+            name="",
+            status=Status.FAILED,
+            stage="",
+            round=0,
+            round_seq=0,
+            last_seq=0,
+            created_at=created_at,
+            last_active_at=created_at,
+            failure_reason=CANNOT_BE_READ,
+        )
+
+    @property
+    def is_readable(self) -> bool:
+        return self.last_seq > 0
 
     @property
     def fsm_state(self) -> dict[str, Json]:

@@ -18,8 +18,23 @@ from clew.domain.events import (
     RoundStarted,
     Suspension,
     UserMessage,
+    last_mark,
 )
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
+
+# The state of a thread that no graph was given to yet.
+EMPTY_STATE: Mapping[str, Json] = {
+    "values": {},
+    "next": [],
+    "tasks": [],
+    "metadata": {},
+    "created_at": None,
+    "checkpoint": None,
+    "parent_checkpoint": None,
+    "interrupts": [],
+    "checkpoint_id": None,
+    "parent_checkpoint_id": None,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +49,15 @@ class Message:
     marker: Marker
     documents: tuple[str, ...]
     at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenQuestions:
+    """What a graph waits for after its state was written by hand."""
+
+    kept: frozenset[str]  # of what it asked before, by id
+    new: tuple[Suspension, ...]
+    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +113,7 @@ def messages(thread: Thread, events: Iterable[Event]) -> Iterator[Message]:
             role=role,
             agent=agent,
             content=body.content,
-            marker=body.marker,
+            marker="step" if last_mark(event.id) in thread.redacted else body.marker,
             documents=tuple(doc for doc in body.documents if f"{event.id}/{doc}" not in thread.redacted),
             at=event.at,
         )
@@ -112,7 +136,8 @@ def logs(events: Iterable[Event]) -> Iterator[LogLine]:
 
 
 _CHAT: Mapping[Status, str] = {Status.PENDING: "running", Status.BLOCKED: "running"}
-_CONVERSATION: Mapping[Status, str] = {
+ConversationStatus = Literal["active", "suspended", "idle", "ended"]
+_CONVERSATION: Mapping[Status, ConversationStatus] = {
     Status.PENDING: "idle",
     Status.RUNNING: "active",
     Status.BLOCKED: "suspended",
@@ -127,7 +152,7 @@ def chat_status(status: Status) -> str:
     return _CHAT.get(status, str(status))
 
 
-def conversation_status(thread: Thread) -> str:
+def conversation_status(thread: Thread) -> ConversationStatus:
     """As a conversation: active, suspended, idle, ended."""
     return _CONVERSATION[thread.status]
 

@@ -109,9 +109,17 @@ def _mentioned(columns: Sequence[_Column], asked: Sequence[str]) -> dict[str, in
 
 def _place(word: str, asked: Sequence[str]) -> int | None:
     for place, other in enumerate(asked):
-        if word == other or (len(word) > 3 and SequenceMatcher(None, word, other).ratio() >= _CLOSE):
+        if word == other or (len(word) > 3 and _is_close(word, other)):
             return place
     return None
+
+
+def _is_close(word: str, other: str) -> bool:
+    # By their lengths alone most words are too different, and comparing letters takes long.
+    both = len(word) + len(other)
+    return 2 * min(len(word), len(other)) >= _CLOSE * both and (
+        SequenceMatcher(None, word, other).ratio() >= _CLOSE
+    )
 
 
 def _group(columns: Sequence[_Column], mentioned: Mapping[str, int], asked: Sequence[str]) -> _Column:

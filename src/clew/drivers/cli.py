@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clew.domain.documents import clean_text
-from clew.domain.errors import Permanent, Transient
+from clew.domain.errors import Answered, Permanent, Transient
 from clew.domain.inquiries import MAX_REPLY, Inquiry, Purpose, Reply
-from clew.domain.retry import ErrorClass
+from clew.domain.reasoning import without_reasoning
+from clew.domain.retry import MAX_ANSWER, ErrorClass
 from clew.domain.thread import Json
 from clew.drivers.wording import worded
 from clew.processes.run import Ended, NotStarted, TooLong, TooMuch, run
@@ -68,7 +69,7 @@ class CliDriver:
             ended = await run(
                 [*self._command, *_ALWAYS, *(_EDITS if edits else _READS), *self._options],
                 folder=self._folder if place is None else Path(place.folder),
-                environment=self._environment,
+                environment={**self._environment, **(place.variables if place else {})},
                 seconds=self._seconds,
                 most=_MOST,
                 given=worded(inquiry).encode(errors="replace"),
@@ -93,7 +94,7 @@ class CliDriver:
         result = result_in(ended.out)
         if ended.code or result is None or result.get("is_error"):
             raise self._failure(ended, result)
-        text = clean_text(str(result.get("result") or "")).strip()
+        text = without_reasoning(clean_text(str(result.get("result") or "")))
         if not text and not may_be_silent:
             raise Transient(f"{self._program} answered nothing", ErrorClass.LLM_OVERLOAD)
         if len(text) > MAX_REPLY:
@@ -101,15 +102,17 @@ class CliDriver:
         return Reply(text=text, **_tokens(result.get("usage")))
 
     def _failure(self, ended: Ended, result: Mapping[str, Json] | None) -> Transient | Permanent:
-        """What it wrote is not repeated: it may quote a key, the prompt or the code."""
+        """What it wrote is kept apart: it may quote a key, the prompt or the code."""
         said = str(result.get("result")) if result else ended.out.decode(errors="replace")
         said = f"{said}\n{ended.err.decode(errors='replace')}"
         error_class = next((name for says, name in _SAYS if says.search(said)), ErrorClass.INTERNAL)
         how = f"with exit code {ended.code}" if ended.code else "without a result"
         message = f"{self._program} failed {how} ({error_class})"
-        if error_class in _PASSING:
-            return Transient(message, error_class)
-        return Permanent(message, error_class)
+        failed = (
+            Transient(message, error_class) if error_class in _PASSING else Permanent(message, error_class)
+        )
+        failed.answered = Answered(said.strip()[:MAX_ANSWER])
+        return failed
 
 
 def result_in(out: bytes) -> Mapping[str, Json] | None:

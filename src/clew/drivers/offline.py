@@ -30,7 +30,7 @@ class OfflineDriver:
     async def ask(self, inquiry: Inquiry) -> Reply:
         match inquiry.purpose:
             case Purpose.PLAN:
-                return Reply(text=_plan(inquiry))
+                return Reply(text=await asyncio.to_thread(_plan, inquiry))
             case Purpose.CHART:
                 return Reply(text=json.dumps(choose_view(inquiry.prompt, inquiry.facts["tables"])))
             case Purpose.SUMMARIZE:

@@ -72,13 +72,26 @@ class Planner:
     def _at_hand(self, wishes: Wishes) -> list[Held]:
         """What the wish is about: what it names, else what the user brought now, else what was there last."""
         if wishes.named:
-            return [document for document in self.documents if document.label in wishes.named]
+            named = [document for document in self.documents if document.label in wishes.named]
+            return [*named, *self._also_needed(wishes, named)]
         brought = [document for document in self.documents if not document.is_made]
         if now := [document for document in brought if document.round == self.round]:
             return now
         made = [document for document in self.documents if document.is_made and document.kind == "text"]
         # A follow-up like "now as PDF" means what was made last; "summarize it" means what it was made of.
         return made[-1:] if made and not wishes.explicit else brought or made
+
+    def _also_needed(self, wishes: Wishes, named: Sequence[Held]) -> list[Held]:
+        """What the other half of a wish is about: "summarize a.txt and chart the sales" means a table as well."""
+        kinds = {document.kind for document in named}
+        wants = {"text": Wish.SUMMARY in wishes.wishes, "table": self._asks_figures(wishes)}
+        missing = {kind for kind, is_wanted in wants.items() if is_wanted and kind not in kinds}
+        if missing == {kind for kind, is_wanted in wants.items() if is_wanted}:
+            return []  # the named ones are what all of it is about, whether they serve it or not
+        others = [
+            one for one in self.documents if one.kind in missing and not one.is_made and one not in named
+        ]
+        return [one for one in others if one.round == self.round] or others
 
     def _summarize(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         texts = [document.label for document in at_hand if document.kind == "text"]

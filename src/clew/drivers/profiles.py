@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
 from clew.domain.thread import Thread
@@ -27,8 +29,16 @@ class Programs:
 class Drivers:
     """By profile. What a profile lacks is said to the thread that needs it, not to the whole process."""
 
-    def __init__(self, profiles: Mapping[str, Profile], access: Access, programs: Programs) -> None:
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        access: Access,
+        programs: Programs,
+        keys: Mapping[str, SecretStr] | None = None,
+    ) -> None:
         self._profiles = profiles
+        # Of the profiles that have one of their own.
+        self._keys = keys or {}
         self._access = access
         self._programs = programs
         self._opened: dict[str, Driver] = {}
@@ -61,4 +71,10 @@ class Drivers:
                 folder=self._programs.folder,
                 seconds=self._programs.seconds,
             )
-        return open_model(profile.driver, self._access, model=profile.model, base_url=profile.base_url)
+        return open_model(
+            profile.driver,
+            self._access,
+            model=profile.model,
+            base_url=profile.base_url,
+            key=self._keys.get(name),
+        )

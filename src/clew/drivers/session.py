@@ -6,18 +6,22 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from clew.domain.errors import GivenUp, Transient
+from clew.domain.errors import GivenUp, Permanent, Transient
 from clew.domain.inquiries import Inquiry, Purpose, Reply
 from clew.domain.retry import ErrorClass, GiveUp, RetryPolicy, decide
 from clew.failpoints import failpoint
 from clew.ports import Driver
+from clew.telemetry import shared_metrics
 
 Outcome = Literal["ok", "failed", "cancelled"]
 Tell = Callable[[str], None]
-Audit = Callable[[Inquiry, Reply | None, Outcome, int], Awaitable[None]]
+Failure = Transient | Permanent
+Audit = Callable[[Inquiry, Reply | None, Outcome, int, Failure | None], Awaitable[None]]
 
 
-async def _not_kept(inquiry: Inquiry, reply: Reply | None, outcome: Outcome, milliseconds: int) -> None:
+async def _not_kept(
+    inquiry: Inquiry, reply: Reply | None, outcome: Outcome, milliseconds: int, failure: Failure | None
+) -> None:
     """Nobody keeps what was sent."""
 
 
@@ -53,6 +57,7 @@ class Session:
                 )
                 if isinstance(decision, GiveUp):
                     raise GivenUp(f"{decision.reason}: {exc}", error_class) from exc
+                shared_metrics().retries.labels(error_class).inc()
                 self._tell(
                     f"Attempt {failed} failed ({error_class}), trying again in {decision.seconds:.1f} s"
                 )
@@ -63,6 +68,7 @@ class Session:
         started = time.perf_counter()
         outcome: Outcome = "failed"
         reply: Reply | None = None
+        failure: Failure | None = None
         failpoint("llm_before")
         try:
             reply = await self._driver.ask(inquiry)
@@ -70,9 +76,13 @@ class Session:
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
+        except (Transient, Permanent) as exc:
+            failure = exc
+            raise
         finally:
             if self.model:
-                await self._audit(inquiry, reply, outcome, int((time.perf_counter() - started) * 1000))
+                milliseconds = int((time.perf_counter() - started) * 1000)
+                await self._audit(inquiry, reply, outcome, milliseconds, failure)
         failpoint("llm_after_before_commit")
         self.tokens_in += reply.tokens_in
         self.tokens_out += reply.tokens_out

@@ -180,4 +180,10 @@ def _begins(text: str, word: str) -> bool:
     """Whether a word of the text begins so; scripts without spaces have it anywhere."""
     if word[0] > "\u2e80":
         return word in text
-    return re.search(rf"(?<!\w){re.escape(word)}", text) is not None
+    # Found by plain search: a prompt may be a megabyte long, and there are many words to look for.
+    place = text.find(word)
+    while place >= 0:
+        if place == 0 or not (text[place - 1].isalnum() or text[place - 1] == "_"):
+            return True
+        place = text.find(word, place + 1)
+    return False

@@ -18,6 +18,7 @@ from clew.engine.ordering import Ordering, Wanted
 from clew.engine.redaction import redacted_texts
 from clew.failpoints import failpoint
 from clew.ports import Clock, Errands, Webhooks
+from clew.telemetry import shared_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ class Aftermath:
         if not (order.webhook or order.is_temporary):
             return await self._ordering.begin(thread_id, owner, wanted, scope)
         if order.webhook:
-            self._webhooks.require(order.webhook)
+            require = await self._webhooks.rules()
+            require(order.webhook)
         errand = Errand(
             run_id=order.run_id,
             thread_id=thread_id,
@@ -153,6 +155,7 @@ class Aftermath:
             )
             if isinstance(verdict, Retry):
                 logger.info("a webhook is tried again: %s", exc, extra=extra)
+                shared_metrics().retries.labels(ErrorClass.named(exc.error_class)).inc()
                 wait = timedelta(seconds=verdict.seconds)
                 await self._errands.put_off(replace(errand, attempts=attempts), wait=wait)
                 return None
@@ -163,7 +166,7 @@ class Aftermath:
     async def _values(self, thread: Thread, run: Run) -> Json:
         """What the thread's state was when this run had ended, whatever came after it."""
         found = await self._ordering.bridge.history(thread, limit=1, metadata={"run_id": run.id})
-        if not found:
+        if not found or "error" in found[0]:
             return None
         return without(found[0]["values"], await redacted_texts(self._ordering.store, thread))
 

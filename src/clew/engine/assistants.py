@@ -1,8 +1,8 @@
 """All assistants: the system has one for each graph, and people have those they made."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID, uuid5
 
@@ -19,7 +19,7 @@ NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """The system's assistants are not stored: they are there as long as their graph is, the same for everybody."""
+    """The system's assistants are there as long as their graph is. They are stored only where a tenant changed one."""
 
     assistants: Assistants
     graphs: Graphs
@@ -29,22 +29,29 @@ class Roster:
     clock: Clock
     new_id: Callable[[], str]
     since: datetime  # the age of the system's assistants: the same in every process, or pages would overlap
+    hidden: Collection[str] = ()  # graphs without an assistant
+    descriptions: Mapping[str, str | None] = field(default_factory=dict)
 
     async def resolve(self, assistant_id: str, owner: Owner) -> Assistant:
         """The one that a run is ordered of, by its id or by its graph's name. Raises NotFound, Invalid."""
-        found = self._system(assistant_id)
-        if found is None:
+        graph = self._system_graph(assistant_id)
+        if graph is None:
             found = await self.assistants.get(as_id(assistant_id), owner)
-        if found.graph not in self.graphs.graphs:
+        else:
+            (found,) = await self._system([graph], owner)
+        if found.graph not in self._graphs:
             raise NotFound(f"no assistant {assistant_id!r}")
         return found
 
     async def find(self, owner: Owner, wanted: Search) -> tuple[list[Assistant], int]:
-        """A page of those that are wanted, and how many there are in all."""
+        """A page of those that are wanted, and how many there are in all. The graphs' own are in their order."""
         if wanted.graph is not None:
             self._require_graph(wanted.graph)
-        found = list(await self.assistants.find(owner, wanted, graphs=self.graphs.graphs))
-        found += filter(wanted.wants, map(self._of_graph, self.graphs.graphs))
+        system = await self._system(self._graphs, owner)
+        ids = {one.id for one in system}
+        stored = await self.assistants.find(owner, wanted, graphs=self._graphs)
+        found = sorted((one for one in stored if one.id not in ids), key=lambda one: one.id)
+        found += (one for one in system if wanted.wants(one) and one.graph in self._graphs)
         return wanted.page(found), len(found)
 
     async def create(
@@ -55,7 +62,7 @@ class Roster:
         made = new_assistant(
             self.new_id() if assistant_id is None else as_id(assistant_id), graph, wish, now=self.clock()
         )
-        is_free = self._system(made.id) is None
+        is_free = self._system_graph(made.id) is None
         if is_free and await self.assistants.add(made, owner):
             return made
         try:
@@ -68,7 +75,8 @@ class Roster:
     async def revise(self, assistant_id: str, owner: Owner, wish: Wish) -> Assistant:
         if wish.graph is not None:
             self._require_graph(wish.graph)
-        self._require_somebodys(assistant_id)
+        if (graph := self._system_graph(assistant_id)) is not None:
+            assistant_id = await self._stored(graph, owner)
         now = self.clock()
         return await self.assistants.revise(
             as_id(assistant_id), owner, lambda before: revised(before, wish, now=now)
@@ -77,25 +85,32 @@ class Roster:
     async def versions(
         self, assistant_id: str, owner: Owner, *, metadata: Object, limit: int, offset: int
     ) -> list[Assistant]:
-        """The newest first. The system's assistants have one."""
-        if (system := self._system(assistant_id)) is not None:
-            return [system][offset : offset + limit] if contains(system.metadata, metadata) else []
+        """The newest first."""
+        if (graph := self._system_graph(assistant_id)) is not None:
+            assistant_id = system_id(graph)
+            if not await self.assistants.of_tenant(owner.tenant, [assistant_id]):
+                system = self._of_graph(graph)
+                return [system][offset : offset + limit] if contains(system.metadata, metadata) else []
+            owner = Owner(tenant=owner.tenant)
         found = await self.assistants.versions(
             as_id(assistant_id), owner, metadata=metadata, limit=limit, offset=offset
         )
         return list(found)
 
     async def set_latest(self, assistant_id: str, owner: Owner, version: int) -> Assistant:
-        system = self._system(assistant_id)
-        if system is None:
-            return await self.assistants.set_latest(as_id(assistant_id), owner, version, now=self.clock())
-        if version != system.version:
-            raise NotFound(f"assistant {assistant_id!r} has no version {version}")
-        return system
+        if (graph := self._system_graph(assistant_id)) is not None:
+            (system,) = await self._system([graph], owner)
+            if version == system.version:
+                return system
+            if not await self.assistants.of_tenant(owner.tenant, [system.id]):
+                raise NotFound(f"assistant {assistant_id!r} has no version {version}")
+            assistant_id = await self._stored(graph, owner)
+        return await self.assistants.set_latest(as_id(assistant_id), owner, version, now=self.clock())
 
     async def delete(self, assistant_id: str, owner: Owner, *, with_threads: bool = False) -> None:
         """Delete it, and before it the owner's threads that it ran last."""
-        self._require_somebodys(assistant_id)
+        if (graph := self._system_graph(assistant_id)) is not None:
+            raise NotAllowed(f"the assistant of graph {graph!r} itself cannot be deleted")
         found = await self.assistants.get(as_id(assistant_id), owner)
         if with_threads:
             await self._delete_threads(found.id, owner)
@@ -108,35 +123,49 @@ class Roster:
                 with suppress(NotFound):  # somebody else was faster
                     await self.delete_thread(thread_id, owner)
 
-    def _system(self, assistant_id: str) -> Assistant | None:
-        """By its graph's name, or by its id."""
-        if assistant_id in self.graphs.graphs:
-            return self._of_graph(assistant_id)
+    @property
+    def _graphs(self) -> list[str]:
+        return [name for name in self.graphs.graphs if name not in self.hidden]
+
+    def _system_graph(self, assistant_id: str) -> str | None:
+        """The graph whose own assistant this is: by the graph's name, or by the assistant's id."""
+        if assistant_id in self._graphs:
+            return assistant_id
         wanted = as_id(assistant_id)
-        return next(
-            (self._of_graph(graph) for graph in self.graphs.graphs if system_id(graph) == wanted), None
-        )
+        return next((graph for graph in self._graphs if system_id(graph) == wanted), None)
+
+    async def _system(self, graphs: Sequence[str], owner: Owner) -> list[Assistant]:
+        """The own assistants of these graphs, in this order: as they are, or as the tenant changed them."""
+        changed = await self.assistants.of_tenant(owner.tenant, [*map(system_id, graphs)])
+        return [changed.get(system_id(graph)) or self._of_graph(graph) for graph in graphs]
+
+    async def _stored(self, graph: str, owner: Owner) -> str:
+        """The id of a graph's own assistant, stored so that it can be changed. Raises NotAllowed for one user's key:
+        every user of the tenant runs it."""
+        if owner.user_id:
+            raise NotAllowed(
+                f"the assistant of graph {graph!r} itself is for every user of its tenant, and this is one user's key:"
+                " make an assistant of your own to change"
+            )
+        system = self._of_graph(graph)
+        await self.assistants.add(system, owner)
+        return system.id
 
     def _of_graph(self, graph: str) -> Assistant:
         return Assistant(
             id=system_id(graph),
             graph=graph,
             name=self.anatomy.title(graph),
+            description=self.descriptions.get(graph),
             metadata={"created_by": "system"},
             created_at=self.since,
             updated_at=self.since,
         )
 
     def _require_graph(self, graph: str) -> None:
-        if graph not in self.graphs.graphs:
-            there = ", ".join(sorted(self.graphs.graphs))
+        if graph not in self._graphs:
+            there = ", ".join(sorted(self._graphs))
             raise NotFound(f"no graph {graph!r} is registered here; there are {there}")
-
-    def _require_somebodys(self, assistant_id: str) -> None:
-        if (system := self._system(assistant_id)) is not None:
-            raise NotAllowed(
-                f"the assistant of graph {system.graph!r} itself stays as it is: make one of your own to change"
-            )
 
 
 def system_id(graph: str) -> str:

@@ -13,16 +13,27 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Any, Literal
 
-from clew.domain import retention
-from clew.domain.errors import ClewError, LostLease, NotAllowed, StorageFull, Unavailable
+from clew.domain import lifecycle, retention
+from clew.domain.errors import (
+    ClewError,
+    Conflict,
+    Corrupt,
+    LostLease,
+    NotAllowed,
+    NotFound,
+    StorageFull,
+    Unavailable,
+)
 from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.domain.thread import Status
 from clew.engine.sweeper import Chore
-from clew.ports import Cleanups, Clock, Duties, Space, Store
+from clew.ports import Calls, Cleanups, Clock, Duties, Space, Store
 
 logger = logging.getLogger(__name__)
 
 PAGE = 500
 ORPHANS = 50
+EXPIRED_AT_ONCE = 50
 FORGOTTEN = 1000
 JUMPED = "no cleanup: the clock jumped, or nobody was here for more than 25 hours"
 # How many ids an answer names; all of them are in the log.
@@ -91,6 +102,7 @@ class Cleanup:
     rows: Cleanups
     duties: Duties
     store: Store
+    calls: Calls
     space: Space
     clock: Clock
     new_id: Callable[[], str]
@@ -126,6 +138,17 @@ class Cleanup:
         if not await self.rows.begin(job, runner=runner, lease=self.lease):
             return Outcome()
         return await self._work(job, runner)
+
+    async def delete_all(self, wanted: Selection) -> Outcome:
+        """Delete every thread of an owner, whatever it does, as many as fit into the budget.
+
+        Raises NotAllowed while another cleanup is under way.
+        """
+        # Not for their age, so it does not matter what the clock says.
+        outcome = await self.run(wanted, force=True)
+        if outcome.job is None:
+            raise NotAllowed("a cleanup is under way; try again when it has ended")
+        return outcome
 
     async def go_on(self) -> bool:
         """Take up what another one left, and give back the room it freed; says whether there is more."""
@@ -207,6 +230,8 @@ class Cleanup:
             finished = await self._threads(job, runner, until, gone)
             if finished:
                 finished = await self._orphans(job, runner, inf if looks_on else until, gone)
+            if finished:
+                finished = await self._memory(job, inf if looks_on else until)
         except (Unavailable, LostLease, asyncio.CancelledError):
             raise  # our lease runs out by itself, and somebody takes up the rest
         except Exception:
@@ -227,12 +252,24 @@ class Cleanup:
         )
         return Outcome(job=job, thread_ids=tuple(gone[:NAMED]), preserved=kept, due=due, more=not finished)
 
+    async def _memory(self, job: Job, until: float) -> bool:
+        """What graphs remember of an owner of whom everything goes; whether none of it is left."""
+        owner = job.selection.owner
+        if job.selection.reason is not Reason.OWNED or owner is None:
+            return True
+        while await self.rows.forget(owner, limit=PAGE):
+            if time.monotonic() >= until:
+                return False
+        return True
+
     async def _threads(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
         """Whether all that are due were looked at."""
         after = job.after
         while found := await self.rows.due(job.selection, after=after, limit=PAGE):
             for portion in self.portions.cut(found):
                 began = time.monotonic()
+                if job.selection.reason in (Reason.UNUSED, Reason.EXPIRED):
+                    await self._expire_calls(job.selection, [one.id for one in portion if one.waits])
                 gone += [one.thread_id for one in await self._delete(job, portion, runner, until)]
                 self.portions.took(time.monotonic() - began)
                 if time.monotonic() >= until:
@@ -242,6 +279,29 @@ class Cleanup:
             if len(found) < PAGE:
                 break
         return True
+
+    async def _expire_calls(self, wanted: Selection, thread_ids: Sequence[str]) -> None:
+        """End what these threads wait for, in their logs, before they go."""
+        for start in range(0, len(thread_ids), EXPIRED_AT_ONCE):
+            some = thread_ids[start : start + EXPIRED_AT_ONCE]
+            await asyncio.gather(*(self._expire_calls_of(wanted, thread_id) for thread_id in some))
+
+    async def _expire_calls_of(self, wanted: Selection, thread_id: str) -> None:
+        try:
+            thread = await self.store.get(thread_id)
+            calls = [await self.calls.get(thread_id, call_id) for call_id in thread.pending]
+            has_deadline = any(call.deadline for call in calls)
+            is_due = retention.is_due(thread, wanted, has_deadline=has_deadline, has_orders=False)
+            if thread.status is not Status.BLOCKED or not is_due:
+                return
+            stamp = lifecycle.Stamp(self.clock(), self.new_id)
+            change = lifecycle.expire_all(thread, calls, stamp=stamp)
+            await self.store.commit(change, unseen_since=thread.last_accessed_at)
+        except (Conflict, NotFound):
+            return  # looked at, answered or deleted at the same moment: whether it is due is asked once more
+        except Corrupt as exc:
+            # What cannot be read can be deleted all the same.
+            logger.warning("calls cannot expire", extra={"thread_id": thread_id, "code": exc.code})
 
     async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str, until: float) -> list[Gone]:
         deletion = self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())

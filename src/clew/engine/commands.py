@@ -1,19 +1,30 @@
 """The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 
 from clew.domain import lifecycle
 from clew.domain.calls import Call, CallStatus
-from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, Unavailable
-from clew.domain.events import MESSAGES, AssistantMessage, Body, Content, Opening, Order, UserMessage
+from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, NotFound, Unavailable
+from clew.domain.events import (
+    ASKING,
+    MESSAGES,
+    AssistantMessage,
+    Body,
+    Content,
+    Opening,
+    Order,
+)
 from clew.domain.lifecycle import Change
+from clew.domain.model_settings import ModelSettings
 from clew.domain.records import Claim, Hold, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import TELLING, answers_in, runs_of
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.domain.views import OpenQuestions
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
 
@@ -22,6 +33,8 @@ logger = logging.getLogger(__name__)
 # How often a command decides again because the thread moved on under it, before it says so to its caller.
 ATTEMPTS = 20
 PATIENT_ATTEMPTS = 2
+# How long a deletion waits for the rows of its thread to go, which no caller can see any more.
+PURGE_SECONDS = 5.0
 OPEN = (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
 
 
@@ -56,6 +69,8 @@ class Commands:
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
+    # What a new thread keeps of the settings of its graph's model.
+    model_settings: Callable[[Opening], ModelSettings | None] = lambda _: None
     # How many worktrees may be worked in at once.
     most_worktrees: int | None = None
 
@@ -77,7 +92,7 @@ class Commands:
         """
         change = lifecycle.open_thread(
             thread_id or self.new_id(),
-            opening,
+            self._with_model(opening),
             request.message,
             graph_input=request.graph_input,
             documents=request.documents,
@@ -89,9 +104,39 @@ class Commands:
         )
         return await self._commit(change, once=once, admits=admits)
 
-    async def open_idle(self, thread_id: str, opening: Opening) -> Thread:
-        """Open a thread for runs that are ordered later."""
-        return await self._commit(lifecycle.open_idle(thread_id, opening, stamp=self._stamp()))
+    async def open_idle(self, thread_id: str, opening: Opening, *, number: int = 1) -> Thread:
+        """Open a thread for runs that are ordered later. A copy goes on from the number of its round."""
+        opening = self._with_model(opening)
+        return await self._commit(lifecycle.open_idle(thread_id, opening, number=number, stamp=self._stamp()))
+
+    async def ask_anew(self, seen: Thread, found: OpenQuestions) -> None:
+        """Let a thread whose state was written by hand wait for what its graph asks now.
+
+        One that was answered meanwhile goes on by itself."""
+        asked = found.kept | {one.call_id for one in found.new}
+        new = tuple(one for one in found.new if one.call_id not in seen.pending)
+        gone = [one for one in seen.pending if one not in asked]
+
+        async def decide(thread: Thread) -> Change:
+            if thread.last_seq != seen.last_seq:
+                raise NotAllowed(f"thread {thread.id!r} has moved on")
+            calls = [await self.calls.get(thread.id, one) for one in gone]
+            return lifecycle.ask_anew(thread, calls, new, stamp=self._stamp())
+
+        if gone or new:
+            with suppress(NotAllowed):
+                await self._change(seen.id, None, decide)
+
+    async def wait_as(self, copy: Thread, original: Thread) -> Thread:
+        """Let a copy wait for the answers that the original waits for."""
+        log = await self.store.read(
+            original.id, after=original.round_seq - 1, before=original.last_seq + 1, types=ASKING
+        )
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.wait_as(thread, [event.body for event in log], stamp=self._stamp())
+
+        return await self._change(copy.id, None, decide)
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
@@ -148,24 +193,43 @@ class Commands:
         return await self._change(thread_id, owner, decide, admits=admits)
 
     async def answer_all(
-        self, thread_id: str, owner: Owner | None, resume: Json, order: Order, *, by: str = ""
+        self,
+        thread_id: str,
+        owner: Owner | None,
+        resume: Json,
+        order: Order,
+        *,
+        by: str = "",
+        admits: Incoming | None = None,
     ) -> Thread:
         """Go on with what the thread asked, as a run that was ordered."""
 
         async def decide(thread: Thread) -> Change:
-            answers = answers_in(thread, resume)
+            answers = answers_in(thread, resume, await self._calls_named(thread, resume))
             given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
             return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
 
-        return await self._change(thread_id, owner, decide)
+        return await self._change(thread_id, owner, decide, admits=admits)
+
+    async def _calls_named(self, thread: Thread, resume: Json) -> set[str]:
+        """The calls of the thread that an answer names, answered or not; none unless every name is one."""
+        named: set[str] = set()
+        for call_id in resume if isinstance(resume, dict) else ():
+            if not call_id.isprintable():  # no id is like that, and no database takes it
+                return set()
+            try:
+                named.add((await self.calls.get(thread.id, call_id)).id)
+            except NotFound:
+                return set()
+        return named
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
         """Take a failed thread up again where it stood, unless what it works on was taken back."""
 
         async def decide(thread: Thread) -> Change:
-            change = lifecycle.take_up(thread, stamp=self._stamp(), by=_by(scope))
-            given = await self.store.read(thread.id, after=thread.round_seq - 1, types=(UserMessage.type,))
-            require_unredacted(thread, given)
+            said = await self.store.read(thread.id, after=thread.round_seq - 1, types=MESSAGES)
+            change = lifecycle.take_up(thread, said, stamp=self._stamp(), by=_by(scope))
+            require_unredacted(thread, said)
             return change
 
         return await self._change(thread_id, owner, decide)
@@ -289,19 +353,19 @@ class Commands:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
         try:
             await self.store.bury(thread_id, owner, now=self.clock())
-        except Unavailable:
+        except (Unavailable, asyncio.CancelledError):
             self.bridge.drop(thread_id)
             raise
         self.let_go(thread_id)
         failpoint("delete_mid_tables")
         try:
-            while await self.store.purge(only=thread_id):
-                pass
-        except ClewError as exc:
-            # It is gone for everybody already; a chore removes the rest.
-            logger.warning(
-                "a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": exc.code}
-            )
+            async with asyncio.timeout(PURGE_SECONDS):
+                while await self.store.purge(only=thread_id):
+                    pass
+        except (ClewError, TimeoutError) as exc:
+            # Every caller sees it as deleted already; a chore removes the rest.
+            code = exc.code if isinstance(exc, ClewError) else Unavailable.code
+            logger.warning("a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": code})
 
     async def put_away(self, thread_id: str, owner: Owner | None) -> None:
         """Delete softly: nobody sees it, and until it is purged it can be brought back."""
@@ -392,6 +456,10 @@ class Commands:
             self.wake()
         failpoint("accept_after_commit_before_reply")
         return change.thread
+
+    def _with_model(self, opening: Opening) -> Opening:
+        found = self.model_settings(opening)
+        return replace(opening, settings={**found.snapshot(), **opening.settings}) if found else opening
 
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)

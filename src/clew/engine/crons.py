@@ -40,7 +40,8 @@ class Scheduler:
     async def add(self, job: CronJob) -> CronJob:
         """Raises Invalid for a schedule, a time zone or a webhook that is none; NotFound, NotAllowed."""
         if job.order.webhook:
-            self.webhooks.require(job.order.webhook)
+            require = await self.webhooks.rules()
+            require(job.order.webhook)
         assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
         order = replace(job.order, assistant_id=assistant.id, graph=assistant.graph)
         job = counted(replace(job, order=order), now=self.clock())
@@ -56,11 +57,12 @@ class Scheduler:
 
     async def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> CronJob:
         """Its next time is counted from now on."""
+        require = await self.webhooks.rules()
 
         def revised(before: CronJob) -> CronJob:
             after = change(before)
             if after.order.webhook:
-                self.webhooks.require(after.order.webhook)
+                require(after.order.webhook)
             now = self.clock()
             return counted(replace(after, updated_at=now), now=now)
 

@@ -66,9 +66,23 @@ class Documents:
         return TakenIn(document=document, contents=found.contents, warnings=found.warnings)
 
 
-def contents_for(items: Sequence[ContentItem], task_prompt: str | None) -> list[TaskContent]:
-    """The items in the words of the contract; for a task with what of each text it needs, which takes a moment."""
+def texts_in(items: Sequence[ContentItem]) -> list[tuple[str, bool]]:
+    """The items a task may need a part of, each with whether it is a table."""
+    return [(item.data, item.content_type in TABLES) for item in items if item.metadata.get("isText")]
+
+
+def extracts(items: Sequence[ContentItem], task_prompt: str) -> list[str]:
+    """What a task needs of `texts_in`, which takes time on long ones."""
+    return [
+        (relevant_rows if is_table else relevant)(text, task_prompt, limit=EXTRACTED_CHARACTERS)
+        for text, is_table in texts_in(items)
+    ]
+
+
+def contents_for(items: Sequence[ContentItem], extracted: Sequence[str] | None = None) -> list[TaskContent]:
+    """The items in the words of the contract; for a task with what of each text it needs."""
     contents: list[TaskContent] = []
+    parts = iter(extracted or ())
     for item in items:
         content: TaskContent = {
             "sequenceNr": item.sequence_nr,
@@ -79,8 +93,7 @@ def contents_for(items: Sequence[ContentItem], task_prompt: str | None) -> list[
             "metadata": dict(item.metadata),
             "summary": item.summary,
         }
-        if task_prompt is not None and item.metadata.get("isText"):
-            pick = relevant_rows if item.content_type in TABLES else relevant
-            content["dataExtracted"] = pick(item.data, task_prompt, limit=EXTRACTED_CHARACTERS)
+        if extracted is not None and item.metadata.get("isText"):
+            content["dataExtracted"] = next(parts)
         contents.append(content)
     return contents

@@ -1,19 +1,21 @@
 """Runs by order, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
 
-import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, TypeAlias
 
+from clew.domain.assistants import described
 from clew.domain.errors import ClewError, Conflict, NotAllowed, NotFound
 from clew.domain.events import Event, Opening, Order
+from clew.domain.labels import leaves
 from clew.domain.ledger import GATE
 from clew.domain.records import Incoming, Scope
 from clew.domain.redaction import lacks_a_message, without
-from clew.domain.runs import SOURCE, TELLING, Run, RunStatus, runs_of, still_asked, unquoted
+from clew.domain.runs import SOURCE, TELLING, Run, RunStatus, answers_in, runs_of, still_asked, unquoted
 from clew.domain.thread import Json, Owner, Status, Thread
+from clew.domain.thread_ids import KeptUnderMark, is_marked, marked
 from clew.engine.commands import Commands, Request
 from clew.engine.queue import Queued, RunQueue
 from clew.engine.redaction import redacted_texts
@@ -29,6 +31,8 @@ LOOK_SECONDS = 2.0
 # Under which name the values of a graph that stopped tell what it asks.
 ASKED = "__interrupt__"
 NEWEST = 200
+# What a thread is labelled with of the run that it had last.
+NAMES = ("graph_id", "assistant_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,7 @@ class Wanted:
     resume: Json = None
     after: timedelta = timedelta()
     makes_thread: bool = False
+    is_chosen: bool = False  # by the caller: the id of that thread
     once: bool = False  # the same run may be asked for again: then Repeated is raised
 
     def admission(self, thread_id: str) -> Incoming | None:
@@ -74,30 +79,78 @@ class Ordering:
         *,
         graph: str = "",
         ttl: timedelta | None = None,
+        is_chosen: bool = True,
     ) -> Thread:
-        """A thread that nothing was asked of yet. Raises Conflict if there is one of that id."""
-        return await self._make(thread_id, Opening(owner=owner, graph=graph, ttl=ttl or self.ttl), labels)
+        """A thread that nothing was asked of yet. Raises Conflict if the tenant has one of that id, Invalid."""
+        if is_chosen:
+            thread_id = await self._own_id(thread_id, owner.tenant)
+        return await self._make(
+            thread_id, Opening(owner=owner, graph=graph, ttl=self.ttl if ttl is None else ttl), labels
+        )
 
-    async def _make(self, thread_id: str, opening: Opening, labels: Mapping[str, Json]) -> Thread:
-        thread = await self.commands.open_idle(thread_id, opening)
-        await self.labels.put(thread_id, labels)
+    async def _make(
+        self, thread_id: str, opening: Opening, labels: Mapping[str, Json], *, number: int = 1
+    ) -> Thread:
+        leaves(labels)  # what cannot be stored is refused before there is a thread
+        thread = await self.commands.open_idle(thread_id, opening, number=number)
+        async with self._whole(thread):
+            if labels:
+                await self.labels.put(thread_id, labels)
         return thread
 
+    @asynccontextmanager
+    async def _whole(self, thread: Thread) -> AsyncGenerator[None]:
+        """A thread that was only half made does not stay."""
+        try:
+            yield
+        except BaseException:
+            with suppress(ClewError):
+                await self.commands.delete(thread.id, thread.owner)
+            raise
+
     async def copy(self, thread: Thread, target: str) -> Thread:
-        """A thread in the state of this one, that is kept as long. Raises NotFound, NotAllowed."""
+        """A thread in the state of this one, that is kept as long; of one that waits, one that waits as well.
+
+        Raises NotFound, NotAllowed."""
         _require_whole(thread)
         labels = (await self.labels.of((thread.id,)))[thread.id]
         opening = Opening(owner=thread.owner, graph=thread.graph, ttl=thread.ttl)
-        copied = await self._make(target, opening, labels)
-        try:
+        copied = await self._make(target, opening, labels, number=thread.round)
+        async with self._whole(copied):
             await self.bridge.copy(thread.id, target)
             # A message that was deleted meanwhile is in the copy, where nobody would find it.
-            _require_whole(await self.store.get(thread.id, thread.owner))
-        except (ClewError, asyncio.CancelledError):
-            with suppress(ClewError):
-                await self.commands.delete(target, thread.owner)
-            raise
+            now = await self.store.get(thread.id, thread.owner)
+            _require_whole(now)
+            if thread.status is Status.BLOCKED and now.last_seq == thread.last_seq:
+                copied = await self.commands.wait_as(copied, thread)
         return copied
+
+    async def change_state(
+        self,
+        thread_id: str,
+        owner: Owner,
+        values: Json,
+        *,
+        as_node: str | None = None,
+        place: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Write values as if a node had returned them; the place that leads to.
+
+        A thread that waits goes on waiting: for what its graph still asks, or for a yes to what was written.
+        Raises NotFound, NotAllowed, Invalid."""
+        # Before it is seen to rest: what is written under it is refused if a worker runs the thread by then.
+        fence = await self.store.fence(thread_id)
+        thread = await self.posed(await self.store.get(thread_id, owner))
+        if thread.status is Status.RUNNING:
+            raise NotAllowed(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
+        if not thread.graph:
+            raise NotAllowed(f"thread {thread_id!r} has no graph yet, and no graph_id in its metadata")
+        written = await self.bridge.change_state(thread, values, fence=fence, as_node=as_node, place=place)
+        if thread.status is Status.BLOCKED:
+            failpoint("state_written_before_asked")
+            log = await self.store.read(thread.id, after=thread.round_seq - 1, before=thread.last_seq + 1)
+            await self.commands.ask_anew(thread, await self.bridge.open_questions(thread, log))
+        return written
 
     async def posed(self, thread: Thread) -> Thread:
         """The thread with the graph it was made for, if no run has given it one."""
@@ -108,28 +161,36 @@ class Ordering:
 
     async def begin(self, thread_id: str, owner: Owner, wanted: Wanted, scope: Scope) -> Run:
         """Begin the run, or see to it that it begins in its turn. Raises NotFound, NotAllowed."""
-        order = wanted.order
         try:
             thread = await self.store.get(thread_id, owner)
+            known = (await self.labels.of((thread_id,)))[thread_id]
+            known = {name: value for name, value in known.items() if name not in NAMES}
+            wanted = replace(wanted, order=described(wanted.order, known))
         except NotFound:
             if not wanted.makes_thread:
                 raise
+            if wanted.is_chosen and not is_marked(thread_id):
+                await self._require_own(thread_id, owner.tenant)
             try:
                 return await self._open(thread_id, owner, wanted, scope)
             except Conflict:
                 # Somebody else was faster. If it is somebody else's, it is not to be found.
                 thread = await self.store.get(thread_id, owner)
+        order = wanted.order
         if order.checkpoint_id:
             place = {"checkpoint_id": order.checkpoint_id}
             await self.bridge.snapshot(replace(thread, graph=order.graph), place)
         if wanted.after > timedelta():
+            if wanted.resumes and thread.pending:
+                # It answers what is asked now, not what may be asked then.
+                wanted = replace(wanted, resume=answers_in(thread, wanted.resume))
             return await self._put_off(thread_id, wanted, scope)
         for _ in range(ATTEMPTS):
             is_running = thread.status is Status.RUNNING
             if is_running or await self.queue.is_awaited(thread_id):
                 if order.strategy in ("interrupt", "rollback"):
-                    await self.cancel_all(thread, "rollback" if order.strategy == "rollback" else "interrupt")
-                elif order.strategy == "enqueue" and not wanted.resumes:
+                    await self._make_way(thread, "rollback" if order.strategy == "rollback" else "interrupt")
+                elif order.strategy == "enqueue" and (is_running or not wanted.resumes):
                     return await self._put_off(thread_id, wanted, scope)
                 elif is_running or not wanted.resumes:
                     raise NotAllowed(BUSY)
@@ -143,6 +204,17 @@ class Ordering:
                 await self._name(thread_id, order)
                 return await self.get(thread, order.run_id)
         raise Conflict(f"thread {thread_id!r} does not come to rest")
+
+    async def _require_own(self, thread_id: str, tenant: str) -> None:
+        if await self._own_id(thread_id, tenant) != thread_id:
+            raise KeptUnderMark(f"no thread {thread_id!r}")
+
+    async def _own_id(self, thread_id: str, tenant: str) -> str:
+        """The id that was chosen, marked if another tenant has it, or had it when this one's thread was made."""
+        kept = marked(thread_id, tenant)
+        if await self.store.tenant_of(kept) == tenant:
+            return kept
+        return thread_id if await self.store.tenant_of(thread_id) in (None, tenant) else kept
 
     async def of(self, thread: Thread, *, newest: bool = False) -> list[Run]:
         """All runs of a thread, or those of its newest round, oldest first; those that wait come last."""
@@ -193,6 +265,23 @@ class Ordering:
             if not run.status.is_over:
                 await self.cancel(thread, run, action)
 
+    async def _make_way(self, thread: Thread, action: Action) -> None:
+        """End what the thread does. Raises NotAllowed for a round that is no run and is to be rolled back."""
+        await self.cancel_all(thread, action)
+        now = await self.store.get(thread.id, thread.owner)
+        if now.status is not Status.RUNNING or await self._is_a_run(now):
+            return
+        if action == "rollback":
+            raise NotAllowed(
+                f"thread {thread.id!r} runs a round that was not created as a run: it can be interrupted, not rolled back"
+            )
+        with suppress(NotAllowed):  # it has just ended by itself
+            await self.commands.stop(thread.id, thread.owner)
+
+    async def _is_a_run(self, thread: Thread) -> bool:
+        runs = runs_of(await self._telling(thread, after=thread.round_seq - 1))
+        return bool(runs) and not runs[-1].status.is_over and runs[-1].id not in thread.redacted
+
     async def rested(self, thread_id: str, owner: Owner, run_id: str, seconds: float) -> Run:
         """The run, once it is over or the time is."""
         with self.bus.subscribe(thread_id, for_rest=True) as bell:
@@ -216,7 +305,7 @@ class Ordering:
         opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
         request = Request(message=wanted.message, graph_input=wanted.input)
         if wanted.after > timedelta():
-            await self.make(thread_id, owner, {})
+            await self.make(thread_id, owner, {}, is_chosen=False)
             return await self._put_off(thread_id, wanted, scope)
         thread = await self.commands.start(
             opening,
@@ -253,6 +342,8 @@ class Ordering:
             message=wanted.message,
             user_id=scope.user_id,
             at=now,
+            resumes=wanted.resumes,
+            resume=wanted.resume,
             not_before=now + wanted.after if wanted.after > timedelta() else None,
         )
         run = await self.queue.put(thread_id, queued)
@@ -264,7 +355,7 @@ class Ordering:
 
     async def _name(self, thread_id: str, order: Order) -> None:
         """By what clients look for their threads."""
-        names = {"graph_id": order.graph, "assistant_id": order.assistant_id}
+        names = dict(zip(NAMES, (order.graph, order.assistant_id), strict=True))
         known = (await self.labels.of((thread_id,)))[thread_id]
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted

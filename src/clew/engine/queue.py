@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from clew.domain.errors import ClewError, LostLease, NotAllowed, NotFound, Repeated, Unavailable
 from clew.domain.events import Order
 from clew.domain.records import Conversation, Incoming, Scope
-from clew.domain.runs import SOURCE, Run, RunStatus
-from clew.domain.thread import Json, Status
+from clew.domain.runs import SOURCE, Run, RunStatus, answers_pending
+from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands, Request
 from clew.engine.visits import Visits
 from clew.ports import Bus, Clock, Conversations, Inbox, Store
@@ -35,6 +35,8 @@ class Queued:
     user_id: str
     at: datetime
     not_before: datetime | None = None
+    resumes: bool = False
+    resume: Json = None
 
 
 _QUEUED = TypeAdapter(Queued)
@@ -149,18 +151,26 @@ class RunQueue:
                 if thread.status is Status.RUNNING:
                     await self._conversations.rest(held, seen_seq=thread.last_seq, is_idle=False)
                     return
-                await self._commands.carry_out(
-                    thread_id,
-                    None,
-                    queued.order,
-                    Request(message=queued.message, graph_input=queued.input),
-                    admits=incoming,
-                    scope=Scope(user_id=queued.user_id, is_system=False),
-                )
+                await self._carry_out(thread, queued, incoming)
             except (NotAllowed, Repeated):
                 continue  # somebody else's run came first, or this one was withdrawn
             except NotFound:
                 await self._inbox.settle(incoming, now=self._clock())
+
+    async def _carry_out(self, thread: Thread, queued: Queued, incoming: Incoming) -> None:
+        scope = Scope(user_id=queued.user_id, is_system=False)
+        if not queued.resumes:
+            request = Request(message=queued.message, graph_input=queued.input)
+            await self._commands.carry_out(
+                thread.id, None, queued.order, request, admits=incoming, scope=scope
+            )
+        elif answers_pending(thread, queued.resume):
+            await self._commands.answer_all(
+                thread.id, None, queued.resume, queued.order, by=scope.user_id, admits=incoming
+            )
+        else:
+            # What the thread asks now was not asked yet when the answer was given: it is no answer to that.
+            await self._inbox.withdraw(incoming, now=self._clock())
 
 
 def queued_from(incoming: Incoming) -> Queued:

@@ -6,10 +6,10 @@ A tool runs only after its call is in the log, and its result is in the log befo
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from clew.domain.calls import Call, CallStatus
-from clew.domain.errors import Corrupt, NotFound
+from clew.domain.errors import Corrupt, NotFound, Unavailable
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -24,7 +24,7 @@ from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, approved, args_
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, Scope, Summary
 from clew.domain.thread import Json, Kind, Thread
-from clew.engine.recorder import Recorder
+from clew.engine.recorder import LONGEST_WAIT, SHORTEST_WAIT, Recorder
 from clew.failpoints import failpoint
 from clew.ports import Audit, Calls, Summaries
 
@@ -38,7 +38,11 @@ class Memory:
 
     calls: Calls
     summaries: Summaries
-    audit: Audit | None = None  # None: nothing of what models are sent is kept
+    audit: Audit | None = None
+    # Whether what models are sent is kept. If not, then only what they answered when they failed.
+    keeps_context: bool = False
+    # Takes credentials out of what a provider answered.
+    scrub: Callable[[str], str] = lambda text: text
     audit_rows: int | None = None
     # What models of this process are saying right now, by thread; gone with the process.
     drafts: dict[str, str] = field(default_factory=dict)
@@ -122,6 +126,8 @@ class LocalRun:
         if isinstance(verdict, Go) and terms.needs_user and self._scope.is_system:
             await self.finish(call.call_id, ok=False, error=NOBODY)
             return Settled(ok=False, result=None, error=NOBODY)
+        if isinstance(verdict, Settled) and known is not None and known.status.is_open:
+            await self.finish(call.call_id, ok=verdict.ok, result=verdict.result, error=verdict.error)
         if isinstance(verdict, Ask):
             self.asked[call.call_id] = verdict.suspension
         elif isinstance(verdict, Go):
@@ -177,8 +183,14 @@ class LocalRun:
         self._drafts[self.thread.id] = text
 
     async def audit(self, call: ModelCall) -> None:
-        if self._memory.audit is not None:
-            await self._memory.audit.add(call, keep=self._memory.audit_rows)
+        memory = self._memory
+        if memory.audit is None or not (memory.keeps_context or call.error):
+            return
+        if call.error:
+            call = replace(call, error=memory.scrub(call.error))
+        if not memory.keeps_context:
+            call = replace(call, rendered_context={}, evictions=[])
+        await memory.audit.add(call, keep=memory.audit_rows)
 
     async def idle(self) -> None:
         """Wait until no tool is under way: a graph may stop to ask while another of its tools still works."""
@@ -225,10 +237,31 @@ class LocalRun:
         except NotFound:
             return None
 
+    async def _seen(self, call_id: str, before: Call | None) -> Call | None:
+        """The call as it is now, or as it was before while the store is away."""
+        try:
+            return await self._known(call_id)
+        except Unavailable:
+            return before
+
     async def _start(self, call: ToolCall, known: Call | None) -> None:
-        marked = await self._calls.start(
-            self.thread.id, call.call_id, idempotent=call.idempotent, fence=self._fence, now=self.stamp().now
-        )
+        wait = SHORTEST_WAIT
+        marked: bool | None = None
+        while marked is None:
+            try:
+                marked = await self._calls.start(
+                    self.thread.id,
+                    call.call_id,
+                    idempotent=call.idempotent,
+                    fence=self._fence,
+                    now=self.stamp().now,
+                )
+            except Unavailable:
+                # Perhaps it was marked and only the answer was lost. The run knows that the tool has not run, which
+                # after another attempt nothing would tell: a person would be asked whether it did.
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                known = await self._seen(call.call_id, known)
         if not marked and (known is None or known.status is not CallStatus.STARTED):
             raise Corrupt(f"call {call.call_id!r} of thread {self.thread.id!r} cannot be marked as started")
         failpoint("tool_before_effect")

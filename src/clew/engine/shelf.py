@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 from clew.domain.errors import ClewError, Invalid, NotAllowed
+from clew.domain.history import NAMESPACE
 from clew.domain.items import (
     DeleteItem,
     FindItems,
@@ -17,10 +18,12 @@ from clew.domain.items import (
     Pattern,
     PutItem,
     Question,
+    asked_below,
     check_filter,
+    shown_below,
     to_path,
 )
-from clew.domain.keys import is_of_histories
+from clew.domain.keys import is_of_histories, user_label
 from clew.domain.thread import Json, Owner
 from clew.ports import Items
 
@@ -34,8 +37,8 @@ RESERVED: Final = "langgraph"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
-    """Items are their tenant's. Chat histories, which graphs see among them, are shown to whom the whole tenant is
-    shown, and are written by ChatHistory alone: where they are kept, nothing else is."""
+    """Items are their tenant's, or one user's of it: a key of one user sees what runs of that user keep, and nothing else.
+    Chat histories, which graphs see among them, are written by ChatHistory alone: where they are kept, nothing else is."""
 
     items: Items
 
@@ -44,17 +47,18 @@ class Shelf:
     ) -> None:
         """Raises Invalid, NotAllowed."""
         _require_writable(namespace, key)
-        change = PutItem(namespace=namespace, key=key, value=value, ttl=ttl)
+        change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl)
         await self.items.change(owner.tenant, [], [change])
 
     async def delete(self, owner: Owner, namespace: Namespace, key: str) -> None:
         """One that is not there is gone already. Raises NotAllowed."""
         _require_writable(namespace, key)
-        await self.items.change(owner.tenant, [], [DeleteItem(namespace=namespace, key=key)])
+        change = DeleteItem(namespace=(*_root(owner), *namespace), key=key)
+        await self.items.change(owner.tenant, [], [change])
 
     async def get(self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool = True) -> Item | None:
         """Reading an item lets its time to live begin anew, unless told not to."""
-        found = await self._ask(owner, GetItem(namespace=namespace, key=key, views=_sees_all(owner)))
+        found = await self._ask(owner, GetItem(namespace=namespace, key=key))
         if refresh and isinstance(found, Item):
             await self._refresh(owner, [found])
         return cast("Item | None", found)
@@ -71,9 +75,7 @@ class Shelf:
     ) -> Sequence[Item]:
         """Items in the namespace and below it, the newest change first. Raises Invalid for a filter nobody knows."""
         check_filter(wanted)
-        question = FindItems(
-            prefix=prefix, filter=wanted or None, limit=limit, offset=offset, views=_sees_all(owner)
-        )
+        question = FindItems(prefix=prefix, filter=wanted or None, limit=limit, offset=offset)
         found = cast("Sequence[Item]", await self._ask(owner, question))
         if refresh:
             await self._refresh(owner, found)
@@ -94,16 +96,16 @@ class Shelf:
             max_depth=max_depth,
             limit=limit,
             offset=offset,
-            views=_sees_all(owner),
         )
         return cast("Sequence[Namespace]", await self._ask(owner, question))
 
     async def _ask(self, owner: Owner, question: Question) -> object:
-        (answer,) = await self.items.ask(owner.tenant, [question])
-        return answer
+        root = _root(owner)
+        (answer,) = await self.items.ask(owner.tenant, [asked_below(question, root)])
+        return shown_below(answer, len(root))
 
     async def _refresh(self, owner: Owner, found: Sequence[Item]) -> None:
-        worn = [(item.namespace, item.key) for item in found if item.is_worn]
+        worn = [((*_root(owner), *item.namespace), item.key) for item in found if item.is_worn]
         if not worn:
             return
         try:
@@ -113,9 +115,8 @@ class Shelf:
             logger.warning("could not refresh the time to live of %d store items: %s", len(worn), exc.code)
 
 
-def _sees_all(owner: Owner) -> bool:
-    """A history has no user in its name, so none of several users may see it as his."""
-    return not owner.user_id
+def _root(owner: Owner) -> Namespace:
+    return user_label(owner.user_id)
 
 
 def _require_writable(namespace: Namespace, key: str) -> None:
@@ -123,5 +124,7 @@ def _require_writable(namespace: Namespace, key: str) -> None:
         raise Invalid(f"a namespace and a key have at most {MAX_NAME} bytes together", "key")
     if namespace[0] == RESERVED:
         raise Invalid(f"a namespace does not begin with {RESERVED!r}", "namespace")
-    if is_of_histories(namespace):
-        raise NotAllowed("chat histories are kept in this namespace; ChatHistory writes them")
+    if is_of_histories(namespace, NAMESPACE):
+        raise NotAllowed(
+            "chat histories are kept in this namespace; POST /api/histories/{key}/messages writes them"
+        )

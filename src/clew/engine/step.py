@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from clew.domain import lifecycle
+from clew.domain.documents import clean_text
 from clew.domain.errors import (
+    ClewError,
     Drained,
     GivenUp,
     LostLease,
@@ -35,20 +37,19 @@ from clew.domain.events import (
 from clew.domain.ledger import GATE, is_yes
 from clew.domain.lifecycle import Change
 from clew.domain.records import FIRST_FENCE, Lease
-from clew.domain.recovery import Nothing, Wait, owed, woken_by
+from clew.domain.recovery import Nothing, Wait, failed_attempts, owed, woken_by
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
+from clew.engine.outages import Outages
 from clew.engine.recorder import Recorder
 from clew.engine.run import LocalRun, Memory
 from clew.failpoints import failpoint
 from clew.ports import Bridge, Bus, Clock, Closing, Store
+from clew.telemetry import Metrics, shared_metrics
 
 logger = logging.getLogger(__name__)
 
-# A store that goes away this often in one run has something against the run.
-MOST_OUTAGES = 10
-# How long to wait before a store that was away is asked again, at first and at most.
-SHORTEST_WAIT = 0.1
+# How long to wait at most before a store that is away is asked again.
 LONGEST_WAIT = 2.0
 
 
@@ -72,6 +73,7 @@ class Step:
     closings: Mapping[str, Closing] = field(default_factory=dict)
     # Set by the runner when its process ends: then nothing is tried again here.
     ending: asyncio.Event = field(default_factory=asyncio.Event)
+    metrics: Metrics = field(default_factory=shared_metrics)
 
     async def __call__(self, lease: Lease, opening: Change | None = None) -> None:
         """`opening` is all there is of a thread that was just opened, which is then not read.
@@ -88,6 +90,7 @@ class Step:
         except (LostLease, NotFound) as exc:
             # Someone stopped, deleted or took over the thread while we worked: their word stands.
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
+            await self.count_lost(lease)
         except Unavailable:
             raise
         except Exception as exc:
@@ -100,12 +103,19 @@ class Step:
             if recorder is not None:
                 recorder.leave()
 
+    async def count_lost(self, lease: Lease) -> None:
+        """A thread that still runs is another runner's now; one that was stopped or deleted is nobody's."""
+        with contextlib.suppress(ClewError):
+            if (await self.store.get(lease.thread_id)).status is Status.RUNNING:
+                self.metrics.lost_leases.inc()
+
     async def fail(self, lease: Lease, reason: str) -> None:
         """End the round as failed, whatever the run itself could not say. One that is not ours is left alone."""
         try:
             thread = await self.store.get(lease.thread_id)
             if thread.status is Status.RUNNING:
-                await self._recorder(thread, lease).record(_finished(Status.FAILED, reason))
+                recorder = self._recorder(thread, lease)
+                await recorder.record(*await self._closed_if_possible(reason, recorder))
         except (LostLease, NotFound, NotAllowed) as exc:
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
 
@@ -132,10 +142,11 @@ class Step:
         self, log: Sequence[Event], recorder: Recorder, run: LocalRun, fence: int
     ) -> Sequence[Body]:
         """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
-        failed = _failed_attempts(log)
-        outages = 0
+        failed = failed_attempts(log)
+        outages = Outages()
         deadline = self._deadline(log)
-        is_new = fence == FIRST_FENCE
+        # A copy was never run either, but what it is answered was asked before.
+        is_new = fence == FIRST_FENCE and not any(isinstance(event.body, Resolution) for event in log)
         while True:
             patience = asyncio.timeout_at(deadline)
             try:
@@ -151,13 +162,14 @@ class Step:
                     reason = f"timeout: the round ran longer than {self.limit.total_seconds():g} s"
                     return [_finished(Status.FAILED, reason)]
                 if (cause := _of_the_store(exc)) is not None:
-                    # Not the graph's failure, so it costs no attempt; but what never gets through ends as well.
-                    outages += 1
                     if isinstance(cause, LostLease):
                         raise cause from exc
-                    if outages > MOST_OUTAGES:
+                    # Not the graph's failure, so it costs no attempt; but what never gets through ends as well.
+                    began = asyncio.get_running_loop().time()
+                    log, stored = await self._when_it_is_back(recorder.thread, outages.pause)
+                    outages.met(stored, at=began)
+                    if outages.are_too_long(now=asyncio.get_running_loop().time()):
                         return [_finished(Status.FAILED, f"internal: {cause}")]
-                    log = await self._when_it_is_back(recorder.thread)
                     continue
                 failed += 1
                 failure = self.classify(exc)
@@ -165,13 +177,19 @@ class Step:
                 name = ErrorClass.named(failure.error_class)
                 logger.warning(
                     "run failed",
-                    extra={"thread_id": recorder.thread.id, "attempt": failed, "error_class": name},
+                    extra={
+                        "thread_id": recorder.thread.id,
+                        "attempt": failed,
+                        "error_class": name,
+                        **_answered(failure),
+                    },
                     exc_info=exc,
                 )
                 if not isinstance(decision, Retry):
                     # What was retried and given up below has said so already.
                     reason = str(failure) if isinstance(failure, GivenUp) else f"{decision.reason}: {failure}"
-                    return [_finished(Status.FAILED, reason, error=str(failure))]
+                    return [_finished(Status.FAILED, reason, error=failure.detail or str(failure))]
+                self.metrics.retries.labels(name).inc()
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
                 await recorder.record(Log(message=text, level="warning", attempt=failed))
                 with contextlib.suppress(TimeoutError):
@@ -180,13 +198,13 @@ class Step:
                         raise Drained from None
             log = await self._round(recorder.thread)
 
-    async def _when_it_is_back(self, thread: Thread) -> Sequence[Event]:
-        """The round as it stands, as soon as the store answers."""
-        wait = SHORTEST_WAIT
+    async def _when_it_is_back(self, thread: Thread, wait: float) -> tuple[Sequence[Event], object]:
+        """The round as it stands, as soon as the store answers; and something that differs once more is stored."""
         while True:
             await asyncio.sleep(wait)
             try:
-                return await self._round(await self.store.get(thread.id))
+                log = await self._round(await self.store.get(thread.id))
+                return log, (await self.bridge.checkpoint(thread.id), sum(map(_is_told_once, log)))
             except Unavailable:
                 wait = min(2 * wait, LONGEST_WAIT)
 
@@ -225,6 +243,17 @@ class Step:
         log = await self._round(recorder.thread)
         return [*rest[:-1], *close(recorder.thread, log, end.status, end.reason), end]
 
+    async def _closed_if_possible(self, reason: str, recorder: Recorder) -> Sequence[Body]:
+        """The same for a round that fails for what may keep its graph from closing it, too: then it just ends."""
+        plain = [_finished(Status.FAILED, reason)]
+        try:
+            return await self._closed(plain, recorder)
+        except (LostLease, NotFound, Unavailable):
+            raise
+        except Exception:
+            logger.exception("a round was not closed by its graph", extra={"thread_id": recorder.thread.id})
+            return plain
+
     def _deadline(self, log: Sequence[Event]) -> float | None:
         if self.limit is None:
             return None
@@ -252,6 +281,14 @@ class Step:
         return lifecycle.Stamp(self.clock(), self.new_id)
 
 
+def _answered(failure: Transient | Permanent) -> dict[str, object]:
+    """What a provider answered, by its number and its name; its words are not for a log."""
+    answered = failure.answered
+    if answered is None or answered.status is None:
+        return {}
+    return {"status_code": answered.status, "code": answered.code}
+
+
 def _of_the_store(exc: Exception) -> Unavailable | LostLease | None:
     """The store's own failure, if it is the cause of what a graph raised."""
     cause: BaseException | None = exc
@@ -262,17 +299,9 @@ def _of_the_store(exc: Exception) -> Unavailable | LostLease | None:
     return None
 
 
-def _failed_attempts(log: Sequence[Event]) -> int:
-    """Counted in the log, so that a kill between two attempts gives no attempt back. Taking a round up starts anew."""
-    for event in reversed(log):
-        match event.body:
-            case Log(attempt=attempt) if attempt:
-                return attempt
-            case RoundStarted():
-                return 0
-            case _:
-                pass
-    return 0
+def _is_told_once(event: Event) -> bool:
+    """Not what every attempt says again when it begins."""
+    return not isinstance(event.body, StageChanged | Log)
 
 
 def _spent(log: Sequence[Event]) -> timedelta:
@@ -324,4 +353,5 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
 
 
 def _finished(status: Status, reason: str = "", error: str = "") -> RoundFinished:
-    return RoundFinished(status=status, reason=reason, error=error)
+    """An exception may quote anything; what no database can hold must not cost the reason."""
+    return RoundFinished(status=status, reason=clean_text(reason), error=clean_text(error))

@@ -94,6 +94,7 @@ class Chores:
     def all(self) -> list[Chore]:
         chores = [
             Chore(name="expire_calls", seconds=1, do=self.expire_calls),
+            Chore(name="rebuild_calls", seconds=600, do=self.rebuild_calls),
             Chore(name="purge", seconds=30, do=self.purge),
             Chore(name="forget_requests", seconds=600, do=self.forget_requests),
             Chore(name="sweep_items", seconds=60, do=self.sweep_items),
@@ -117,6 +118,21 @@ class Chores:
                 logger.warning("a call cannot expire", extra={"thread_id": call.thread_id, "code": exc.code})
         # Where nothing moved, asking again at once would move nothing either.
         return expired > 0 and len(due) == BATCH
+
+    async def rebuild_calls(self) -> bool:
+        """Bring lost rows of pending calls back from the log: without them no deadline is found."""
+        after = ""
+        while lost := await self.calls.lost(after=after, limit=BATCH):
+            for thread_id in lost:
+                logger.warning("lost tool calls are rebuilt from the log", extra={"thread_id": thread_id})
+                try:
+                    await self.calls.rebuild(thread_id)
+                except Corrupt as exc:
+                    logger.warning(
+                        "tool calls cannot be rebuilt", extra={"thread_id": thread_id, "code": exc.code}
+                    )
+            after = lost[-1]
+        return False
 
     async def purge(self) -> bool:
         """Remove the rows of threads whose deletion was cut short."""

@@ -1,4 +1,4 @@
-"""How the processes talk: orders and reports about jobs, and for each job what its child found in the file."""
+"""How the processes talk about one file: its name and its bytes, and what the child found in it."""
 
 import json
 import struct
@@ -7,11 +7,6 @@ from dataclasses import dataclass
 from clew.domain.documents import clean_path, clean_text, is_text_type
 from clew.domain.records import ContentItem
 from clew.domain.thread import Json
-
-ORDER = struct.Struct("!cQ")  # what to do, and with which job
-START, STOP = b"+", b"-"  # to start comes with the socket of the job
-REPORT = struct.Struct("!Qi")  # which job, and how its process ended as `subprocess` counts it
-READY = 0  # the job of the first report: every reader is loaded
 
 NAME_LENGTH = struct.Struct("!H")  # before the name of the file, which comes before its bytes
 

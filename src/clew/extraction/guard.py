@@ -2,11 +2,13 @@
 
 import asyncio
 import codecs
+import json
 import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 
 from clew.domain.documents import Extraction, clean_name
 from clew.domain.errors import Transient
@@ -89,7 +91,12 @@ class GuardedExtractor:
             if self._nursery is None or not self._nursery.is_alive:
                 await self.close()
                 self._nursery = None
-                self._nursery = await NurseryProcess.start(self._reader, self._limits)
+                self._nursery = await NurseryProcess.start(
+                    "clew.extraction.nursery",
+                    self._reader,
+                    json.dumps(asdict(self._limits)),
+                    needs="the reading of documents needs what pip install 'clew[documents]' brings",
+                )
             return self._nursery
 
     async def _why(self, nursery: NurseryProcess, job: Job) -> str:

@@ -75,11 +75,12 @@ def visible_text(page: LexborHTMLParser) -> str:
     page.strip_tags(_UNSEEN, recursive=True)
     lines = Lines()
     before, row_before = 0, 0
+    blocks: dict[int, LexborNode] = {}
     for node in page.body.traverse(include_text=True) if page.body else ():
         if node.tag == "br":
             lines.end()
         elif node.tag == "-text":
-            block = _block_of(node)
+            block = _block_of(node, blocks)
             row = block.parent.mem_id if block.tag in _CELLS and block.parent else 0
             # A line ends where one block is left for another, whether that begins or the outer one goes on.
             if block.mem_id != before:
@@ -119,11 +120,18 @@ class Lines:
         return self._out.getvalue().rstrip("\n")
 
 
-def _block_of(node: LexborNode) -> LexborNode:
+def _block_of(node: LexborNode, known: dict[int, LexborNode]) -> LexborNode:
+    """The block a text stands in. Tags may be nested as deep as the page is long, so none is climbed twice."""
+    passed: list[int] = []
     while node.parent is not None:
         node = node.parent
         if node.tag in _BLOCKS:
             break
+        if node.mem_id in known:
+            node = known[node.mem_id]
+            break
+        passed.append(node.mem_id)
+    known.update(dict.fromkeys(passed, node))
     return node
 
 

@@ -1,24 +1,21 @@
-"""The nursery as the process that started it sees it."""
+"""A fork server as the process that started it sees it."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Self, cast
 
 import clew
 from clew.domain.errors import Permanent, Transient
-from clew.extraction.frames import ORDER, READY, REPORT, START, STOP
-from clew.extraction.limits import Limits
+from clew.processes.forkserver import ORDER, READY, REPORT, START, STOP
 
-_MODULE = "clew.extraction.nursery"
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
 
@@ -43,8 +40,10 @@ class NurseryProcess:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, reader: str, limits: Limits) -> Self:
-        """Raises Permanent if it does not come up."""
+    async def start(
+        cls, module: str, *arguments: str, needs: str, environment: Mapping[str, str] | None = None
+    ) -> Self:
+        """Run `module`, which has a ForkServer. Raises Permanent if it does not come up, naming what it `needs`."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
@@ -52,15 +51,18 @@ class NurseryProcess:
                 "-P",  # never import from the working directory
                 "-B",
                 "-m",
-                _MODULE,
-                reader,
-                json.dumps(asdict(limits)),
+                module,
+                *arguments,
                 stdin=theirs.fileno(),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 cwd="/",
                 # Nothing of ours: keys and database URLs are none of its business.
-                env={"PYTHONPATH": os.pathsep.join(_import_paths()), "LC_ALL": "C.UTF-8"},
+                env={
+                    "PYTHONPATH": os.pathsep.join(_import_paths()),
+                    "LC_ALL": "C.UTF-8",
+                    **(environment or {}),
+                },
                 start_new_session=True,
             )
         nursery = cls(process, ours)
@@ -71,9 +73,7 @@ class NurseryProcess:
             raise
         if not is_ready:
             await nursery.close()
-            raise Permanent(
-                "the process that reads documents does not start: pip install 'clew[documents]' brings what it needs"
-            )
+            raise Permanent(f"a process of the server does not start: {needs}")
         return nursery
 
     @property
@@ -86,7 +86,7 @@ class NurseryProcess:
         try:
             socket.send_fds(self._control, [ORDER.pack(START, job.number)], [connection.fileno()])
         except OSError as exc:
-            raise Transient("the process that reads documents is gone") from exc
+            raise Transient("a process of the server is gone") from exc
         return job
 
     def stop(self, job: Job) -> None:

@@ -28,16 +28,20 @@ from langgraph.store.base import BaseStore
 from clew.domain import history, keys
 from clew.domain.errors import ConfigError, Invalid, Permanent
 from clew.domain.history import Merged, Message, NewMessage
-from clew.graph.history import ChatHistory, Outcome
+from clew.domain.model_settings import ModelSettings
+from clew.graph.history import ChatHistory, Outcome, backend_of
+from clew.graph.model_settings import settings_of
 from clew.graph.store import GraphStore
-from clew.telemetry import Metrics, shared_metrics
+from clew.telemetry import Metrics, channel_label, shared_metrics
 
 logger = logging.getLogger(__name__)
 
 Model: TypeAlias = Runnable[LanguageModelInput, AIMessage] | Runnable[LanguageModelInput, BaseMessage]
 
-# In a run's configurable: whose it is, set by the server and by nobody else; and that its thread lives for one delivery.
+# In a run's configurable: the tenant and user it belongs to, set by the server alone; and that its thread lives for one
+# delivery.
 TENANT: Final = "clew_tenant"
+USER: Final = "clew_user"
 WEBHOOK: Final = "webhook"
 # In the response_metadata of the answer: whether the turn is in the history.
 REPORT: Final = "chat_history"
@@ -100,6 +104,10 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         self._tools = ToolNode(list(tools)) if tools else None
         self._metrics = metrics or shared_metrics()
 
+    @property
+    def model_settings(self) -> ModelSettings | None:
+        return settings_of(self._given_model, self.system_prompt or "")
+
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:
         config = ensure_config(config)
         current = _messages(input)
@@ -144,7 +152,8 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         )
         key = keys.resolve(scope, self.history_key_candidates, self.history_key_template)
         if key is None:
-            self._metrics.history_key_failures.inc()
+            labels = (backend_of(runtime.store), channel_label(""), Outcome.FALLBACK.value)
+            self._metrics.history_key_failures.labels(*labels).inc()
             logger.warning("no conversation key could be found; going on without chat history")
             return None
         task = runtime.execution_info.task_id if runtime.execution_info else None
@@ -153,7 +162,8 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         nobodys = replace(scope, configurable=others, thread_id=None)
         is_mine = keys.resolve(nobodys, self.history_key_candidates, self.history_key_template) != key
         mine = str(scope.thread_id) if is_mine else None
-        return _Memory(self._history(runtime.store, configurable), key, task, mine)
+        user = str(configurable.get(USER) or "")
+        return _Memory(self._history(runtime.store, configurable), key, task, mine, user)
 
     def _history(self, store: BaseStore, configurable: Mapping[str, Any]) -> ChatHistory:
         tenant = configurable.get(TENANT)
@@ -161,6 +171,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             store,
             namespace=self.history_namespace,
             tenant=None if tenant is None else str(tenant),
+            user_id=str(configurable.get(USER) or ""),
             chunk_size=self.history_chunk_size,
             value_field=self.history_value_field,
             meta_key=self.history_meta_key_suffix,
@@ -235,6 +246,7 @@ class _Memory:
     key: str
     task: str | None
     thread_id: str | None
+    user_id: str
 
     async def tail(self, limit: int) -> list[Message]:
         """The newest messages but for this task's own: after a crash it answers again, as if for the first time."""
@@ -248,6 +260,7 @@ class _Memory:
             [message for message in new if message],
             origin=self.task,
             thread_id=self.thread_id,
+            user_id=self.user_id,
         )
 
 

@@ -27,28 +27,48 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.ledger import GATE, is_yes
+from clew.domain.recovery import failed_attempts
 from clew.domain.runs import undone
-from clew.domain.thread import Executor, Json, Kind, Thread
-from clew.domain.views import GraphState
+from clew.domain.thread import Executor, Json, Kind, Owner, Status, Thread
+from clew.domain.views import GraphState, OpenQuestions
 from clew.graph import snapshots
-from clew.graph.agent_node import TENANT
+from clew.graph.agent_node import TENANT, USER
 from clew.graph.bodies import FENCE
 from clew.graph.checkpoints import Checkpointer
+from clew.graph.contain import Contained
+from clew.graph.context import context_of
 from clew.graph.decision import APPROVED, Word
 from clew.graph.latest import latest_state
-from clew.graph.orders import command_of, newest_order, ordered_config, with_stops
+from clew.graph.orders import MOST_STEPS, command_of, is_written, newest_order, ordered_config, with_stops
 from clew.graph.parts import Parts
 from clew.graph.run import running
 from clew.graph.speech import Speech
-from clew.graph.standing import NULL_TASK, Graph, Question, Standing, find_standing, forget, some_gate
+from clew.graph.standing import (
+    BY_HAND,
+    NULL_TASK,
+    OPEN,
+    Gate,
+    Graph,
+    Question,
+    Standing,
+    any_of,
+    find_standing,
+    forget,
+    left_open,
+    some_gate,
+)
 from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, storable, unknown, with_others
 from clew.graph.tools import CALL
 from clew.ports import Chunks, Clock, Live, Run
 
 ROUND = "clew_round"
+# As LangGraph's clients know it.
+ATTEMPT = "run_attempt"
 # A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
+# How many graphs are kept at hand, each with the store of one owner.
+MOST_COPIES = 1000
 
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
@@ -82,7 +102,7 @@ class LangGraphBridge:
         self._chunks = chunks
         self._verbose = verbose
         self._controls: dict[str, RunControl] = {}
-        self._tenants: dict[tuple[str, str], Graph] = {}
+        self._by_owner: dict[tuple[str, Owner], Graph] = {}  # the least recently used first
 
     async def run(
         self, log: Sequence[Event], run: Run, *, fence: int, is_new: bool = False
@@ -90,9 +110,10 @@ class LangGraphBridge:
         thread = run.thread
         order = newest_order(log)
         await self._finish_undoing(thread)
+        graph = self._graph(thread)
         driven = GraphRun(
-            with_stops(self._graph(thread), order),
-            self._saver,
+            with_stops(graph, order),
+            self._saver_of(graph),
             run,
             log,
             fence=fence,
@@ -106,7 +127,7 @@ class LangGraphBridge:
         control = RunControl()
         self._controls[thread.id] = control
         try:
-            with running(run):
+            with running(run), Contained():
                 async with aclosing(driven.bodies(control)) as bodies:
                     async for body in bodies:
                         yield body
@@ -126,8 +147,8 @@ class LangGraphBridge:
             control.request_drain()
 
     async def state(self, thread: Thread) -> GraphState:
-        config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
-        state = await self._known(thread).aget_state(config)
+        with Contained():
+            state = await snapshots.current(self._known(thread), thread.id)
         try:
             return GraphState(values=as_json(state.values), next=state.next)
         except ValueError as exc:
@@ -136,11 +157,13 @@ class LangGraphBridge:
     async def snapshot(
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Json:
-        return await snapshots.snapshot(self._known(thread), thread.id, place, subgraphs=subgraphs)
+        with Contained():
+            return await snapshots.snapshot(self._known(thread), thread.id, place, subgraphs=subgraphs)
 
     async def output(self, thread: Thread) -> Json:
         graph = self._known(thread)
-        state = await snapshots.snapshot(graph, thread.id)
+        with Contained():
+            state = await snapshots.snapshot(graph, thread.id)
         names = graph.output_channels
         values = state["values"]
         if isinstance(values, dict) and not isinstance(names, str):
@@ -158,9 +181,10 @@ class LangGraphBridge:
     ) -> Sequence[Json]:
         if not thread.graph:
             return ()
-        return await snapshots.history(
-            self._known(thread), thread.id, limit=limit, before=before, place=place, metadata=metadata
-        )
+        with Contained():
+            return await snapshots.history(
+                self._known(thread), thread.id, limit=limit, before=before, place=place, metadata=metadata
+            )
 
     async def change_state(
         self,
@@ -171,9 +195,44 @@ class LangGraphBridge:
         as_node: str | None = None,
         place: Mapping[str, str] | None = None,
     ) -> Json:
-        config: RunnableConfig = {"configurable": {FENCE: fence}, "metadata": {ROUND: thread.round}}
-        return await snapshots.change(
-            self._known(thread), thread.id, values, as_node=as_node, place=place, config=config
+        graph = self._known(thread)
+        config: RunnableConfig = {
+            "configurable": {FENCE: fence},
+            "metadata": {
+                ROUND: thread.round,
+                "graph_id": thread.graph,
+                **await self._by_hand(graph, thread, as_node),
+            },
+        }
+        with Contained():
+            return await snapshots.change(
+                graph, thread.id, values, as_node=as_node, place=place, config=config
+            )
+
+    async def _by_hand(self, graph: Graph, thread: Thread, as_node: str | None) -> dict[str, Any]:
+        """What a checkpoint that is written by hand says of what the thread waits for."""
+        if thread.status is not Status.BLOCKED:
+            return (
+                {BY_HAND: True} if any_of(graph.interrupt_before_nodes, [as_node] if as_node else []) else {}
+            )
+        config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
+        standing = await find_standing(graph, self._saver, config)
+        call_of = {each.id: _call_id(each) for each in standing.questions if _is_of_tool(each)}
+        waits = [one for one in thread.pending if not one.startswith(GATE)]
+        return {BY_HAND: True, OPEN: left_open(standing, waits, call_of)}
+
+    async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:
+        graph = with_stops(self._known(thread), newest_order(log))
+        config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
+        standing = await find_standing(graph, self._saver, config)
+        kept = {one for each in standing.reopened for one in each.ids}
+        kept |= {one for each in standing.questions for one in (*each.formerly, _call_id(each))}
+        gate = standing.gate
+        shows = self._shows.get(thread.graph, ())
+        return OpenQuestions(
+            kept=frozenset(kept),
+            new=() if gate is None or kept else (_approval(gate, standing.state, shows),),
+            has_ended=standing.has_ended,
         )
 
     async def copy(self, source: str, target: str) -> None:
@@ -187,7 +246,8 @@ class LangGraphBridge:
         gone = {what for what in thread.redacted if what.startswith(undone(""))}
         if not gone:
             return
-        saved = await self._saver.aget_tuple({"configurable": {"thread_id": thread.id, "checkpoint_ns": ""}})
+        saver = self._saver_of(self._graph(thread))
+        saved = await saver.aget_tuple({"configurable": {"thread_id": thread.id, "checkpoint_ns": ""}})
         if saved is not None and undone(str(saved.metadata.get("run_id"))) in gone:
             await self.take_back(str(saved.metadata["run_id"]))
             self.drop(thread.id)
@@ -206,6 +266,10 @@ class LangGraphBridge:
             return False
         return True
 
+    async def checkpoint(self, thread_id: str) -> str | None:
+        saved = await self._saver.aget_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
+        return None if saved is None else str(saved.config["configurable"]["checkpoint_id"])
+
     async def latest(self, thread_id: str) -> Json:
         return await latest_state(self._saver, thread_id)
 
@@ -221,6 +285,11 @@ class LangGraphBridge:
         tell = chunks.begin(thread.id, order, attempt=fence)
         return Parts(order, tell)
 
+    def _saver_of(self, graph: Graph) -> BaseCheckpointSaver[Any]:
+        """The one that reads the graph's own types back, which the one for all graphs does not know."""
+        own = graph.checkpointer
+        return own if isinstance(own, BaseCheckpointSaver) else self._saver
+
     def _known(self, thread: Thread) -> Graph:
         """For those who only look. Raises NotFound."""
         if thread.graph not in self._graphs:
@@ -230,12 +299,16 @@ class LangGraphBridge:
     def _graph(self, thread: Thread) -> Graph:
         if thread.graph not in self._graphs:
             raise Corrupt(f"no graph {thread.graph!r} is registered here")
-        key = (thread.graph, thread.owner.tenant)
-        if key not in self._tenants:
-            # A graph whose store shows this tenant's items only.
-            store = self._store.for_tenant(thread.owner.tenant)
-            self._tenants[key] = self._graphs[thread.graph].copy(update={"store": store})
-        return self._tenants[key]
+        key = (thread.graph, thread.owner)
+        graph = self._by_owner.pop(key, None)
+        if graph is None:
+            # A graph whose store shows this owner's items only.
+            store = self._store.for_owner(thread.owner)
+            graph = self._graphs[thread.graph].copy(update={"store": store})
+        self._by_owner[key] = graph
+        if len(self._by_owner) > MOST_COPIES:
+            del self._by_owner[next(iter(self._by_owner))]
+        return graph
 
 
 class GraphRun:
@@ -271,13 +344,21 @@ class GraphRun:
         self._log = log
         self._asked = {event.body.call_id: event.body for event in log if isinstance(event.body, Suspension)}
         self._answers = _answers(log)
+        self._answers_by_node = _answers_by_node(log)
         self._config: RunnableConfig = {
-            "configurable": {"thread_id": thread.id, FENCE: fence, TENANT: thread.owner.tenant},
+            "configurable": {
+                "thread_id": thread.id,
+                FENCE: fence,
+                TENANT: thread.owner.tenant,
+                USER: thread.owner.user_id,
+            },
             "metadata": {ROUND: thread.round},
-            "recursion_limit": MAX_STEPS,
+            "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),
         }
+        self._context = context_of(graph, self._order)
         if self._order is not None:
-            self._config = ordered_config(self._config, self._order)
+            self._config["metadata"][ATTEMPT] = failed_attempts(log) + 1
+            self._config = ordered_config(self._config, self._order, self._context)
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
         standing = None if self._is_new else await self._stands()
@@ -339,7 +420,7 @@ class GraphRun:
         parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
             value,
             self._config if standing is not None else self._first_config(),
-            context=order.context if order is not None else None,
+            context=self._context,
             stream_mode=[*modes],
             subgraphs=order is not None and order.subgraphs,
             durability="sync",
@@ -394,6 +475,9 @@ class GraphRun:
     async def _first_input(self) -> Any:
         """An approval of an earlier round must not open this round's gate."""
         given = self._given()
+        if isinstance(given, Command) and await self._is_written(given):
+            # Given once more it would be written twice.
+            return None
         word = Word.of(self._graph)
         if word is None:
             return given
@@ -402,6 +486,10 @@ class GraphRun:
         if not self._is_new:
             await self._unset(word)
         return given
+
+    async def _is_written(self, command: Command[Any]) -> bool:
+        saved = None if self._is_new else await self._saver.aget_tuple(self._first_config())
+        return saved is not None and is_written(command, saved.pending_writes or ())
 
     def _given(self) -> Any:
         started = [e.body for e in self._log if isinstance(e.body, RoundStarted)]
@@ -427,7 +515,7 @@ class GraphRun:
             question.id: self._answer(question)
             for question in standing.questions
             if self._is_answered(question) and not self._is_consumed(question)
-        }
+        } | self._answers_left(standing)
         if resume:
             return Command(resume=resume) if self._order is None else command_of(self._order, resume)
         gate = standing.gate
@@ -441,6 +529,26 @@ class GraphRun:
         config: RunnableConfig = {"configurable": {**gate.config["configurable"], FENCE: self._fence}}
         await self._saver.aput_writes(config, [*told.items()], NULL_TASK)
         return None
+
+    def _answers_left(self, standing: Standing) -> dict[str, Json]:
+        """Answers to what was asked before the state was written by hand, by the ids under which it is asked next."""
+        left: dict[str, Json] = {}
+        for one in standing.reopened:
+            first = self._earlier_answers(one.node, one.ids).get(0)
+            if one.next_id is not None and first is not None:
+                left[one.next_id] = _given(first)
+        return left
+
+    def _earlier_answers(self, node: str, formerly: Sequence[str]) -> dict[int, Resolution]:
+        """What this visit to the node was answered before its state was written by hand, by the number of each."""
+        asked = [self._asked[one] for one in formerly if one in self._asked]
+        # What a tool asks is kept in the ledger, where it finds the answer itself.
+        current = {
+            each.index: self._answers[each.call_id]
+            for each in asked
+            if each.call_id in self._answers and not each.args_hash
+        }
+        return {**self._answers_by_node.get(node, {}), **current} if formerly else {}
 
     async def _undecided(self, standing: Standing) -> Standing:
         """The same with nothing decided: a graph that comes to a gate again still has what was said the last time."""
@@ -468,7 +576,9 @@ class GraphRun:
         if _is_of_tool(question):
             # A tool may ask more than once under one id: approval first, then the client's result.
             return not self._run.is_asking(_call_id(question))
-        return question.id in self._answers
+        return question.id in self._answers or question.index in self._earlier_answers(
+            question.node, question.formerly
+        )
 
     def _is_consumed(self, question: Question) -> bool:
         """The graph took the answer and was killed before it came further; giving it twice would answer the next question."""
@@ -477,8 +587,9 @@ class GraphRun:
 
     def _answer(self, question: Question) -> Json:
         answered = self._answers.get(_call_id(question))
-        # LangGraph takes None for no answer at all.
-        return {} if answered is None or answered.answer is None else answered.answer
+        if answered is None:
+            answered = self._earlier_answers(question.node, question.formerly).get(question.index)
+        return _given(answered)
 
     def _suspensions(self, standing: Standing) -> list[Suspension]:
         # Tools that wait are known to the ledger; here is what the graph itself asks.
@@ -488,12 +599,7 @@ class GraphRun:
             if not _is_of_tool(question) and not self._is_answered(question)
         ]
         if (gate := standing.gate) is not None and gate.id not in self._answers:
-            values = standing.state.values
-            shown = {name: storable(values[name]) for name in self._shows if name in values}
-            prompt = {"before": list(gate.before), **shown}
-            found.append(
-                Suspension(call_id=gate.id, executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
-            )
+            found.append(_approval(gate, standing.state, self._shows))
         return found
 
     async def _missed(self, state: StateSnapshot) -> list[Body]:
@@ -537,6 +643,33 @@ def _answers(log: Sequence[Event]) -> dict[str, Resolution]:
     return answers
 
 
+def _answers_by_node(log: Sequence[Event]) -> dict[str, dict[int, Resolution]]:
+    """What each node was answered the last time it asked, by the number of the question."""
+    found: dict[str, dict[int, Resolution]] = {}
+    asked: dict[str, Suspension] = {}
+    for event in log:
+        match event.body:
+            case Suspension(node=node, index=index) as body if node:
+                asked[body.call_id] = body
+                found[node] = {other: one for other, one in found.get(node, {}).items() if other < index}
+            case Resolution(call_id=call_id) as body if call_id in asked:
+                found[asked[call_id].node][asked[call_id].index] = body
+            case _:
+                pass
+    return found
+
+
+def _given(answered: Resolution | None) -> Json:
+    # LangGraph takes None for no answer at all.
+    return {} if answered is None or answered.answer is None else answered.answer
+
+
+def _approval(gate: Gate, state: StateSnapshot, shows: Collection[str]) -> Suspension:
+    shown = {name: storable(state.values[name]) for name in shows if name in state.values}
+    prompt = {"before": list(gate.before), **shown}
+    return Suspension(call_id=gate.id, executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
+
+
 def _suspension(question: Question, now: datetime) -> Suspension:
     value = _mapping(question.value)
     kind = value.get("kind")
@@ -547,6 +680,7 @@ def _suspension(question: Question, now: datetime) -> Suspension:
         prompt=to_jsonable_python(question.value, fallback=str),
         deadline=_deadline(value.get("timeout"), now),
         index=question.index,
+        node=question.node,
     )
 
 

@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
-from clew.domain.errors import Invalid
+from clew.domain.errors import Corrupt, Invalid
 from clew.failpoints import failpoint
 from clew.graph.ancestry import channel_histories
 from clew.graph.bodies import FENCE, config_of, metadata_of, to_row
@@ -129,6 +129,34 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 return
             below = page[-1].seq
             left = None if left is None else left - len(matching)
+
+    async def places(
+        self,
+        config: RunnableConfig,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int,
+    ) -> Sequence[RunnableConfig]:
+        """Where the checkpoints are that `alist` would load, whether or not their values can be read."""
+        thread_id, ns = _line(config)
+        await self._inputs.settle(thread_id)
+        found: list[RunnableConfig] = []
+        below: int | None = None
+        while len(found) < limit:
+            page = await self._store.find(
+                thread_id,
+                ns,
+                checkpoint_id=config["configurable"].get("checkpoint_id"),
+                before=get_checkpoint_id(before) if before else None,
+                below=below,
+                limit=PAGE,
+            )
+            found += [config_of(row.thread_id, row.ns, row.id) for row in page if _may_match(row, filter)]
+            if not page:
+                break
+            below = page[-1].seq
+        return found[:limit]
 
     async def aput(
         self,
@@ -377,6 +405,14 @@ def _matches(row: StoredCheckpoint, filter: dict[str, Any] | None) -> bool:
         return True
     metadata: Mapping[str, Any] = metadata_of(row)
     return all(metadata.get(key) == value for key, value in filter.items())
+
+
+def _may_match(row: StoredCheckpoint, filter: dict[str, Any] | None) -> bool:
+    """Where its metadata cannot be read, only if anything does."""
+    try:
+        return _matches(row, filter)
+    except Corrupt:
+        return not filter
 
 
 async def _awaited(work: Awaitable[T]) -> T:

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 
 from clew.domain.errors import ClewError, Permanent, Transient
-from clew.domain.retry import ErrorClass, class_in, class_of_status, seconds_in
+from clew.domain.retry import ErrorClass, answered_in, class_in, class_of_status, seconds_in
+from clew.graph.stream import storable
 
 # Names of the common clients (openai, anthropic, httpx, langchain-core), longest meaning first.
 _BY_NAME = (
@@ -23,6 +24,9 @@ _BY_NAME = (
     ("BadRequest", ErrorClass.VALIDATION),
     ("NotFound", ErrorClass.NOT_FOUND),
 )
+# The longest line for a thread's reason, and the most that is kept of what failed.
+LINE = 300
+DETAIL = 10_000
 _TRANSIENT = (
     ErrorClass.NETWORK_TIMEOUT,
     ErrorClass.RATE_LIMIT,
@@ -39,14 +43,18 @@ def classify(exc: Exception) -> Transient | Permanent:
         if isinstance(cause, ClewError):
             return _failure(_class_of(cause) or ErrorClass.INTERNAL, cause)
         if (error_class := _class_of(cause)) is not None:
-            return _failure(error_class, cause)
-    return Permanent(_said(exc), ErrorClass.INTERNAL)
+            failed = _failure(error_class, cause)
+            failed.answered = answered_in(cause)
+            return failed
+    return _failure(ErrorClass.INTERNAL, exc)
 
 
 def _failure(error_class: ErrorClass, cause: BaseException) -> Transient | Permanent:
+    detail = _said(cause)
+    line = detail.partition("\n")[0][:LINE]
     if error_class in _TRANSIENT:
-        return Transient(_said(cause), error_class, _retry_after(cause))
-    return Permanent(_said(cause), error_class)
+        return Transient(line, error_class, _retry_after(cause), detail=detail)
+    return Permanent(line, error_class, detail=detail)
 
 
 def _chain(exc: BaseException) -> list[BaseException]:
@@ -86,5 +94,5 @@ def _said(exc: BaseException) -> str:
         return str(exc)
     if getattr(exc, "response", None) is not None or hasattr(exc, "status_code") or hasattr(exc, "body"):
         return type(exc).__name__
-    first_line = str(exc).partition("\n")[0][:300]
-    return f"{type(exc).__name__}: {first_line}" if first_line else type(exc).__name__
+    words = storable(str(exc)[:DETAIL]).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return f"{type(exc).__name__}: {words}" if words else type(exc).__name__

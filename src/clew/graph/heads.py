@@ -41,6 +41,9 @@ class Head:
 class Heads:
     """The most recently used heads. Which checkpoint is the newest is asked of the database, never of this."""
 
+    # A head of a few bytes takes some thousand in memory, and most threads are over when their run is.
+    MOST = 1024
+
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
@@ -72,7 +75,7 @@ class Heads:
         self._latest[head.thread_id, head.ns] = head.checkpoint_id
         self._of_thread[head.thread_id].add(head.key)
         self._size += head.size
-        while self._size > self._limit:
+        while self._size > self._limit or len(self._heads) > self.MOST:
             self._drop(next(iter(self._heads)))
 
     def forget(self, thread_id: str) -> None:

@@ -62,6 +62,7 @@ class ChatHistory:
         *,
         namespace: Sequence[str] = NAMESPACE,
         tenant: str | None = None,
+        user_id: str = "",
         chunk_size: int = 200,
         value_field: str = "content",
         meta_key: str = "__meta__",
@@ -70,8 +71,17 @@ class ChatHistory:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """The tenant is the store's own unless one is named: a store of LangGraph's has none, there it is a label.
+
+        So is the user, if the histories are one user's."""
         check_namespace(namespace)
-        self._namespace = keys.namespace(namespace, tenant)
+        if isinstance(store, GraphStore) and tenant is not None and tenant != store.tenant:
+            store = store.for_tenant(tenant)
+        self._namespace = (
+            (*store.root, *namespace)
+            if isinstance(store, GraphStore)
+            else keys.namespace(namespace, tenant, user_id)
+        )
         self._shape = Shape(chunk_size=chunk_size, value_field=value_field, meta_key=meta_key)
         self._metrics = metrics or shared_metrics()
         self._backend = backend_of(store)
@@ -100,10 +110,12 @@ class ChatHistory:
         *,
         origin: str | None = None,
         thread_id: str | None = None,
+        user_id: str = "",
     ) -> Outcome:
         """Add messages side by side. Never raises for a store that fails: it warns, counts, and says so.
 
-        `thread_id` names the thread that a new conversation belongs to, if it is to be deleted with it.
+        `thread_id` and `user_id` name the thread and the user that a new conversation belongs to, if it is to be deleted
+        with them.
 
         `origin` names the work that wrote them, if it may run again after a crash: its second answer then replaces
         the first.
@@ -121,7 +133,9 @@ class ChatHistory:
         began = time.perf_counter()
         try:
             await self._run(
-                self._histories.append(place, fit, shape=self._shape, origin=origin, thread_id=thread_id)
+                self._histories.append(
+                    place, fit, shape=self._shape, origin=origin, thread_id=thread_id, user_id=user_id
+                )
             )
         except Exception as exc:  # noqa: BLE001 - a foreign store may raise anything, and the answer must still go out
             outcome = Outcome.CONFLICT if isinstance(exc, Conflict) else Outcome.FALLBACK
@@ -129,7 +143,7 @@ class ChatHistory:
         labels = self._labels(key)
         self._metrics.history_write_ms.labels(*labels, outcome.value).observe(_ms_since(began))
         if outcome is not Outcome.OK:
-            self._metrics.history_write_failures.labels(*labels).inc()
+            self._metrics.history_write_failures.labels(*labels, outcome.value).inc()
         return outcome
 
     async def tail(self, key: str, limit: int) -> Sequence[Message]:
@@ -141,7 +155,7 @@ class ChatHistory:
             messages = await self._run(self._histories.tail(place, limit=limit))
         except Exception as exc:
             self._metrics.history_read_ms.labels(*labels, Outcome.FALLBACK.value).observe(_ms_since(began))
-            self._metrics.history_read_failures.labels(*labels).inc()
+            self._metrics.history_read_failures.labels(*labels, Outcome.FALLBACK.value).inc()
             self._failed("a chat history was not read", place, exc)
             raise
         self._metrics.history_read_ms.labels(*labels, Outcome.OK.value).observe(_ms_since(began))
@@ -173,7 +187,7 @@ class ChatHistory:
         return await self._run(self._histories.delete(self._place(key)))
 
     def count_truncation(self, key: str) -> None:
-        self._metrics.history_truncations.labels(*self._labels(key)).inc()
+        self._metrics.history_truncations.labels(*self._labels(key), Outcome.OK.value).inc()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return await work if self._ours is None else await self._ours.at_home(work)

@@ -11,7 +11,7 @@ from langgraph.types import Command
 
 from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
-from clew.domain.ledger import Settled, Terms
+from clew.domain.ledger import OnCrash, Settled, Terms
 from clew.graph.run import current_run
 from clew.graph.stream import storable
 from clew.graph.tools import INVALID, LedgerTool, own_ids, settled_message, through_ledger
@@ -25,7 +25,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
     """`create_agent(model, tools, middleware=[ToolLedger(approval=["send_mail"], once=["send_mail"])])`.
 
     Tools named in `approval` run after a person said yes, within `patience` if given; tools named in `once` are never
-    repeated silently after a crash. A tool that answers with a Command has its message remembered, not its update.
+    repeated silently after a crash; the call of one named in `interrupted` ends as an error after a crash. A tool that answers with a Command has its message remembered, not its update.
     A name that none of the agent's tools has is refused when the first of them is called: no tool runs past a typo.
     """
 
@@ -34,11 +34,13 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         *,
         approval: Collection[str] = (),
         once: Collection[str] = (),
+        interrupted: Collection[str] = (),
         patience: timedelta | None = None,
     ) -> None:
         super().__init__()
         self._approval = frozenset(approval)
         self._once = frozenset(once)
+        self._interrupted = frozenset(interrupted)
         self._patience = patience
 
     async def awrap_model_call(
@@ -84,7 +86,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
         if run is None or isinstance(request.tool, LedgerTool):
             return await handler(request)
         if not call_id:
-            if name in self._approval | self._once:
+            if name in self._named:
                 raise ConfigError(f"a call of tool {name!r} has no id, by which it could be asked about")
             return await handler(request)
         call = ToolCall(
@@ -93,16 +95,24 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             args=storable(request.tool_call["args"]),
             idempotent=name not in self._once,
         )
-        terms = Terms(approval=name in self._approval, patience=self._patience)
+        terms = Terms(
+            approval=name in self._approval,
+            patience=self._patience,
+            on_crash=OnCrash.INTERRUPTED if name in self._interrupted else None,
+        )
         if terms.approval:
             # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
             request = request.override(tool_call={**request.tool_call, "args": call.args})
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome
 
+    @property
+    def _named(self) -> frozenset[str]:
+        return self._approval | self._once | self._interrupted
+
     def _require_tools(self, request: ToolCallRequest) -> None:
         there = {tool.name for tool in request.runtime.tools}
-        if there and (unknown := sorted((self._approval | self._once) - there)):
+        if there and (unknown := sorted(self._named - there)):
             raise ConfigError(
                 f"ToolLedger names tools that the agent does not have: {', '.join(unknown)};"
                 f" it has {', '.join(sorted(there))}"

@@ -1,18 +1,20 @@
 """An order as LangGraph takes it: the config of its run, the stops it asks for, the command it gives."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import PendingWrite
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.constants import START
 from langgraph.types import Command, Send
 
 from clew.domain.events import Event, Order, Resolution, RoundStarted
-from clew.graph.standing import Graph
+from clew.domain.reserved import is_free
+from clew.graph.standing import NULL_TASK, Graph
 
 # Nobody's graph needs more, and one in circles should end some day.
 MOST_STEPS = 10_000
-# What a caller may not say: where in whose thread it is, under whose fence, and what LangGraph tells itself.
-_RESERVED = ("clew_", "__", "checkpoint_", "thread_id")
 
 
 def newest_order(log: Sequence[Event]) -> Order | None:
@@ -26,11 +28,14 @@ def newest_order(log: Sequence[Event]) -> Order | None:
     return None
 
 
-def ordered_config(config: RunnableConfig, order: Order) -> RunnableConfig:
-    """`config` with what the order adds; what is ours stays ours."""
+def ordered_config(
+    config: RunnableConfig, order: Order, context: Mapping[str, Any] | None = None
+) -> RunnableConfig:
+    """`config` with what the order adds, and its context, which is configurable too; what is ours stays ours."""
     wanted = order.config
     names = {"run_id": order.run_id, "assistant_id": order.assistant_id, "graph_id": order.graph}
-    given = {key: value for key, value in _mapping(wanted, "configurable").items() if is_free(key)}
+    given = _mapping(wanted, "configurable") | dict(context or {})
+    given = {key: value for key, value in given.items() if is_free(key)}
     described = _mapping(wanted, "metadata") | dict(order.metadata)
     described = {key: value for key, value in described.items() if is_free(key)}
     limit = wanted.get("recursion_limit")
@@ -47,18 +52,22 @@ def ordered_config(config: RunnableConfig, order: Order) -> RunnableConfig:
 
 
 def with_stops(graph: Graph, order: Order | None) -> Graph:
-    """The graph with the stops of this run in place of its own, so that they are found after a crash as well."""
-    if order is None or not (order.stops_before or order.stops_after):
+    """The graph with the stops of this run in place of its own, so that they are found after a crash as well.
+
+    A stop at a node that the graph does not have is none: the graph's own stay.
+    """
+    if order is None:
         return graph
     stops = {
-        name: "*" if nodes == ("*",) else list(nodes)
-        for name, nodes in (
-            ("interrupt_before_nodes", order.stops_before),
-            ("interrupt_after_nodes", order.stops_after),
-        )
-        if nodes
+        "interrupt_before_nodes": _stops(graph, order.stops_before),
+        "interrupt_after_nodes": _stops(graph, order.stops_after),
     }
-    return graph.copy(update=stops)
+    found = {name: nodes for name, nodes in stops.items() if nodes}
+    return graph.copy(update=found) if found else graph
+
+
+def _stops(graph: Graph, nodes: Sequence[str]) -> str | list[str]:
+    return "*" if nodes == ("*",) else [node for node in nodes if node in graph.nodes]
 
 
 def command_of(order: Order, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
@@ -74,8 +83,28 @@ def command_of(order: Order, resume: Mapping[str, Any] | None = None) -> Command
     return Command(update=update, goto=sends, resume=resume)
 
 
-def is_free(name: str) -> bool:
-    return not name.startswith(_RESERVED)
+def is_written(command: Command[Any], writes: Collection[PendingWrite]) -> bool:
+    """Whether all that a command writes is beside the checkpoint already: an attempt before this one gave it."""
+    written = [(channel, value) for task_id, channel, value in writes if task_id == NULL_TASK]
+    return all(each in written for each in _writes(command))
+
+
+def _writes(command: Command[Any]) -> list[tuple[str, Any]]:
+    """As LangGraph keeps them until the next checkpoint."""
+    match command.update:
+        case None:
+            updates: list[tuple[str, Any]] = []
+        case dict() as by_name:
+            updates = [*by_name.items()]
+        case list() as pairs if all(isinstance(pair, tuple) for pair in pairs):
+            updates = pairs
+        case value:
+            updates = [("__root__", value)]
+    targets = command.goto if isinstance(command.goto, list) else [command.goto] if command.goto else []
+    gotos: list[tuple[str, Any]] = [
+        (TASKS, to) if isinstance(to, Send) else (f"branch:to:{to}", START) for to in targets
+    ]
+    return updates + gotos
 
 
 def _is_pair(item: Any) -> bool:

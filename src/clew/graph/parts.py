@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from clew.domain.events import Order
 from clew.graph.bodies import FENCE
-from clew.graph.stream import named
+from clew.graph.stream import as_json, named
 from clew.graph.tools import CALL
 
 INTERRUPT = "__interrupt__"
@@ -56,8 +56,9 @@ class Parts:
             case "messages" if mode in self._wanted:
                 yield from self._messages(*part)
             case "updates" if mode not in self._wanted:
-                # A question is heard by everybody; a stop that was declared asks nothing.
-                if part.get(INTERRUPT):
+                # A question is heard by everybody, with the values where those are wanted; a stop that was declared
+                # asks nothing.
+                if part.get(INTERRUPT) and "values" not in self._wanted:
                     yield "values", _asking(part)
             case _ if mode not in self._wanted:
                 pass  # for ourselves
@@ -100,6 +101,10 @@ def as_bytes(data: Any) -> bytes:
     try:
         return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=named)
     except ValueError:
+        pass
+    try:
+        return to_json(as_json(data))
+    except ValueError:
         return to_json({"error": f"{type(data).__name__} cannot be shown as JSON"})
 
 
@@ -123,7 +128,9 @@ def _asking(part: Any) -> Any:
 
 
 def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {name: value for name, value in payload.items() if name not in ("config", "parent_config")}
+    shown = {**payload}
+    shown["config"] = _config(payload.get("config"))
+    shown["parent_config"] = _config(payload.get("parent_config"))
     shown["metadata"] = without_ours(payload.get("metadata") or {})
     shown["checkpoint"] = place_of(payload.get("config"))
     shown["parent_checkpoint"] = place_of(payload.get("parent_config"))
@@ -132,8 +139,11 @@ def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _task_at(task: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {name: value for name, value in task.items() if name != "state"}
-    return shown | {"checkpoint": place_of(task.get("state"))}
+    return {**task, "state": _config(task.get("state")), "checkpoint": place_of(task.get("state"))}
+
+
+def _config(config: RunnableConfig | None) -> dict[str, Any] | None:
+    return {"configurable": without_ours(config.get("configurable", {}))} if config else None
 
 
 def _task(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -18,7 +19,12 @@ from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
 from langgraph.types import All
 
+from clew.domain.reserved import is_free
+
 Graph = CompiledStateGraph[Any, Any, Any, Any]
+
+# Of a compiled graph, what is not said when it is compiled.
+_SET_LATER = ("step_timeout", "retry_policy", "cache_policy", "stream_transformers")
 
 
 class Source(Protocol):
@@ -85,7 +91,7 @@ def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | 
         case CompiledStateGraph(builder=StateGraph() as builder):
             # Compiled anew rather than copied: compiling is when LangGraph tells the checkpointer which types of the
             # graph's own may be read back.
-            return builder.compile(
+            anew = builder.compile(
                 checkpointer=saver,
                 store=store or found.store,
                 cache=found.cache,
@@ -94,12 +100,23 @@ def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | 
                 debug=found.debug,
                 name=found.name,
             )
+            kept = {name: getattr(found, name) for name in _SET_LATER if hasattr(found, name)}
+            return anew.copy(update={**kept, "config": _bound(found.config)})
         case Pregel():
-            return found.copy(update={"checkpointer": saver, "store": store or found.store})  # type: ignore[return-value]
+            kept = {"config": _bound(found.config), "store": store or found.store}
+            return found.copy(update={**kept, "checkpointer": saver})  # type: ignore[return-value]
         case _:
             raise NotAGraph(
                 f"expected a StateGraph, a compiled graph or a function that makes one, got {type(found).__name__}"
             )
+
+
+def _bound(config: RunnableConfig | None) -> RunnableConfig | None:
+    """What `.with_config()` bound the graph to. In whose thread it runs, and where, is not its to say."""
+    if not config or "configurable" not in config:
+        return config
+    free = {name: value for name, value in config["configurable"].items() if is_free(name)}
+    return {**config, "configurable": free}
 
 
 def _stages(graph: Graph, stages: Collection[str]) -> frozenset[str]:
@@ -148,22 +165,24 @@ def _reason(source: Source, exc: BaseException) -> str:
     """In the words of whoever wrote the settings; the name under which we import a file is ours alone."""
     what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
     if source.path is not None:
-        what = what.replace(_own_name(source.name, source.path.resolve()), source.path.stem)
+        what = what.replace(_own_name(source.name), source.path.stem)
     return f"{source.written}: {what}"
 
 
-def _own_name(name: str, path: Path) -> str:
-    """Two files called agent.py must not become one module."""
-    return f"clew_graph_{name}_{abs(hash(path))}"
+def _own_name(name: str) -> str:
+    """The module a graph's file is imported as. Checkpoints hold it as the place of the graph's own types, so it is the
+    same in every process, on every machine, and after the project was moved."""
+    return f"clew_graph_{name}"
 
 
 def _module(source: Source) -> ModuleType:
     if source.path is None:
         return importlib.import_module(source.module or "")
     path = source.path.resolve()
-    name = _own_name(source.name, path)
-    if name in sys.modules:
-        return sys.modules[name]
+    name = _own_name(source.name)
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise NotAGraph("it is not a Python file")

@@ -2,16 +2,22 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
+from pydantic import ValidationError
 
-from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound
+from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, SchemaMismatch
 from clew.domain.thread import Json
+from clew.domain.views import EMPTY_STATE
+from clew.graph.checkpoints import Checkpointer
 from clew.graph.parts import asked, place_of, without_ours
 from clew.graph.standing import Graph
 from clew.graph.stream import as_json
+
+# So many fields that do not fit are named.
+MISMATCHES = 10
 
 
 async def snapshot(
@@ -19,6 +25,11 @@ async def snapshot(
 ) -> Json:
     """The newest state, or the one at `place`. Raises NotFound when there is no such place."""
     return shown(thread_id, await _state(graph, thread_id, place, subgraphs=subgraphs))
+
+
+async def current(graph: Graph, thread_id: str) -> StateSnapshot:
+    """The newest state as LangGraph hands it out. Raises SchemaMismatch."""
+    return await _state(graph, thread_id, None)
 
 
 async def history(
@@ -31,14 +42,41 @@ async def history(
     metadata: Mapping[str, Json] | None = None,
 ) -> list[Json]:
     """The states, newest first. Raises NotFound when there is no such place."""
-    states = graph.aget_state_history(
-        _config(thread_id, place),
+    wanted = _Wanted(
+        config=_config(thread_id, place),
         filter=dict(metadata) if metadata else None,
         before=_config(thread_id, before) if before else None,
         limit=limit,
     )
-    with _of_a_graph_inside(thread_id, place):
-        return [shown(thread_id, state) async for state in states]
+    try:
+        with _fits(thread_id, place):
+            return [shown(thread_id, state) async for state in graph.aget_state_history(**wanted)]
+    except (Corrupt, SchemaMismatch):
+        if not isinstance(graph.checkpointer, Checkpointer):
+            raise
+        places = await graph.checkpointer.places(**wanted)
+    return [await _shown_or_why_not(graph, thread_id, one) for one in places]
+
+
+class _Wanted(TypedDict):
+    config: RunnableConfig
+    filter: dict[str, Any] | None
+    before: RunnableConfig | None
+    limit: int
+
+
+async def _shown_or_why_not(graph: Graph, thread_id: str, config: RunnableConfig) -> Json:
+    """One state of many: where it cannot be read, its place and the reason."""
+    place = place_of(config)
+    try:
+        return await snapshot(graph, thread_id, place)
+    except (Corrupt, SchemaMismatch) as exc:
+        return {
+            **EMPTY_STATE,
+            "checkpoint": place,
+            "checkpoint_id": place and place["checkpoint_id"],
+            "error": str(exc),
+        }
 
 
 async def change(
@@ -70,7 +108,7 @@ async def change(
 async def _state(
     graph: Graph, thread_id: str, place: Mapping[str, str] | None, *, subgraphs: bool = False
 ) -> StateSnapshot:
-    with _of_a_graph_inside(thread_id, place):
+    with _fits(thread_id, place):
         state = await graph.aget_state(_config(thread_id, place), subgraphs=subgraphs)
     if place is not None and place.get("checkpoint_id") and state.created_at is None:
         raise NotFound(f"thread {thread_id!r} has no checkpoint {place['checkpoint_id']!r}")
@@ -78,14 +116,29 @@ async def _state(
 
 
 @contextmanager
-def _of_a_graph_inside(thread_id: str, place: Mapping[str, str] | None) -> Generator[None]:
-    """A place in a graph that is not there is no place."""
+def _fits(thread_id: str, place: Mapping[str, str] | None = None) -> Generator[None]:
+    """Raises NotFound for a place in a graph that is not there, SchemaMismatch for a state that the graph cannot build."""
     try:
         yield
-    except ValueError as exc:
-        if place is None or not place.get("checkpoint_ns"):
-            raise
-        raise NotFound(f"thread {thread_id!r} has no graph at {place['checkpoint_ns']!r}") from exc
+    except ClewError:
+        raise
+    except Exception as exc:
+        if place is not None and place.get("checkpoint_ns") and type(exc) is ValueError:
+            raise NotFound(f"thread {thread_id!r} has no graph at {place['checkpoint_ns']!r}") from exc
+        # Classes of the graph's own check what they are built of: who changed them meets states of before.
+        raise SchemaMismatch(
+            f"the state of thread {thread_id!r} does not fit its graph: {_mismatch(exc)}"
+        ) from exc
+
+
+def _mismatch(exc: Exception) -> str:
+    """Which fields are wrong and how, without what is in them: it is private, and this is logged."""
+    if not isinstance(exc, ValidationError):
+        return type(exc).__name__
+    wrong = exc.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or exc.title}: {one['msg']}" for one in wrong[:MISMATCHES]
+    )
 
 
 def shown(thread_id: str, state: StateSnapshot) -> Json:
@@ -113,11 +166,12 @@ def _shown(state: StateSnapshot) -> dict[str, Any]:
 
 def _task(task: PregelTask) -> dict[str, Any]:
     inner = task.state
+    error: Any = task.error  # read from a checkpoint it is the text of an exception already
     return {
         "id": task.id,
         "name": task.name,
         "path": list(task.path),
-        "error": None if task.error is None else repr(task.error),
+        "error": error if error is None or isinstance(error, str) else repr(error),
         "interrupts": [_interrupt(one) for one in task.interrupts],
         "checkpoint": None if inner is None or isinstance(inner, StateSnapshot) else _inner_place(inner),
         "state": _shown(inner) if isinstance(inner, StateSnapshot) else None,

@@ -1,9 +1,11 @@
 """What the models of one run say, on its way to whoever listens."""
 
+from collections import defaultdict
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk
 
+from clew.domain.reasoning import ReasoningFilter
 from clew.domain.thread import Thread
 from clew.domain.views import Token
 from clew.ports import Live
@@ -16,12 +18,13 @@ class Speech:
         self._thread = thread
         self._live = live
         self._said: dict[str, int] = {}  # characters so far, by message
+        self._filters: defaultdict[str, ReasoningFilter] = defaultdict(ReasoningFilter)
 
     def hear(self, part: tuple[Any, dict[str, Any]]) -> None:
         chunk, described = part
         if not isinstance(chunk, AIMessageChunk) or not chunk.id:
             return
-        text = str(chunk.text)
+        text = self._filters[chunk.id].feed(str(chunk.text))
         if not text:
             return
         before = self._said.get(chunk.id, 0)

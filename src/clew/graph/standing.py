@@ -1,7 +1,12 @@
-"""Where a graph stands: what of its step is done, what it asks, and the gate it must not pass without a yes."""
+"""Where a graph stands: what of its step is done, what it asks, and the gate it must not pass without a yes.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+A state that is written by hand loses what its graph asked: LangGraph prepares the same nodes anew, under new ids. So
+the checkpoint that is written so says which questions were open, and they stay open.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -9,13 +14,19 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
-from langgraph.types import PregelTask, StateSnapshot
+from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
 from clew.domain.ledger import GATE
 from clew.graph.decision import APPROVED, UNDECIDED, Word
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 RESUME = "__resume__"
+# In the metadata of a checkpoint that was written by hand: the questions that were open then, and that nothing runs
+# from here without a yes.
+OPEN = "clew_open"
+BY_HAND = "clew_by_hand"
+# Between the name of a node and that of one in the graph inside of it.
+_INSIDE = "|"
 # The task under which LangGraph keeps what a command wrote until the next checkpoint holds it.
 NULL_TASK = "00000000-0000-0000-0000-000000000000"
 
@@ -27,6 +38,20 @@ class Question:
     id: str
     value: Any
     index: int
+    # The node that asks, after those of the graphs around it.
+    node: str = ""
+    # Under which ids it was asked before its state was written by hand.
+    formerly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """Questions of a node that were open when its state was written by hand. It asks them again when it runs."""
+
+    node: str
+    ids: tuple[str, ...]
+    # Under which id it will ask; None as long as nobody knows.
+    next_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,7 @@ class Standing:
     state: StateSnapshot
     questions: Sequence[Question]
     gate: Gate | None
+    reopened: Sequence[Reopened] = field(default=())
 
     @property
     def has_ended(self) -> bool:
@@ -68,7 +94,25 @@ class Standing:
 
 async def find_standing(graph: Graph, saver: BaseCheckpointSaver[Any], config: Any) -> Standing:
     state = await graph.aget_state(config, subgraphs=True)
-    return Standing(state, await _questions(saver, state), await _gate(saver, graph, state))
+    formerly = {
+        node: ids
+        for node, ids in _formerly(state).items()
+        if _open_task(state, node.split(_INSIDE)) is not None
+    }
+    questions = [
+        replace(question, formerly=formerly.get(question.node, ()))
+        for question in await _questions(saver, state)
+    ]
+    asking = {question.node for question in questions}
+    reopened = [
+        Reopened(node, ids, _next_id(state, node.split(_INSIDE)))
+        for node, ids in formerly.items()
+        if node not in asking
+    ]
+    gate = await _gate(saver, graph, state)
+    if gate is None and state.tasks and not questions and not reopened:
+        gate = await _gate_by_hand(saver, state)
+    return Standing(state, questions, gate, reopened)
 
 
 def some_gate(state: StateSnapshot) -> Gate:
@@ -76,14 +120,80 @@ def some_gate(state: StateSnapshot) -> Gate:
     return Gate(_id(state.config), state.next, state.config, is_nested=True)
 
 
-async def _questions(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[Question]:
-    found: list[Question] = []
+def left_open(standing: Standing, pending: Sequence[str], call_of: Mapping[str, str]) -> str:
+    """For the metadata of a state that is written by hand: by node, what of `pending` it asks.
+
+    `call_of` names the tool calls behind interrupts. LangGraph stops at the first of several that ask; the others
+    belong to the same node.
+    """
+    by_node: dict[str, list[str]] = {}
+    for one in standing.reopened:
+        by_node.setdefault(one.node, []).extend(one.ids)
+    for question in standing.questions:
+        by_node.setdefault(question.node, []).append(call_of.get(question.id, question.id))
+    known = {one for ids in by_node.values() for one in ids}
+    beside = next((each.node for each in standing.questions if each.id in call_of), None)
+    if beside is not None:
+        by_node[beside] += [one for one in pending if one not in known]
+    kept = {node: [one for one in ids if one in pending] for node, ids in by_node.items()}
+    return json.dumps({node: ids for node, ids in kept.items() if ids})
+
+
+def _formerly(state: StateSnapshot) -> dict[str, tuple[str, ...]]:
+    """By node, the questions that were open when this state, or one inside of it, was written by hand."""
+    found: dict[str, tuple[str, ...]] = {}
+    if written := (state.metadata or {}).get(OPEN):
+        found = {node: tuple(ids) for node, ids in json.loads(str(written)).items()}
     for task in state.tasks:
+        if isinstance(task.state, StateSnapshot):
+            found |= _formerly(task.state)
+    return found
+
+
+def _open_task(state: StateSnapshot, names: Sequence[str]) -> tuple[StateSnapshot, PregelTask, bool] | None:
+    """The task that is still to be done at this node, with the state it is of; whether that is the node itself or,
+    where the graph inside is not begun, one around it."""
+    task = next((task for name, task in _named(state) if name == names[0] and task.result is None), None)
+    if task is None:
+        return None
+    if len(names) == 1:
+        return state, task, True
+    if not isinstance(task.state, StateSnapshot) or task.state.created_at is None:
+        return state, task, False
+    return _open_task(task.state, names[1:])
+
+
+def _next_id(state: StateSnapshot, names: Sequence[str]) -> str | None:
+    found = _open_task(state, names)
+    if found is None or not found[2]:
+        return None
+    inside, task, _ = found
+    around = inside.config["configurable"].get("checkpoint_ns", "")
+    name = f"{task.name}:{task.id}"
+    return Interrupt.from_ns(None, f"{around}{_INSIDE}{name}" if around else name).id
+
+
+def _named(state: StateSnapshot) -> Iterator[tuple[str, PregelTask]]:
+    """Tasks by the name of their node; of several of one node, the later ones with a number."""
+    seen: dict[str, int] = {}
+    for task in state.tasks:
+        number = seen[task.name] = seen.get(task.name, -1) + 1
+        yield f"{task.name}:{number}" if number else task.name, task
+
+
+async def _questions(
+    saver: BaseCheckpointSaver[Any], state: StateSnapshot, around: str = ""
+) -> list[Question]:
+    found: list[Question] = []
+    for name, task in _named(state):
+        node = f"{around}{name}"
         if isinstance(task.state, StateSnapshot) and task.state.interrupts:
-            found += await _questions(saver, task.state)
+            found += await _questions(saver, task.state, f"{node}{_INSIDE}")
+        elif isinstance(task.state, StateSnapshot) and _is_by_hand(task.state):
+            pass  # the graph around it still has what was asked before
         elif task.interrupts and task.result is None:
             index = await _answered(saver, state, task)
-            found += [Question(interrupt.id, interrupt.value, index) for interrupt in task.interrupts]
+            found += [Question(interrupt.id, interrupt.value, index, node) for interrupt in task.interrupts]
     return found
 
 
@@ -105,9 +215,9 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
                 return replace(gate, is_nested=True)
     if not state.tasks or any(task.interrupts or task.result is not None for task in state.tasks):
         return None  # the step has begun, so its gate is behind it
-    if not _any_of(graph.interrupt_before_nodes, state.next):
+    if not any_of(graph.interrupt_before_nodes, state.next):
         ran = await _just_ran(saver, state) if graph.interrupt_after_nodes else ()
-        if not _any_of(graph.interrupt_after_nodes, ran):
+        if not any_of(graph.interrupt_after_nodes, ran):
             return None
     word = Word.of(graph)
     return Gate(
@@ -118,6 +228,20 @@ async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapsho
         is_decided=word is not None and word.is_decided(state.values),
         is_commanded=await _is_commanded(saver, state),
     )
+
+
+async def _gate_by_hand(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> Gate | None:
+    """What is written over a gate, or over a question, is no approval: the graph goes on when somebody says so."""
+    for task in state.tasks:
+        if isinstance(task.state, StateSnapshot) and (gate := await _gate_by_hand(saver, task.state)):
+            return replace(gate, before=state.next, is_nested=True)
+    if not _is_by_hand(state):
+        return None
+    return Gate(await _gate_id(saver, state), state.next, state.config)
+
+
+def _is_by_hand(state: StateSnapshot) -> bool:
+    return bool((state.metadata or {}).get(BY_HAND))
 
 
 async def forget(saver: BaseCheckpointSaver[Any], gate: Gate, *, fence: int) -> bool:
@@ -160,15 +284,16 @@ async def _parent(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> Ch
     return await saver.aget_tuple(saved.parent_config) if saved.parent_config else None
 
 
-def _any_of(declared: Any, nodes: Sequence[str]) -> bool:
+def any_of(declared: Any, nodes: Sequence[str]) -> bool:
     return any(declared == "*" or node in declared for node in nodes if not node.startswith("__"))
 
 
 async def _gate_id(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> str:
-    """A state that was changed by hand at a gate is at the same gate."""
+    """The same gate without its decision is the same gate. With a state that was changed by hand it is another one:
+    who is shown the first has not seen what is there now."""
     config = state.config
     saved = await saver.aget_tuple(state.config)
-    while saved is not None and saved.metadata.get("source") == "update" and saved.parent_config:
+    while saved is not None and saved.metadata.get(UNDECIDED) and saved.parent_config:
         config = saved.parent_config
         saved = await saver.aget_tuple(config)
     return _id(config)

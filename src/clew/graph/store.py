@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 
 from langgraph.store.base import (
@@ -21,18 +20,25 @@ from langgraph.store.base import (
 )
 
 from clew.domain import items
+from clew.domain.durations import minutes
 from clew.domain.errors import ClewError, Invalid
-from clew.domain.items import Namespace, Question, check_filter
+from clew.domain.items import Namespace, Question, asked_below, check_filter, shown_below
+from clew.domain.keys import user_label
+from clew.domain.thread import Owner
 from clew.ports import Histories, Items
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_INTEGER: Final = 2**62
+# Whose a store is that names no tenant: the same as of a server without API keys, and of a bot without `tenant`.
+DEFAULT_TENANT: Final = Owner().tenant
 
 
 class GraphStore(BaseStore):
-    """A `BaseStore` on SQLite or Postgres, for one tenant.
+    """A `BaseStore` on SQLite or Postgres, for one tenant: inside a served graph the thread's, else `default`.
+
+    Where the thread is one user's, so is the store: its namespaces begin with a label that only the whole tenant sees.
 
     - Reads in a batch see what was there before its writes; of two writes to one key the last counts.
     - A value is JSON. One caller's bad value is that caller's error, nobody else's.
@@ -43,7 +49,7 @@ class GraphStore(BaseStore):
     - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
     """
 
-    __slots__ = ("backend", "histories", "items", "loop", "tenant", "ttl_config")
+    __slots__ = ("backend", "histories", "items", "loop", "root", "tenant", "ttl_config")
 
     supports_ttl = True
 
@@ -53,28 +59,41 @@ class GraphStore(BaseStore):
         histories: Histories,
         *,
         backend: str = "sqlite",
-        tenant: str = "",
+        tenant: str = DEFAULT_TENANT,
+        user_id: str = "",
         ttl: TTLConfig | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Made inside the event loop it will be used in: the methods without `a` hand their work to it."""
+        """Made inside the event loop it will be used in, or given that loop: the methods without `a` hand their work to it."""
         self.items = items
-        self.loop = asyncio.get_running_loop()
+        self.loop = loop or asyncio.get_running_loop()
         self.histories = histories
         self.backend = backend
         self.tenant = tenant
+        self.root = user_label(user_id)
         self.ttl_config = ttl
 
-    def for_tenant(self, tenant: str) -> "GraphStore":
-        """The same store as another tenant sees it."""
+    def for_owner(self, owner: Owner) -> "GraphStore":
+        """The same store as another tenant, or one user of it, sees it."""
         return GraphStore(
-            self.items, self.histories, backend=self.backend, tenant=tenant, ttl=self.ttl_config
+            self.items,
+            self.histories,
+            backend=self.backend,
+            tenant=owner.tenant,
+            user_id=owner.user_id,
+            ttl=self.ttl_config,
+            loop=self.loop,
         )
+
+    def for_tenant(self, tenant: str) -> "GraphStore":
+        """The same store as all of another tenant sees it."""
+        return self.for_owner(Owner(tenant=tenant))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         return await self.at_home(self._batch(list(ops)))
 
     async def _batch(self, ops: Sequence[Op]) -> list[Result]:
-        plan = _Plan(ops)
+        plan = _Plan(ops, self.root)
         expired = self.ttl_config is not None and self.ttl_config.get("omit_expired") is False
         if plan.changes:
             changes = list(plan.changes.values())
@@ -115,25 +134,34 @@ class GraphStore(BaseStore):
 
 
 class _Plan:
-    """LangGraph's operations in our words: what is asked, what is changed, and which result belongs where."""
+    """LangGraph's operations in our words: what is asked, what is changed, and which result belongs where.
 
-    def __init__(self, ops: Sequence[Op]) -> None:
+    Everything is below `root`, and shown as if it were not.
+    """
+
+    def __init__(self, ops: Sequence[Op], root: Namespace = ()) -> None:
         self.ops = ops
+        self.root = root
         self.questions: list[Question] = []
         self.changes: dict[tuple[Namespace, str], items.ItemChange] = {}
         for op in ops:
             validate_op_namespace(op)
             match op:
                 case PutOp():
-                    name = (_labels(op.namespace), _key(op.key))
+                    if not op.namespace:
+                        raise ValueError("a namespace cannot be empty")
+                    name = ((*root, *_labels(op.namespace)), _key(op.key))
                     self.changes.pop(name, None)
                     self.changes[name] = _change(op, *name)
                 case _:
-                    self.questions.append(_question(op))
+                    self.questions.append(asked_below(_question(op), root))
 
     def results(self, answers: Sequence[items.Answer]) -> list[Result]:
         rest = iter(answers)
-        return [None if isinstance(op, PutOp) else _result(op, next(rest)) for op in self.ops]
+        depth = len(self.root)
+        return [
+            None if isinstance(op, PutOp) else _result(op, shown_below(next(rest), depth)) for op in self.ops
+        ]
 
     def worn(self, answers: Sequence[items.Answer]) -> list[tuple[Namespace, str]]:
         """The items read with the wish to keep them whose life has run long enough to be worth a write."""
@@ -175,13 +203,9 @@ def _question(op: Op) -> Question:
 
 
 def _change(op: PutOp, namespace: Namespace, key: str) -> items.ItemChange:
-    if not namespace:
-        raise ValueError("a namespace cannot be empty")
     if op.value is None:
         return items.DeleteItem(namespace=namespace, key=key)
-    ttl = None if op.ttl is None else timedelta(minutes=op.ttl)
-    if ttl is not None and ttl <= timedelta(0):
-        raise Invalid("a time to live is more than nothing", "ttl")
+    ttl = None if op.ttl is None else minutes(op.ttl, field="ttl")
     return items.PutItem(namespace=namespace, key=key, value=dict(op.value), ttl=ttl)
 
 

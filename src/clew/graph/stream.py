@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Overwrite
+from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from clew.domain.events import (
@@ -101,7 +102,31 @@ def named(odd: Any) -> str:
 
 def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
     """Any state as JSON: bytes as base64, and what JSON has no word for as `odd` says it. Raises ValueError."""
-    return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
+    try:
+        return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
+    except ValueError:
+        whole = _without_halves(values, MAX_DEPTH)
+        return from_json(to_json(whole, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
+
+
+def _without_halves(value: Any, depth: int) -> Any:
+    """Models are known to say halves of surrogate pairs, which JSON has no word for. Raises ValueError if it is too deep."""
+    if depth == 0:
+        raise ValueError("nested too deeply")
+    match value:
+        case str():
+            return _whole(value)
+        case BaseModel():
+            return _without_halves(value.model_dump(), depth - 1)
+        case Mapping():
+            return {
+                _whole(key) if isinstance(key, str) else key: _without_halves(item, depth - 1)
+                for key, item in value.items()
+            }
+        case list() | tuple() | set() | frozenset():
+            return [_without_halves(item, depth - 1) for item in value]
+        case _:
+            return value
 
 
 def storable(value: Any, odd: Callable[[Any], str] = named) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -14,8 +14,10 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 from pydantic import ConfigDict, ValidationError
 
+from clew.domain.durations import require_seconds
+from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
-from clew.domain.ledger import Ask, Settled, Terms
+from clew.domain.ledger import Ask, OnCrash, Settled, Terms
 from clew.domain.thread import Executor, Json
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
@@ -65,7 +67,8 @@ class LedgerTool(StructuredTool):
 
     def _require_no_ledger(self) -> None:
         """Called by its arguments alone it has no id, so nothing that was promised about it could be kept."""
-        is_plain = self.idempotent and self.executor is Executor.SERVER
+        is_repeated = self.idempotent and self.terms.on_crash in (None, OnCrash.RETRY)
+        is_plain = is_repeated and self.executor is Executor.SERVER
         if current_run() is None or (is_plain and not self.terms.approval and not self.terms.needs_user):
             return
         raise RuntimeError(
@@ -100,6 +103,7 @@ def tool(
     timeout: float | None = None,
     patience: timedelta | None = None,
     needs_user: bool = False,
+    on_crash: Literal["retry", "ask", "interrupted"] | None = None,
 ) -> Callable[[Callable[..., Any]], LedgerTool]: ...
 
 
@@ -115,6 +119,7 @@ def tool(
     timeout: float | None = None,
     patience: timedelta | None = None,
     needs_user: bool = False,
+    on_crash: Literal["retry", "ask", "interrupted"] | None = None,
 ) -> LedgerTool | Callable[[Callable[..., Any]], LedgerTool]:
     """Make a tool of a function, sync or async.
 
@@ -122,7 +127,13 @@ def tool(
     `approval=True`: a person sees the exact arguments and says yes before it runs, within `patience` if given.
     `executor`: `server` runs it here; `client` and `human` wait for its result from outside.
     `timeout`: seconds it may take here. `needs_user`: it fails when nobody in particular woke the thread.
+    `on_crash`: what becomes of a call that a crash cut off. `retry` carries it out again under the same id, `ask` waits
+    for a person, `interrupted` ends it as an error and the turn goes on. Left out, `idempotent` decides between the
+    first two.
     """
+    after_crash = _on_crash(on_crash, idempotent=idempotent, executor=executor)
+
+    require_seconds(timeout, field="timeout")
 
     def make(function: Callable[..., Any]) -> LedgerTool:
         is_async = asyncio.iscoroutinefunction(function)
@@ -133,13 +144,27 @@ def tool(
             description=description,
         )
         assert isinstance(made, LedgerTool)  # noqa: S101 - from_function makes the class it is called on
-        made.terms = Terms(approval=approval, patience=patience, needs_user=needs_user)
+        made.terms = Terms(approval=approval, patience=patience, needs_user=needs_user, on_crash=after_crash)
         made.executor = Executor(executor)
         made.idempotent = idempotent
         made.timeout = timeout
         return made
 
     return make if function is None else make(function)
+
+
+def _on_crash(given: str | None, *, idempotent: bool, executor: str) -> OnCrash | None:
+    if given is None:
+        return None
+    if given not in set(OnCrash):
+        raise ConfigError(f"on_crash: expected one of {', '.join(OnCrash)}, not {given!r}")
+    if executor != Executor.SERVER:
+        raise ConfigError(
+            f"on_crash is for tools that run here: executor={executor!r} has no crash to survive"
+        )
+    if given == OnCrash.RETRY and not idempotent:
+        raise ConfigError("on_crash='retry' repeats a tool that idempotent=False says must not be repeated")
+    return OnCrash(given)
 
 
 async def through_ledger(

@@ -25,6 +25,8 @@ LAST_SECONDS = 0.5
 # How long to wait before a store that was away is asked again, at first and at most.
 SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
+# How soon to look again for a thread whose row was locked when it could have been claimed; doubled up to a poll interval.
+SHORTEST_LOOK = 0.01
 # After an outage everybody's leases may have run out, and a heartbeat needs its turn and a new connection.
 PATIENT_BEATS = 1.5
 ANY_NUMBER = 2**31 - 1
@@ -38,6 +40,7 @@ class Running:
     opening: Change | None = None
     task: "asyncio.Task[None]" = field(init=False)
     is_halted: bool = False
+    is_lost: bool = False  # its lease is another runner's, or nobody's
 
     def halt(self) -> None:
         self.is_halted = True
@@ -83,10 +86,13 @@ class LocalRunner:
         self._is_kept = asyncio.Event()
         self._is_kept.set()
         self._bell = asyncio.Event()
-        self._is_sure = False
+        # How often there was something to claim for sure since the last look.
+        self._wakes = 0
         # Whether more could be claimed than there were places.
         self._is_full = False
         self._was_away = False
+        # Whether the answer to a claim was lost, so that threads may be ours without our knowing.
+        self._is_unsure = False
         self._draining = False
         self._loop = asyncio.get_running_loop()
         self._patient_until = 0.0
@@ -128,7 +134,7 @@ class LocalRunner:
 
     def wake(self) -> None:
         """There is something to claim."""
-        self._is_sure = True
+        self._wakes += 1
         self._bell.set()
 
     def look(self) -> None:
@@ -144,7 +150,7 @@ class LocalRunner:
         free = self._free()
         self._is_full = self._is_full or free <= 0
         is_mine = not self._graphs or change.thread.graph in self._graphs
-        if self._is_full or self._draining or not is_mine:
+        if self._is_full or self._draining or self._is_unsure or not is_mine:
             yield None
             return
         lease = Lease(thread_id=change.thread.id, fence=FIRST_FENCE, recoveries=0)
@@ -167,15 +173,18 @@ class LocalRunner:
 
     async def _claim_forever(self) -> None:
         wait = 0.0  # the first look is at once: a process may have died with work under way
+        pause = SHORTEST_LOOK
         while not self._draining:
-            is_sure = await self._is_woken(wait)
+            wakes = await self._is_woken(wait)
             wait = self._poll_seconds
             try:
                 patience = await self._patience()
                 if patience > 0:
                     wait = min(wait, patience)
+                elif await self._claim(wakes):
+                    pause = SHORTEST_LOOK
                 else:
-                    await self._claim(is_sure=is_sure)
+                    wait, pause = min(wait, pause), min(wait, 2 * pause)
             except ClewError as exc:
                 self._was_away = self._was_away or isinstance(exc, Unavailable)
                 logger.warning("cannot claim threads", extra={"code": exc.code})
@@ -187,28 +196,46 @@ class LocalRunner:
         """How long not to claim yet: when the store was away, those who live renew what they hold first."""
         if self._was_away:
             await self._store.has_work()  # raises while it still is
+            await self._make_sure()
             self._was_away = False
             self._patient_until = self._loop.time() + PATIENT_BEATS * self._heartbeat.seconds
         return self._patient_until - self._loop.time()
 
-    async def _claim(self, *, is_sure: bool) -> None:
-        if not (is_sure or await self._store.has_work(self._graphs)):
+    async def _make_sure(self) -> None:
+        """Give back what was claimed without our hearing of it; else it would wait for its lease, and count as a crash."""
+        if self._is_unsure:
+            await self._is_kept.wait()  # while we are not sure, no other thread is opened to run here
+            await self._store.release_all(self._name, but=[lease.thread_id for lease in self._held()])
+            self._is_unsure = False
+
+    async def _claim(self, wakes: int) -> bool:
+        """Claim what there is and there is room for.
+
+        False if something was there and passed over: what is locked in this moment can be claimed in the next one.
+        """
+        if not (wakes or await self._store.has_work(self._graphs)):
             self._is_full = False
-            return
+            return True
         free = self._free()
         if free <= 0 or self._draining:
             self._is_full = True
-            return
-        self._is_full = await self._take(free, (0, self._suspect - 1)) == free
+            return True
+        taken = await self._take(free, (0, self._suspect - 1))
+        self._is_full = taken == free
+        taken += await self._take_suspect()
+        return self._is_full or taken >= max(wakes, 1)
+
+    async def _take_suspect(self) -> int:
         # One that takes its process down is the death of those beside it too. So before it is given up it is known
         # apart: of those that are under suspicion one runs here at a time.
         is_one_here = any(map(self._is_suspect, self._held()))
         if self._free() <= 0 or is_one_here or self._loop.time() < self._suspects_at:
-            return
+            return 0
         # There is hardly ever one, so nothing is asked for them each time that something new is there.
         self._suspects_at = self._loop.time() + self._poll_seconds
-        if await self._store.has_work(self._graphs):
-            await self._take(1, (self._suspect, ANY_NUMBER))
+        if not await self._store.has_work(self._graphs):
+            return 0
+        return await self._take(1, (self._suspect, ANY_NUMBER))
 
     async def _take(self, places: int, recovered: tuple[int, int]) -> int:
         """Claim and start so many; how many it were."""
@@ -224,6 +251,9 @@ class LocalRunner:
                 alive=alive,
                 recovered=recovered,
             )
+        except Unavailable:
+            self._is_unsure = True
+            raise
         finally:
             self._promise(-places)
         for lease in leases:
@@ -233,14 +263,14 @@ class LocalRunner:
     def _is_suspect(self, lease: Lease) -> bool:
         return lease.recoveries >= self._suspect
 
-    async def _is_woken(self, seconds: float) -> bool:
-        """Whether there is something for sure, when it is time to look."""
+    async def _is_woken(self, seconds: float) -> int:
+        """How often there was something for sure, when it is time to look."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._bell.wait()
         self._bell.clear()
-        is_sure, self._is_sure = self._is_sure, False
-        return is_sure
+        wakes, self._wakes = self._wakes, 0
+        return wakes
 
     def _promise(self, places: int) -> None:
         self._promised += places
@@ -259,6 +289,7 @@ class LocalRunner:
             each.halt()
         run.task = asyncio.create_task(self._run(run, earlier), name=f"run {run.lease.thread_id}")
         self._runs[run] = None
+        self._step.metrics.running.inc()
         # A task that is cancelled before its first step runs no line of its own.
         run.task.add_done_callback(lambda _: self._ended(run))
 
@@ -272,6 +303,7 @@ class LocalRunner:
 
     def _ended(self, run: Running) -> None:
         del self._runs[run]
+        self._step.metrics.running.dec()
         if self._is_suspect(run.lease):
             self._suspects_at = 0.0
             self.look()
@@ -288,6 +320,8 @@ class LocalRunner:
                 run.task.uncancel()
                 await self._blame(lease)
             logger.info("run cancelled", extra={"thread_id": lease.thread_id})
+            if run.is_lost:
+                await self._step.count_lost(lease)
         except Unavailable as exc:
             # Nothing could be read or written. It is nobody's fault, so it goes back as if it had not been begun.
             logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
@@ -352,4 +386,5 @@ class LocalRunner:
     def _halt(self, leases: Collection[Lease]) -> None:
         for run in list(self._runs):
             if run.lease in leases:
+                run.is_lost = not run.is_halted
                 run.halt()

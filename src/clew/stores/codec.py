@@ -4,9 +4,10 @@ One JSON codec for everything, so that an event and the rows derived from it acc
 numbers of any size, no NaN (it becomes null), keys as strings, text without lone surrogates.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -15,11 +16,24 @@ from clew.domain.errors import Corrupt, Invalid
 from clew.domain.events import BODIES, Body, Event
 from clew.domain.thread import Json
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
+_FIRST = (FIRST_MOMENT - EPOCH) // MICROSECOND
+_LAST = (LAST_MOMENT - EPOCH) // MICROSECOND
+
+# What reading a row may raise that holds something else than we wrote.
+UNREADABLE = (Corrupt, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 # The version of each event type's content. A new one comes with an upcast from the one before.
 VERSION = 1
+
+# The columns of an event, as `load_event` takes them.
+EVENT_COLUMNS = "seq, id, round, type, version, content, at"
 
 # Less than this is certainly read back.
 NESTING = 150
@@ -29,6 +43,13 @@ _BODY: Mapping[str, TypeAdapter[Body]] = {name: TypeAdapter(body) for name, body
 
 def micros(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
+
+
+def bounded_moment(value: int) -> datetime:
+    """A time that may lie beyond the calendar, because somebody once added too much to one: then the end of it."""
+    if value > _LAST:
+        return LAST_MOMENT
+    return moment(max(value, _FIRST))
 
 
 def maybe_micros(at: datetime | None) -> int | None:
@@ -85,3 +106,19 @@ def load_event(thread_id: str, row: Any) -> Event:
     except (TypeError, ValueError, OverflowError) as exc:
         # The validator's own words would quote the content, and messages are private.
         raise Corrupt(f"thread {thread_id!r}: event {seq} ({type_}) cannot be read back") from exc
+
+
+def legible(rows: Iterable[Any], read: Callable[[Any], T], table: str) -> list[T]:
+    """What can be read of the rows. The others are left out and logged: one of them must not hide all."""
+    found: list[T] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except UNREADABLE as exc:
+            logger.warning(
+                "a row of %s cannot be read back and is left out: %s",
+                table,
+                type(exc).__name__,
+                extra={"code": Corrupt.code},
+            )
+    return found

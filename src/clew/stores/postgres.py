@@ -7,36 +7,27 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from clew.domain.errors import ClewError, ConfigError, Conflict, Invalid, StorageFull, Unavailable
+from clew.domain.errors import ClewError, ConfigError, Conflict, Unavailable
 from clew.failpoints import failpoint
+from clew.stores.postgres_errors import Connection, Met, in_our_words, unreachable
 from clew.stores.sql import migrate as migrations
 from clew.stores.sql.work import Many, Rows, Script, Statement, Update, Work
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 ATTEMPTS = 3
 BACKOFF_SECONDS = 0.05
 SUPABASE_POOLER_PORT = 6543
-
-# The server or the way to it is gone; a new connection may do.
-GONE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.InterfaceError,
-    OSError,
-)
-# Two transactions met; whoever lost may simply try again.
-MET = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# The first version that has `transaction_timeout`.
+TRANSACTION_TIMEOUT = (17,)
+# How long a connection that goes back to the pool may take to be closed, where the pool has no more use for it.
+RELEASE_SECONDS = 0.5
 
 
 class PostgresDatabase:
@@ -50,7 +41,7 @@ class PostgresDatabase:
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
         # In a task of its own: a caller that is cancelled must not take a transaction down half-way.
-        task = asyncio.create_task(self._run(work, readonly=False))
+        task = asyncio.create_task(self._run(work, lambda: Transaction(readonly=False)))
         self._writing.add(task)
         task.add_done_callback(self._written)
         try:
@@ -62,17 +53,16 @@ class PostgresDatabase:
             raise
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
-        return await self._run(work, readonly=True)
+        return await self._run(work, lambda: Transaction(readonly=True))
 
     async def glance(self, work: Callable[[], Work[T]]) -> T:
-        # One statement is its own snapshot: no BEGIN, no COMMIT, one round trip.
-        async with self._connection() as connection:
-            return await drive(connection, work())
+        return await self._run(work, Glance)
 
     async def fetch(self, sql: str, *args: Any) -> Rows:
-        """One statement in its own transaction, for what is fastest in Postgres' own dialect."""
-        async with self._connection() as connection:
-            return await connection.fetch(sql, *args)
+        """One statement in its own transaction, for what is fastest in Postgres' own dialect. Never sent twice."""
+        async with self._connection(self._loop.time() + self._deadline) as connection:
+            with in_our_words(connection):
+                return await connection.fetch(sql, *args)
 
     def write_from_thread(self, work: Callable[[], Work[T]]) -> T:
         """The same as `write` for a caller in another thread; blocks it."""
@@ -96,16 +86,17 @@ class PostgresDatabase:
         if not task.cancelled():
             task.exception()  # whoever still waits gets it; if nobody does, it was cancelled and does not care
 
-    async def _run(self, work: Callable[[], Work[T]], *, readonly: bool) -> T:
+    async def _run(self, work: Callable[[], Work[T]], new_unit: "Callable[[], Unit]") -> T:
+        until = self._loop.time() + self._deadline
         attempt = 1
         while True:
-            transaction = Transaction(readonly=readonly)
+            unit = new_unit()
             try:
-                async with self._connection() as connection:
-                    return await transaction.run(connection, work)
+                async with self._connection(until) as connection:
+                    return await unit.run(connection, work)
             except Unavailable:
-                # Once COMMIT is on its way nobody knows how it ended, so only what was not sent is sent again.
-                if transaction.committing or attempt == ATTEMPTS:
+                # Nothing says how a COMMIT that was sent has ended, so only what was not sent is sent again.
+                if unit.committing or attempt == ATTEMPTS or self._loop.time() >= until:
                     raise
             except Met:
                 if attempt == ATTEMPTS:
@@ -114,12 +105,12 @@ class PostgresDatabase:
             attempt += 1
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Connection]:
+    async def _connection(self, until: float) -> AsyncGenerator[Connection]:
         connection: Any = None
         healthy = False
         try:
-            async with asyncio.timeout(self._deadline):
-                connection = await self._pool.acquire()
+            async with asyncio.timeout_at(until):
+                connection = await self._acquire()
                 yield connection
                 healthy = True
         except TimeoutError as exc:
@@ -127,39 +118,49 @@ class PostgresDatabase:
             with contextlib.suppress(asyncpg.InterfaceError):
                 await self._pool.expire_connections()
             raise Unavailable(f"the database did not answer within {self._deadline:g} seconds") from exc
-        except MET as exc:
-            healthy = True
-            raise Met from exc
-        except asyncpg.DiskFullError as exc:
-            healthy = True
-            raise StorageFull("the database's disk is full; nothing was written") from exc
-        except GONE as exc:
-            raise Unavailable(f"the database cannot be reached ({type(exc).__name__})") from exc
-        except asyncpg.IntegrityConstraintViolationError as exc:
-            healthy = True
-            raise Conflict(
-                f"the database refused a duplicate or missing value ({type(exc).__name__})"
-            ) from exc
-        except asyncpg.DataError:
-            healthy = True
-            # The driver's own words would quote the value, and messages are private.
-            raise Invalid(
-                "not storable: a text with a NUL or half of a surrogate pair, or a number too big"
-            ) from None
-        except (ClewError, asyncpg.PostgresError):
+        except Unavailable:
+            raise
+        except (ClewError, Met, asyncpg.PostgresError):
             healthy = True
             raise
         finally:
             if connection is not None:
-                if not healthy:
-                    # One that the server has closed went back to the pool by itself.
-                    with contextlib.suppress(asyncpg.InterfaceError):
-                        connection.terminate()
-                await self._pool.release(connection)  # shielded there
+                await self._release(connection, healthy=healthy)
+
+    async def _acquire(self) -> Any:
+        try:
+            return await self._pool.acquire()
+        except TimeoutError as exc:
+            raise Unavailable("the database did not accept a connection in time") from exc
+        except Exception as exc:
+            # Nothing was asked yet: whatever it is, there is no connection to be had.
+            raise unreachable(exc) from exc
+
+    async def _release(self, connection: Any, *, healthy: bool) -> None:
+        if not healthy:
+            _terminate(connection)
+        try:
+            await self._pool.release(connection, timeout=RELEASE_SECONDS)  # shielded there
+        except Exception as exc:  # noqa: BLE001 - what was asked of the connection has been answered
+            logger.debug("a connection was not taken back: %s", type(exc).__name__)
+            _terminate(connection)
 
 
-class Met(Exception):
-    """Two transactions met and this one lost."""
+class Unit(Protocol):
+    """A unit of work on one connection; knows whether it may have taken effect already."""
+
+    committing: bool
+
+    async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T: ...
+
+
+class Glance:
+    """One statement that reads. It is its own snapshot: no BEGIN, no COMMIT, one round trip."""
+
+    committing = False
+
+    async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T:
+        return await drive(connection, work())
 
 
 class Transaction:
@@ -170,22 +171,40 @@ class Transaction:
         self._readonly = readonly
 
     async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T:
-        transaction = connection.transaction(
-            isolation="repeatable_read" if self._readonly else "read_committed", readonly=self._readonly
-        )
-        await transaction.start()
+        with in_our_words(connection):
+            transaction = connection.transaction(
+                isolation="repeatable_read" if self._readonly else "read_committed", readonly=self._readonly
+            )
+            await transaction.start()
         failpoint("commit_begun")
         try:
             result = await drive(connection, work())
-        except BaseException:
-            if not connection.is_closed():
-                await transaction.rollback()
+        except Exception:
+            # A caller that was cancelled, or ran out of time, leaves a connection that is thrown away.
+            await _roll_back(connection, transaction)
             raise
         failpoint("commit_written")
-        self.committing = True
-        await transaction.commit()
+        # A reader has nothing to lose: it may be asked again whatever became of it.
+        self.committing = not self._readonly
+        with in_our_words(connection):
+            await transaction.commit()
         failpoint("commit_done")
         return result
+
+
+async def _roll_back(connection: Connection, transaction: Any) -> None:
+    """The error that led here says more than one met on the way back, which the server undoes by itself."""
+    try:
+        await transaction.rollback()
+    except Exception as exc:  # noqa: BLE001 - whatever it is, this connection is of no more use
+        logger.debug("a transaction was not rolled back: %s", type(exc).__name__)
+        _terminate(connection)
+
+
+def _terminate(connection: Any) -> None:
+    # One that the server has closed returned to the pool by itself.
+    with contextlib.suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 @asynccontextmanager
@@ -204,8 +223,15 @@ async def open_postgres(
         "timeout": connect_seconds or deadline,
         "command_timeout": None,
     }
+
+    async def bound(connection: Connection) -> None:
+        # A process that is frozen in a transaction keeps its rows from all others. Between two statements
+        # idle_in_transaction_session_timeout ends it; while it prepares one, only this does.
+        if "server_settings" in options and connection.get_server_version() >= TRANSACTION_TIMEOUT:
+            await connection.execute(f"SET transaction_timeout = {_abandoned_after(deadline)}")
+
     async with asyncpg.create_pool(
-        min_size=min(pool_min, pool_max), max_size=pool_max, reset=_keep, **options
+        min_size=min(pool_min, pool_max), max_size=pool_max, init=bound, reset=_keep, **options
     ) as pool:
         db = PostgresDatabase(pool, deadline=deadline)
         try:
@@ -215,16 +241,33 @@ async def open_postgres(
 
 
 async def migrate(dsn: str, *, deadline: float = 8.0) -> None:
-    """Bring the database to the newest version. A migration may take long, so only the connection has a deadline."""
+    """Bring the database to the newest version.
+
+    A migration may take long, so only the connection and the look at what is there have a deadline.
+    """
     options = connect_options(dsn, deadline) | {"command_timeout": None}
+    connection: Connection | None = None
     try:
-        connection: Connection = await asyncpg.connect(**options)
-    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
-        raise ConfigError(f"cannot connect to the Postgres database: {type(exc).__name__}") from exc
-    try:
+        try:
+            async with asyncio.timeout(deadline):
+                connection = await asyncpg.connect(**options)
+                if await migrations.is_current(OneConnection(connection), "postgres"):
+                    return
+        except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+            raise ConfigError(f"cannot connect to the Postgres database: {type(exc).__name__}") from exc
         await migrations.migrate(OneConnection(connection), "postgres")
+    except Unavailable as exc:
+        raise ConfigError(f"the Postgres database went away while it was opened: {exc}") from exc
     finally:
-        await connection.close()
+        if connection is not None:
+            await _close(connection)
+
+
+async def _close(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=RELEASE_SECONDS)
+    except Exception:  # noqa: BLE001 - a server that does not take leave is left without
+        connection.terminate()
 
 
 class OneConnection:
@@ -249,20 +292,25 @@ async def drive(connection: Connection, work: Work[T]) -> T:
         try:
             step = next(work)
             while True:
-                rows: Rows = ()
-                match step:
-                    case Many():
-                        await connection.executemany(spoken(step.sql), step.rows)
-                    case Script():
-                        await connection.execute(step.sql)
-                    case Update():
-                        done_what = await connection.execute(spoken(step.sql), *step.args)
-                        rows = ((int(done_what.rpartition(" ")[2]),),)
-                    case Statement():
-                        rows = await connection.fetch(spoken(step.sql), *step.args)
+                with in_our_words(connection):
+                    rows = await _carried_out(connection, step)
                 step = work.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+
+
+async def _carried_out(connection: Connection, step: Statement | Update | Many | Script) -> Rows:
+    match step:
+        case Many():
+            await connection.executemany(spoken(step.sql), step.rows)
+        case Script():
+            await connection.execute(step.sql)
+        case Update():
+            done_what = await connection.execute(spoken(step.sql), *step.args)
+            return ((int(done_what.rpartition(" ")[2]),),)
+        case Statement():
+            return await connection.fetch(spoken(step.sql), *step.args)
+    return ()
 
 
 # What `among` makes.
@@ -284,6 +332,11 @@ async def _keep(connection: object) -> None:
     """Nothing outlives our transactions (an open one is rolled back before this), so no round trip to forget it."""
 
 
+def _abandoned_after(deadline: float) -> str:
+    """In milliseconds: the client gives up a transaction after `deadline` seconds, if it lives."""
+    return str(int(deadline * 2000))
+
+
 def connect_options(dsn: str, deadline: float) -> dict[str, Any]:
     parts = urlsplit(dsn)
     query = dict(parse_qsl(parts.query))
@@ -301,6 +354,6 @@ def connect_options(dsn: str, deadline: float) -> dict[str, Any]:
         "jit": "off",
         # Whatever we ask for has an index, which the planner does not trust while it knows little of a table.
         "enable_seqscan": "off",
-        "idle_in_transaction_session_timeout": str(int(deadline * 2000)),
+        "idle_in_transaction_session_timeout": _abandoned_after(deadline),
     }
     return options | {"server_settings": settings}

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from clew.domain.errors import Unavailable
-from clew.stores.postgres import Connection, connect_options
+from clew.stores.postgres import connect_options
+from clew.stores.postgres_errors import Connection
 
 logger = logging.getLogger(__name__)
 

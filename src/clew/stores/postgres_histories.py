@@ -12,10 +12,10 @@ from clew.stores.sql.work import Database
 # What `_add` in sql/histories.py does in two statements. A message that is stored already undoes both.
 STATEMENT: Final = f"""
 WITH history AS ({NEXT_SEQS}), message AS (
-    SELECT * FROM unnest($7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS m (role, content, id, number)
+    SELECT * FROM unnest($8::text[], $9::text[], $10::text[]) WITH ORDINALITY AS m (role, content, id, number)
 ), added AS (
     INSERT INTO history_messages (history_id, seq, role, content, at, message_id, origin)
-    SELECT h.id, h.last_seq - $6 + m.number, m.role, m.content, h.updated_at, m.id, $10
+    SELECT h.id, h.last_seq - $6 + m.number, m.role, m.content, h.updated_at, m.id, $11
     FROM history AS h, message AS m
 )
 SELECT last_seq FROM history
@@ -30,7 +30,7 @@ class PostgresHistories(HistoryRows):
         self._server = db
 
     async def _append(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None
+        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
     ) -> int:
         rows = await self._server.fetch(
             STATEMENT,
@@ -40,6 +40,7 @@ class PostgresHistories(HistoryRows):
             shape.value_field,
             shape.meta_key,
             len(messages),
+            user_id,
             [message.role for message in messages],
             [message.content for message in messages],
             [message.id for message in messages],

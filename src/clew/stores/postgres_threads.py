@@ -1,16 +1,20 @@
 """The write path on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 import asyncpg
 
+from clew.domain.calls import Call
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Hold, Incoming, Once
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
-from clew.stores.postgres import Met, PostgresDatabase
+from clew.stores.postgres import PostgresDatabase
+from clew.stores.postgres_errors import Met
 from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, Threads, event_row, refuse, thread_row
 from clew.stores.sql.work import Value
 
@@ -111,8 +115,10 @@ class PostgresThreads(Threads):
         self._postgres = db
         self._waiting: list[Waiting] = []
         self._flushing: asyncio.Task[None] | None = None
+        # Told how many changes shared a transaction.
+        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - for nobody
 
-    async def commit(
+    async def commit_calls(
         self,
         change: Change,
         *,
@@ -122,13 +128,24 @@ class PostgresThreads(Threads):
         claim: Claim | None = None,
         hold: Hold | None = None,
         overdue: str | None = None,
-    ) -> None:
-        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0 or hold)
+        unseen_since: datetime | None = None,
+    ) -> list[Call]:
+        is_plain = unseen_since is None and not (
+            change.touches_calls or change.takes_back or change.read_at == 0 or hold
+        )
         if once is not None or admits is not None or overdue is not None or not is_plain:
-            await super().commit(
-                change, fence=fence, once=once, admits=admits, claim=claim, hold=hold, overdue=overdue
+            ended = await super().commit_calls(
+                change,
+                fence=fence,
+                once=once,
+                admits=admits,
+                claim=claim,
+                hold=hold,
+                overdue=overdue,
+                unseen_since=unseen_since,
             )
-            return
+            self.on_batch(1)
+            return ended
         waiting = Waiting(
             change,
             fence,
@@ -142,6 +159,7 @@ class PostgresThreads(Threads):
         # The future may be cancelled with its caller; the batch it rides in is not.
         if not await waiting.done:
             await self._db.read(lambda: refuse(change, fence))
+        return []
 
     async def _flush(self) -> None:
         """Send batch after batch until nobody waits. While one is on its way the next one gathers."""
@@ -172,7 +190,7 @@ class PostgresThreads(Threads):
         """Somebody's values broke the statement: find out whose, so that each caller's failure stays its own."""
         for waiting in batch:
             try:
-                await super().commit(waiting.change, fence=waiting.fence)
+                await super().commit_calls(waiting.change, fence=waiting.fence)
             except Exception as exc:  # noqa: BLE001 - the caller gets it
                 _answer(waiting, exc)
             else:
@@ -200,6 +218,7 @@ class PostgresThreads(Threads):
         failpoint("commit_begun")
         rows = await self._postgres.fetch(STATEMENT, *threads, *events)
         failpoint("commit_done")
+        self.on_batch(len(batch))
         return {row[0] for row in rows}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import queue
 import re
 import sqlite3
@@ -71,6 +72,8 @@ class SQLiteDatabase:
         self._reader_connections: list[sqlite3.Connection] = []
         self._closed = False
         self._closing = threading.Lock()
+        # Told how many units of work shared a transaction, in the writer's thread.
+        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - for nobody
         self._thread.start()
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
@@ -181,6 +184,7 @@ class SQLiteDatabase:
                 stopping = True
             if batch:
                 settle(self._transact(batch))
+                self.on_batch(len(batch))
 
     def _transact(self, batch: list[Job]) -> list[Outcome]:
         try:
@@ -256,7 +260,7 @@ async def open_sqlite(
     require_version(sqlite3.sqlite_version_info)
     try:
         if path is not None:
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(_create, path)
         db = await asyncio.to_thread(SQLiteDatabase, path, readers, busy_seconds)
     except (sqlite3.Error, OSError) as exc:
         raise ConfigError(f"cannot open the SQLite database at {path}: {exc}") from exc
@@ -265,6 +269,13 @@ async def open_sqlite(
         yield db
     finally:
         await asyncio.to_thread(db.close)
+
+
+def _create(path: Path) -> None:
+    """Make the file if it is missing, for its owner only: SQLite gives its journals the mode of the database."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def require_version(version: tuple[int, ...]) -> None:

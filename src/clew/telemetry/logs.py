@@ -1,7 +1,7 @@
 """How log lines are written: one a record, as JSON or for people, with known fields only.
 
 Conversations are private. The libraries we stand on log requests and values, so of them only warnings are written and
-only their bare templates; of an exception its type and place, and its words only when they cannot quote anybody.
+without the values in them; of an exception its type and place, and its words only when they cannot quote anybody.
 `debug` lifts both. What the user's own graphs log is theirs to say.
 """
 
@@ -51,6 +51,8 @@ _LIBRARIES = frozenset(
         "websockets",
     }
 )
+# What these put into a line are names of modules and classes.
+_NAMES_OF_CODE = frozenset({"langgraph.checkpoint.serde.jsonplus"})
 _SAFE_TO_QUOTE = (ClewError, OSError, sqlite3.Error)
 _MAX_FRAMES = 8
 _MAX_ITEMS = 50
@@ -173,8 +175,34 @@ def _may_be_written(record: logging.LogRecord) -> bool:
 def _without_words(record: logging.LogRecord) -> str:
     if record.name == "py.warnings":  # path:line: Category: words
         return ": ".join(record.getMessage().split(": ", 2)[:2])
-    # Without arguments the values may be in the text already: then the line it came from must do.
-    return str(record.msg) if record.args else f"{record.filename}:{record.lineno}"
+    if not record.args:
+        # The values may be in the text already: then the line it came from must do.
+        return f"{record.filename}:{record.lineno}"
+    given = record.args
+    if record.name not in _NAMES_OF_CODE:
+        given = (
+            {name: _stand_in(value) for name, value in given.items()}
+            if isinstance(given, Mapping)
+            else tuple(map(_stand_in, given))
+        )
+    try:
+        return str(record.msg) % given
+    except (TypeError, ValueError, KeyError):
+        return str(record.msg)
+
+
+class _Withheld:
+    """What stands in a line for a value that may be private: its type."""
+
+    def __init__(self, value: object) -> None:
+        self._type = type(value).__name__
+
+    def __repr__(self) -> str:
+        return f"<{self._type}>"
+
+
+def _stand_in(value: object) -> object:
+    return value if value is None or isinstance(value, bool | int | float) else _Withheld(value)
 
 
 def _name(error: BaseException) -> str:

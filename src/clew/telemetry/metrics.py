@@ -28,6 +28,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.loop_lag = Histogram(
+            "clew_event_loop_lag_seconds",
+            "How late the event loop was, asked twice a second; above 2 the log names what blocked it.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self.streams = Gauge("clew_streams", "Open event streams.", ["kind"], registry=registry)
 
         self.commits = Counter(
@@ -60,7 +66,9 @@ class Metrics:
             "clew_tool_calls_total", "Tool calls that ended.", ["executor", "outcome"], registry=registry
         )
         self.lost_leases = Counter(
-            "clew_lost_leases_total", "Threads another runner took over.", registry=registry
+            "clew_lost_leases_total",
+            "Threads this process ran until another took them over.",
+            registry=registry,
         )
         self.deleted_threads = Counter(
             "clew_deleted_threads_total", "Threads deleted, by what.", ["reason"], registry=registry
@@ -79,10 +87,11 @@ class Metrics:
             registry=registry,
         )
 
-        history = ["backend", "channel"]
+        history = ["backend", "channel", "outcome"]
         self.history_key_failures = Counter(
             "agent_history_key_resolution_failures_total",
             "Runs for which no conversation key could be found.",
+            history,
             registry=registry,
         )
         self.history_read_failures = Counter(
@@ -106,14 +115,14 @@ class Metrics:
         self.history_read_ms = Histogram(
             "agent_history_store_read_latency_ms",
             "Reading the tail of a history.",
-            [*history, "outcome"],
+            history,
             buckets=_MILLISECONDS,
             registry=registry,
         )
         self.history_write_ms = Histogram(
             "agent_history_store_write_latency_ms",
             "Appending a turn to a history.",
-            [*history, "outcome"],
+            history,
             buckets=_MILLISECONDS,
             registry=registry,
         )

@@ -21,7 +21,7 @@ export function DocumentLink({ path, document: { id, name, ext, size: bytes } })
 
 // Those of a message. It names documents, or the files they were made of; these may not have been read yet.
 export function DocumentsOf({ message, documents, path, onDelete }) {
-  const found = documents.filter((one) => message.documents.includes(one.id) || message.documents.includes(one.fileId));
+  const found = documents.filter((one) => message.documents.includes(one.id) || message.documents.includes(one.file));
   return found.length > 0 && html`<ul class="files" aria-label="Documents">
     ${found.map((one) => html`<li key=${one.id}>
       <${DocumentLink} path=${path} document=${one} />

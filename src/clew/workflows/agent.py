@@ -31,9 +31,12 @@ from clew.domain.context import Budget, Compaction, Rendered, Turn, render, unan
 from clew.domain.errors import NotAllowed
 from clew.domain.events import AssistantMessage, Event, ToolCall
 from clew.domain.ledger import Terms
+from clew.domain.model_settings import ModelSettings
 from clew.domain.records import ModelCall
+from clew.domain.retry import MAX_ANSWER
 from clew.domain.thread import Thread
 from clew.failpoints import failpoint
+from clew.graph.model_settings import settings_of
 from clew.graph.run import current_run
 from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
 from clew.ports import Run
@@ -64,6 +67,10 @@ class Agent:
     inject: Inject | None = None
     # Makes the summary's text of what is to be summed up; the model itself, when not given.
     sum_up: SumUp | None = None
+
+    @property
+    def model_settings(self) -> ModelSettings | None:
+        return settings_of(self.model, self.system)
 
     def graph(self) -> StateGraph[AgentState, None, AgentState, AgentState]:
         graph = StateGraph(AgentState)
@@ -164,6 +171,7 @@ class Agent:
         started = time.perf_counter()
         status = "failed"
         whole: AIMessageChunk | None = None
+        error = ""
         try:
             async for chunk in model.astream(to_messages(shown.turns)):
                 whole = chunk if whole is None else whole + chunk
@@ -173,8 +181,12 @@ class Agent:
         except asyncio.CancelledError:
             status = "cancelled"
             raise
+        except Exception as exc:
+            error = str(exc)[:MAX_ANSWER]
+            raise
         finally:
-            await run.audit(_audited(run, shown, self.model, whole, status, started))
+            call = _audited(run, shown, self.model, whole, status, started)
+            await run.audit(replace(call, error=error))
         return whole
 
 

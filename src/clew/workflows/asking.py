@@ -1,5 +1,7 @@
 """How the workflows of our own ask: through a session whose retries are in the log, and whose calls may be kept."""
 
+import logging
+from dataclasses import replace
 from typing import Any
 
 from clew.domain.errors import NotAllowed
@@ -7,18 +9,43 @@ from clew.domain.events import Log
 from clew.domain.inquiries import Inquiry, Reply
 from clew.domain.records import ModelCall
 from clew.domain.retry import RetryPolicy
-from clew.drivers.session import Session
+from clew.drivers.session import Failure, Session
 from clew.graph.run import current_run
 from clew.ports import Driver, Run
 
+logger = logging.getLogger(__name__)
+
 
 def open_session(run: Run, driver: Driver, policy: RetryPolicy) -> Session:
-    async def audit(inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int) -> None:
-        await run.audit(_audited(run, driver.model, inquiry, reply, outcome, milliseconds))
+    async def audit(
+        inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int, failure: Failure | None
+    ) -> None:
+        call = _audited(run, driver.model, inquiry, reply, outcome, milliseconds)
+        if failure is not None:
+            _tell_operators(run, driver, failure)
+            answered = failure.answered
+            call = replace(call, error=answered.text if answered else str(failure))
+        await run.audit(call)
 
     return Session(
         driver, policy, tell=lambda text: run.note(Log(message=text, level="warning")), audit=audit
     )
+
+
+def _tell_operators(run: Run, driver: Driver, failure: Failure) -> None:
+    """By names and numbers alone: the provider's own words may quote the conversation, and are with the model calls."""
+    told: dict[str, Any] = {
+        "thread_id": run.thread.id,
+        "driver": driver.name,
+        "model": driver.model,
+        "error_class": failure.error_class,
+    }
+    answered = failure.answered
+    if answered is not None and answered.status is not None:
+        told["status_code"] = answered.status
+    if answered is not None and answered.code:
+        told["code"] = answered.code
+    logger.warning("model call failed", extra=told)
 
 
 def run_of_thread() -> Run:

@@ -20,6 +20,10 @@ from clew.workflows.chat import Chat, ChatLimits
 from clew.workflows.chat_documents import Shelf
 from clew.workflows.coding import SHOWN, Coding
 from clew.workflows.interview import Interview
+from clew.workflows.workers import AgentWorkers
+
+# What a round may make, in files of the largest size.
+OUTPUT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,8 @@ class Builtin:
     graphs: dict[str, StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]]
     closings: dict[str, Closing]
     shows: dict[str, tuple[str, ...]]
+    # Graphs that ask the driver of the thread's profile.
+    asks_drivers: frozenset[str] = frozenset({"chat", CODING})
 
 
 def builtin_graphs(
@@ -41,6 +47,8 @@ def builtin_graphs(
     driver: Callable[[Thread], Driver],
     policy: Callable[[Thread], RetryPolicy],
     max_bytes: int,
+    cpu_seconds: float,
+    workers: AgentWorkers,
     worktrees: Worktrees,
     review_rounds: int,
     model: BaseChatModel | None = None,
@@ -52,7 +60,10 @@ def builtin_graphs(
         driver=driver,
         policy=policy,
         detect=LanguageDetector(),
-        limits=ChatLimits(input_bytes=4 * max_bytes, output_bytes=2 * max_bytes),
+        workers=workers,
+        limits=ChatLimits(
+            input_bytes=4 * max_bytes, output_bytes=OUTPUT * max_bytes, cpu_seconds=cpu_seconds
+        ),
     )
     coding = Coding(worktrees=worktrees, driver=driver, policy=policy, review_rounds=review_rounds)
     graphs: dict[str, StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]] = {

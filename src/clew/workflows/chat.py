@@ -18,7 +18,8 @@ from langgraph.graph import END, START, StateGraph
 from clew.agents.project_manager import Situation, make_plan
 from clew.agents.registry import AgentRegistry
 from clew.domain import views
-from clew.domain.errors import ClewError, Invalid, NotFound, Permanent
+from clew.domain.budget import CpuBudget
+from clew.domain.errors import ClewError, Invalid, LimitExceeded, NotFound, Permanent
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -47,10 +48,12 @@ from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.texts import Text, listed, say
 from clew.domain.thread import Json, Status, Thread
 from clew.drivers.session import Session
+from clew.engine.documents import EXTRACTED_CHARACTERS
 from clew.graph.stream import clew_message
 from clew.ports import Driver, Run
 from clew.workflows.asking import open_session, run_of_thread
 from clew.workflows.chat_documents import Entry, Shelf, by_label, entries
+from clew.workflows.workers import AgentWorkers
 
 # What is said here is private; it is written only where debugging is switched on.
 debug = logging.getLogger("clew.debug")
@@ -78,6 +81,8 @@ class ChatLimits:
     # Of what one task is given, and of what all tasks of a round may make together.
     input_bytes: int = 200 * 2**20
     output_bytes: int = 100 * 2**20
+    # Of computing, by all tasks of a round together; waiting for a model is not computing.
+    cpu_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class Chat:
     policy: Callable[[Thread], RetryPolicy]
     # The language of a text, and the one spoken before.
     detect: Callable[[str, str | None], str]
+    workers: AgentWorkers
     limits: ChatLimits = ChatLimits()
 
     def graph(self) -> StateGraph[ChatState, None, ChatState, ChatState]:
@@ -165,18 +171,28 @@ class Chat:
         running = f"Running task {number}/{total}: {planned.agent}"
         await run.record(_line(running, progress(number - 1, total), planned.agent))
         session = self._session(run)
-        task = await self._task(run, state, planned, session)
+        cpu = CpuBudget(
+            limit=self.limits.cpu_seconds,
+            spent_before=sum(float(result.get("cpu", 0.0)) for result in results),
+        )
+        task = await self._task(run, state, planned, session, cpu)
         try:
-            result = await self._process(task, session)
-        except GraphBubbleUp:
+            result = await self._process(task, session, cpu)
+        except (GraphBubbleUp, LimitExceeded):
             raise
         except MemoryError as exc:
-            raise Permanent("resource limit: out of memory", ErrorClass.INTERNAL) from exc
+            raise LimitExceeded("resource limit: out of memory", ErrorClass.INTERNAL) from exc
         except Exception as exc:  # noqa: BLE001 - an agent may raise anything; its task has failed, and the next one runs
             reason = _reason(exc)
             debug.debug("%s failed", planned.agent, exc_info=exc)
             text = say(Text.TASK_FAILED, state["language"], reason=reason)
-            failed = {"agent": planned.agent, "ok": False, "reason": reason, "documents": []}
+            failed = {
+                "agent": planned.agent,
+                "ok": False,
+                "reason": reason,
+                "documents": [],
+                "cpu": cpu.spent,
+            }
             return {
                 "results": [*results, failed],
                 "messages": [_message(run, f"task.{number}", text, planned.agent, session)],
@@ -187,6 +203,7 @@ class Chat:
             "ok": True,
             "reason": "",
             "documents": [one.as_json() for one in made],
+            "cpu": cpu.spent,
         }
         said = _message(run, f"task.{number}", result.feedback, planned.agent, session, made)
         return {
@@ -258,17 +275,22 @@ class Chat:
         )
         return entry
 
-    async def _process(self, task: AgentTask, session: Session) -> Result:
-        """Let the agent do its task, and check what it gives back."""
+    async def _process(self, task: AgentTask, session: Session, cpu: CpuBudget) -> Result:
+        """Let the agent do its task where it holds up nobody, and check what it gives back."""
         name = task["context"]["agentType"]
         debug.debug("task for %s: %s", name, _without_data(task))
-        given: object = await self.agents.make(name, session).process_task(task)
+        given = await self.workers.process(self.agents.role(name), session, task, cpu)
         result = read_result(given, max_bytes=self.limits.output_bytes)
         labels = [document.label for document in result.documents]
         debug.debug("result of %s: %s %s", name, result.feedback, labels)
         return result
 
-    async def _task(self, run: Run, state: ChatState, planned: PlannedTask, session: Session) -> AgentTask:
+    async def _task(
+        self, run: Run, state: ChatState, planned: PlannedTask, session: Session, cpu: CpuBudget
+    ) -> AgentTask:
+        async def extract(texts: Sequence[tuple[str, bool]], prompt: str) -> Sequence[str]:
+            return await self.workers.extracts(texts, prompt, cpu, limit=EXTRACTED_CHARACTERS)
+
         thread, stamp = run.thread, run.stamp()
         known = _shown(run, state["documents"])
         if planned.inputs is None:
@@ -287,7 +309,7 @@ class Chat:
             "workflowId": thread.id,
             "prompt": planned.prompt,
             "inputDocuments": [
-                await self.shelf.shown(thread, entry, planned.prompt, session) for entry in chosen
+                await self.shelf.shown(thread, entry, planned.prompt, session, extract) for entry in chosen
             ],
             "outputSpecifications": [
                 {"label": output.label, "description": output.description} for output in planned.outputs

@@ -1,8 +1,7 @@
 """The documents of a chat: what the user brought, what agents made of it, and how a task is shown them."""
 
-import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Literal
@@ -18,9 +17,12 @@ from clew.domain.passages import cut
 from clew.domain.plan import Produced, TaskContent, TaskDocument
 from clew.domain.records import ContentItem, File
 from clew.domain.thread import Json, Thread
-from clew.engine.documents import EXTRACTED_CHARACTERS, TABLES, Documents, TakenIn, contents_for
+from clew.engine.documents import EXTRACTED_CHARACTERS, TABLES, Documents, TakenIn, contents_for, texts_in
 from clew.engine.uploads import PART_BYTES
 from clew.ports import Driver
+
+# What a task needs of texts, each given with whether it is a table.
+Extract = Callable[[Sequence[tuple[str, bool]], str], Awaitable[Sequence[str]]]
 
 # Shorter documents are read whole by whoever needs them; a model is not asked what matters in them.
 LONG_DOCUMENT = 6_000
@@ -104,13 +106,15 @@ class Shelf:
         read = await self.documents.take_in(file.id, thread.id, file)
         return _entry(read, produced.label, "agent", thread.round)
 
-    async def shown(self, thread: Thread, entry: Entry, task_prompt: str, driver: Driver) -> TaskDocument:
+    async def shown(
+        self, thread: Thread, entry: Entry, task_prompt: str, driver: Driver, extract: Extract
+    ) -> TaskDocument:
         """A document as an agent is given it: whole, in items, and of each item what its task needs."""
         files = self.documents.files
         document = await files.get_document(thread.id, entry.id)
         data = b"".join([part async for part in _parts(files.read_bytes(document.sha256))])
         items = await files.contents(thread.id, entry.id)
-        contents = await asyncio.to_thread(contents_for, items, task_prompt)
+        contents = contents_for(items, await extract(texts_in(items), task_prompt))
         if driver.can(Purpose.EXTRACT) and sum(len(item.data) for item in _readable(items)) > LONG_DOCUMENT:
             await _ask_what_matters(contents, task_prompt, driver)
         name, ext = split_name(entry.label)

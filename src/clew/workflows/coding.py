@@ -2,17 +2,17 @@
 
     architect_node -> human_approval_node -> developer_node <-> reviewer_node
 
-The graph stops before `human_approval_node`. What is asked there is the plan itself with its hash, and nothing runs
-but a plan with that hash.
+The graph stops before `human_approval_node`. What is asked there is the plan itself, and nothing runs but a plan that
+was shown and approved, as the log has it.
 
 Files cannot be rolled back with a transaction. So a step that changes them says in the log that it begins, before it
 does; whoever repeats it after a crash finds that line, ends what the crash left running, starts from what is in the
 worktree, and tells the developer so. The reviewer always sees all that differs from the commit the work began at.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypedDict
 
 from langgraph.channels import EphemeralValue
@@ -22,10 +22,11 @@ from langgraph.graph.state import CompiledStateGraph
 from clew.agents import reviewer
 from clew.agents.architect import design
 from clew.agents.developer import Task, develop
-from clew.domain.coding import WORKTREE, Issue, plan_hash
+from clew.domain.coding import WORKTREE, Issue, plan_hash, visible
 from clew.domain.errors import Invalid, Permanent
-from clew.domain.events import AssistantMessage, Body, Level, Log, Suspension
+from clew.domain.events import AssistantMessage, Level, Log, Resolution, Suspension
 from clew.domain.inquiries import Purpose, Workplace
+from clew.domain.ledger import is_yes
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, Kind, Thread
 from clew.drivers.session import Once, Session
@@ -54,6 +55,7 @@ class CodingState(TypedDict, total=False):
     plan: str
     plan_hash: str
     human_approved: bool | None
+    comment: str  # what the person said who approved the plan
     summary: str
     changed_files: list[str]
     reviews: int
@@ -85,7 +87,7 @@ class Coding:
         run = run_of_thread()
         issue = _issue(state)
         await run.record(_line("Planning", 10, "architect", f"plan/{run.thread.round}"))
-        async with self._at_work(run) as (worktree, workplace):
+        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
             base = await worktree.base()
             session = self._session(run)
             before = await worktree.changes(base)
@@ -99,6 +101,7 @@ class Coding:
             "plan": plan,
             "plan_hash": plan_hash(plan),
             # Of a round before this one.
+            "comment": "",
             "summary": "",
             "changed_files": [],
             "reviews": 0,
@@ -109,6 +112,7 @@ class Coding:
     async def developer_node(self, state: CodingState) -> CodingState:
         """Change the files: once, or after a crash again, from what is there."""
         run = run_of_thread()
+        await _approved(run, state)
         number = state["reviews"] + 1
         async with self._at_work(run) as (worktree, workplace):
             earlier = await _begin(run, number)
@@ -118,6 +122,7 @@ class Coding:
                 plan=state["plan"],
                 changes=await worktree.changes(state["base"]),
                 remarks=str(state["review"].get("remarks", "")),
+                comment=state.get("comment", ""),
                 is_repeated=earlier > 0,
             )
             # Once: a second attempt must know of the first, so it is the whole step that is tried again.
@@ -134,7 +139,7 @@ class Coding:
         run = run_of_thread()
         number = state["reviews"] + 1
         await run.record(_line(f"Review {number}", 80, "reviewer", f"review/{run.thread.round}.{number}"))
-        async with self._at_work(run) as (worktree, workplace):
+        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
             session = self._session(run)
             changes = await worktree.changes(state["base"])
             said = await reviewer.review(
@@ -142,6 +147,7 @@ class Coding:
                 _issue(state),
                 state["plan"],
                 changes,
+                comment=state.get("comment", ""),
                 changed_before=state["changed_before"],
                 workplace=workplace,
             )
@@ -178,6 +184,8 @@ class Coding:
             raise Permanent(f"the worktree is gone: {exc}", ErrorClass.VALIDATION) from exc
         if worktree.path != path:
             raise Permanent("the worktree is gone: another folder has its name", ErrorClass.VALIDATION)
+        if self.driver(run.thread).can(Purpose.EDIT):
+            await _require_harmless(worktree)
         async with worktree.alone() as lock:
             yield worktree, Workplace(folder=path, lock=lock)
 
@@ -185,15 +193,51 @@ class Coding:
         return open_session(run, self.driver(run.thread), self.policy(run.thread))
 
 
+@asynccontextmanager
+async def _reading(worktree: Worktree, workplace: Workplace) -> AsyncGenerator[Workplace]:
+    """For a step that changes nothing: a program's own git reads no settings of the repository there."""
+    async with worktree.looking() as given:
+        yield replace(workplace, variables=given)
+
+
+async def _require_harmless(worktree: Worktree) -> None:
+    """Raises Permanent where a program that uses git as it is would start other programs without knowing."""
+    if names := await worktree.starts():
+        raise Permanent(
+            f"the git configuration of the worktree starts programs: {', '.join(names[:10])}. Remove this from the"
+            " repository, or move it to your own global configuration if you trust it",
+            ErrorClass.VALIDATION,
+        )
+
+
 async def human_approval_node(state: CodingState) -> CodingState:
     """Whether the plan that was approved, as the log has it, is the one in hand."""
     approved = state.get("human_approved") is True
+    comment = ""
     if approved:
-        _, events = await run_of_thread().transcript()
-        shown = [prompt for event in events if (prompt := _asked(event.body)) is not None]
-        if not shown or shown[-1].get("plan_hash") != plan_hash(state["plan"]):
-            raise Permanent("the plan is not the one that was approved", ErrorClass.VALIDATION)
-    return {"human_approved": approved}
+        comment = await _approved(run_of_thread(), state)
+    return {"human_approved": approved, "comment": comment}
+
+
+async def _approved(run: Run, state: CodingState) -> str:
+    """What was said with the yes. Raises Permanent unless a person was shown this very plan in this round and said yes.
+
+    A caller may write the state over the gate, or send a run past it; the log is out of a caller's reach.
+    """
+    _, events = await run.transcript()
+    shown: Suspension | None = None
+    given: Json = None
+    for event in events:
+        match event.body:
+            case Suspension(kind=Kind.APPROVAL, prompt=dict(prompt)) as asked if "plan" in prompt:
+                shown, given = asked, None
+            case Resolution(call_id=call_id, answer=answer) if shown and call_id == shown.call_id:
+                given = answer if event.round == run.thread.round else None
+            case _:
+                pass
+    if shown is None or not is_yes(given) or shown.prompt["plan"] != state.get("plan"):
+        raise Permanent("the plan is not the one that was approved", ErrorClass.VALIDATION)
+    return visible(str(given.get("feedback") or "")).strip() if isinstance(given, dict) else ""
 
 
 async def _begin(run: Run, number: int) -> int:
@@ -217,15 +261,6 @@ async def _require_untouched(driver: Driver, worktree: Worktree, base: str, befo
             f"files changed during the {what}, which changes none: look at the worktree",
             ErrorClass.VALIDATION,
         )
-
-
-def _asked(body: Body) -> Mapping[str, Json] | None:
-    """What a person was shown, if this is an approval that was asked for."""
-    match body:
-        case Suspension(kind=Kind.APPROVAL, prompt=dict(prompt)):
-            return prompt
-        case _:
-            return None
 
 
 def _after_gate(state: CodingState) -> str:

@@ -26,12 +26,12 @@ class Shown:
 
 
 def read(top: Path, path: str) -> str | None:
-    """The text of a file; None if it is not one, or cannot be reached without a link."""
+    """The whole text of a file; None if it is none, too long, or cannot be reached without a link."""
     try:
         data, size = _bytes(top, path)
-    except (OSError, Invalid):
+        return None if b"\0" in data or size > _LONGEST else data.decode()
+    except (OSError, Invalid, UnicodeDecodeError):
         return None
-    return None if b"\0" in data or size > _LONGEST else data.decode(errors="replace")
 
 
 def shown(top: Path, path: str) -> Shown:
@@ -46,16 +46,25 @@ def shown(top: Path, path: str) -> Shown:
     return Shown(cut(data.decode(errors="replace"), _CHARACTERS), digest)
 
 
-def write(top: Path, path: str, text: str) -> None:
-    """The whole file at once, or nothing of it: a kill leaves the old one or the new one. Raises Invalid, OSError."""
+def check(top: Path, path: str, over: str | None) -> None:
+    """Raises Invalid unless the file is as its writer knows it: `over` is its text, None if there must be none."""
+    *folders, name = require_inside(path)
+    try:
+        with _opened(top, folders) as folder:
+            _require(folder, name, path, over)
+    except FileNotFoundError:  # one of its folders
+        if over is not None:
+            raise Invalid(f"{path} is gone since it was shown", "files.path") from None
+
+
+def write(top: Path, path: str, text: str, over: str | None) -> None:
+    """The whole file at once, or nothing of it: a kill leaves the old one or the new one. Raises Invalid, OSError.
+
+    What stands there must be `over`: a file that its writer never saw is not replaced.
+    """
     *folders, name = require_inside(path)
     with _opened(top, folders, make=True) as folder:
-        mode: int | None = None
-        with suppress(FileNotFoundError):
-            before = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISREG(before.st_mode):
-                raise Invalid(f"{path} is not a plain file", "files.path")
-            mode = stat.S_IMODE(before.st_mode)
+        mode = _require(folder, name, path, over)
         draft = f".{secrets.token_hex(8)}.clew"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         made = os.open(draft, flags, 0o666, dir_fd=folder)
@@ -72,9 +81,32 @@ def write(top: Path, path: str, text: str) -> None:
             raise
 
 
+def _require(folder: int, name: str, path: str, over: str | None) -> int | None:
+    """The mode of the file that stands there as `over` says. Raises Invalid."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        if over is not None:
+            raise Invalid(f"{path} is gone since it was shown", "files.path") from None
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise Invalid(f"{path} is not a plain file", "files.path")
+    if over is None:
+        raise Invalid(f"{path} exists and was not shown whole, so it is not replaced", "files.path")
+    if _plain(folder, name, path)[0] != over.encode():
+        raise Invalid(f"{path} changed since it was shown", "files.path")
+    return stat.S_IMODE(found.st_mode)
+
+
 def _bytes(top: Path, path: str) -> tuple[bytes, int]:
     *folders, name = require_inside(path)
-    with _opened(top, folders) as folder, open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+    with _opened(top, folders) as folder:
+        return _plain(folder, name, path)
+
+
+def _plain(folder: int, name: str, path: str) -> tuple[bytes, int]:
+    """The beginning of a plain file, and how long all of it is."""
+    with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise Invalid(f"{path} is not a plain file", "files.path")

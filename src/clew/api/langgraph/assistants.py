@@ -12,7 +12,7 @@ from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.wire import Moment, tell_page
 from clew.api.routing import Router
 from clew.domain.assistants import Assistant, Schemas, Search, SortKey, Wish
-from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
+from clew.domain.errors import Conflict, Contradictory, Invalid, NotAllowed, NotFound
 from clew.engine.assistants import Roster
 from clew.ports import Anatomy
 
@@ -20,8 +20,8 @@ MAX_OFFSET = 2**31 - 1
 
 AssistantId = Annotated[str, Path(max_length=256)]
 Object = dict[str, Any]
-Limit = Annotated[int, Field(ge=1, le=1000)]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
 Column = Literal[
     "assistant_id",
     "graph_id",
@@ -102,7 +102,7 @@ class AssistantVersionsIn(BaseModel):
 
 
 class AssistantLatestIn(BaseModel):
-    version: Annotated[int, Field(ge=1, le=MAX_OFFSET)]
+    version: Annotated[int, Field(ge=1, le=MAX_OFFSET, strict=True)]
 
 
 class AssistantVersionOut(BaseModel):
@@ -172,7 +172,7 @@ class GraphSchemasOut(SchemasOut):
 def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
     router = Router(prefix="/assistants", tags=["langgraph"])
 
-    @router.post("", responses=errors(Invalid, NotFound, Conflict))
+    @router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))
     @needs("write")
     async def create_assistant(caller: Caller, body: AssistantIn) -> AssistantOut:
         """Make an assistant of a graph."""
@@ -209,7 +209,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
         """One assistant, by its id or by its graph's name. Another owner's is not found."""
         return AssistantOut.of(await roster.resolve(assistant_id, caller.owner))
 
-    @router.patch("/{assistant_id}", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
     @needs("write")
     async def update_assistant(
         caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
@@ -236,7 +236,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
         )
         return [AssistantVersionOut.of(version) for version in found]
 
-    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound))
+    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, NotAllowed))
     @needs("write")
     async def set_latest(caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn) -> AssistantOut:
         """From now on that version counts."""

@@ -16,8 +16,9 @@ from clew.api.langgraph.run_schemas import Id, Modes, Nodes, Object, RunIn, node
 from clew.api.langgraph.wire import Moment, tell_page
 from clew.api.looks import Looks
 from clew.api.routing import Router
+from clew.domain.assistants import require_one_context
 from clew.domain.cron_jobs import CronJob, CronSearch, SortKey
-from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.errors import Contradictory, Invalid, NotAllowed, NotFound
 from clew.domain.events import Order
 from clew.domain.thread import Json, Owner
 from clew.engine.assistants import Roster
@@ -135,7 +136,9 @@ class CronPatchIn(BaseModel):
             "subgraphs": self.stream_subgraphs,
             "is_resumable": self.stream_resumable,
         }
-        return replace(order, **{name: value for name, value in changes.items() if value is not None})
+        changed = replace(order, **{name: value for name, value in changes.items() if value is not None})
+        require_one_context(changed.config, changed.context)
+        return changed
 
 
 class CronCountIn(BaseModel):
@@ -146,8 +149,8 @@ class CronCountIn(BaseModel):
 
 class CronSearchIn(CronCountIn):
     enabled: bool | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    offset: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
+    offset: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] = 0
     sort_by: SortKey | None = None
     sort_order: Literal["asc", "desc"] | None = None
     select: list[Column] | None = None
@@ -179,13 +182,15 @@ class CronOut(BaseModel):
 def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRouter:
     router = Router(tags=["langgraph"])
 
-    @router.post("/runs/crons", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
     @needs("write")
     async def create_cron(caller: Caller, body: CronIn) -> CronOut:
         """Begin a run whenever the schedule says, each in a thread of its own."""
         return CronOut.of(await scheduler.add(body.job(caller.owner, None, now=scheduler.clock())))
 
-    @router.post("/threads/{thread_id}/runs/crons", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post(
+        "/threads/{thread_id}/runs/crons", responses=errors(Contradictory, Invalid, NotFound, NotAllowed)
+    )
     @needs("write")
     async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Begin a run in this thread whenever the schedule says."""
@@ -198,7 +203,7 @@ def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRo
         """The caller's crons, the newest first if not told otherwise."""
         wanted = CronSearch(
             assistant_id=await named(body.assistant_id, caller.owner),
-            thread_id=body.thread_id,
+            thread_id=await kept(body.thread_id, caller.owner),
             is_enabled=body.enabled,
             metadata=body.metadata or {},
             sort_by=body.sort_by or "created_at",
@@ -216,13 +221,13 @@ def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRo
         """How many a search would find."""
         wanted = CronSearch(
             assistant_id=await named(body.assistant_id, caller.owner),
-            thread_id=body.thread_id,
+            thread_id=await kept(body.thread_id, caller.owner),
             metadata=body.metadata or {},
         )
         _, total = await scheduler.find(caller.owner, wanted)
         return total
 
-    @router.patch("/runs/crons/{cron_id}", responses=errors(Invalid, NotFound))
+    @router.patch("/runs/crons/{cron_id}", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
     async def update_cron(caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
         """Change it; its next time is counted from now on. Metadata is added to what is there."""
@@ -233,6 +238,9 @@ def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRo
     async def delete_cron(caller: Caller, cron_id: CronId) -> None:
         """Order it no more. Runs that have begun go on."""
         await scheduler.crons.delete(cron_id, caller.owner)
+
+    async def kept(thread_id: str | None, owner: Owner) -> str | None:
+        return None if thread_id is None else await looks.kept_as(thread_id, owner)
 
     async def named(assistant_id: str | None, owner: Owner) -> str | None:
         """The id of an assistant that may be named by its graph. One that is gone may still have crons."""

@@ -1,4 +1,4 @@
-"""Refusals on this face: {"detail": "..."}, and 422 for what is not as it must be."""
+"""Refusals on this face: {"detail": "..."}, and 422 for what is not as it must be; 400 where two values contradict."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from clew.api import access, openapi
 from clew.api.access import Endpoint
 from clew.api.errors import STATUS, Wording
-from clew.domain.errors import ClewError, Invalid
+from clew.domain.errors import ClewError, Contradictory, Invalid, NotFound
 
 
 class DetailOut(BaseModel):
@@ -16,16 +16,20 @@ class DetailOut(BaseModel):
     """For people. The status is for programs."""
 
 
-def _detail(code: str, message: str, field: str | None) -> dict[str, Any]:  # noqa: ARG001 - has no place here
+def _detail(code: str, message: str, field: str | None) -> dict[str, Any]:
+    if code == NotFound.code and "not found" not in message.lower():
+        message = f"not found: {message}"  # some clients look for these words
     return {"detail": message if field is None else f"{field}: {message}"}
 
 
-LANGGRAPH = Wording(statuses={**STATUS, Invalid: 422}, body=_detail, model=DetailOut)
+LANGGRAPH = Wording(statuses={**STATUS, Invalid: 422, Contradictory: 400}, body=_detail, model=DetailOut)
 
 
-def needs(scope: str, *, body: Literal["whole", "stream"] = "whole") -> Callable[[Endpoint], Endpoint]:
+def needs(
+    scope: str, *, body: Literal["whole", "stream"] = "whole", seconds: float | None = None
+) -> Callable[[Endpoint], Endpoint]:
     """The endpoint is of this face, and for callers with this scope."""
-    return access.needs(scope, body=body, wording=LANGGRAPH)
+    return access.needs(scope, body=body, wording=LANGGRAPH, seconds=seconds)
 
 
 def errors(*refusals: type[ClewError]) -> dict[int | str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from clew.api.access import public
 from clew.api.langgraph.errors import needs
@@ -31,6 +32,17 @@ class OkOut(BaseModel):
 
 def info_router(*, version: str, langgraph_version: str) -> APIRouter:
     router = Router()
+
+    @router.head("/info", include_in_schema=False)
+    @needs("read")
+    async def info_head() -> Response:
+        return Response()
+
+    @router.head("/ok", include_in_schema=False)
+    @public
+    async def ok_head() -> Response:
+        """For what looks every few seconds whether a server is there."""
+        return Response()
 
     @router.get("/info", tags=["langgraph"])
     @needs("read")

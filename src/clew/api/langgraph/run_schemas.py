@@ -16,9 +16,11 @@ from pydantic import (
 )
 
 from clew.api.langgraph.wire import Moment
+from clew.domain.assistants import require_one_context
 from clew.domain.events import Order
 from clew.domain.runs import Run
 from clew.domain.thread import Json
+from clew.domain.thread_ids import is_marked
 
 Mode: TypeAlias = Literal[
     "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints"
@@ -28,7 +30,7 @@ Object: TypeAlias = dict[str, Json]
 
 def _named(value: str) -> str:
     """As we write it, however the caller does."""
-    return str(UUID(value))
+    return value if is_marked(value) else str(UUID(value))
 
 
 # The id of a thread or a run: a UUID to clients, a text to us.
@@ -113,7 +115,12 @@ class RunIn(BaseModel):
             return data
         return {name: value for name, value in data.items() if value is not None}
 
+    def require_one_context(self) -> None:
+        """Raises Contradictory."""
+        require_one_context(self.config, self.context)
+
     def order(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> Order:
+        self.require_one_context()
         place = self.checkpoint.checkpoint_id if self.checkpoint else self.checkpoint_id
         command = None
         if self.command is not None and (self.command.update is not None or self.command.goto):

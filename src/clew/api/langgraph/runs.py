@@ -1,5 +1,6 @@
 """/runs and /threads/{id}/runs: begin one, wait for it, stream it, cancel it."""
 
+import re
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from clew.api.starts import said
 from clew.api.streams import Streams
 from clew.api.workflows import scope_of
 from clew.domain.assistants import furnished
-from clew.domain.errors import ClewError, Invalid, NotAllowed, NotFound
+from clew.domain.errors import ClewError, Contradictory, Invalid, NotAllowed, NotFound
 from clew.domain.events import Order
 from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json
@@ -33,6 +34,7 @@ from clew.ports import Chunks, Follower
 ThreadId = Annotated[Id, Path()]
 RunId = Annotated[Id, Path()]
 MOST = 100
+_PLACE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 # Each of the events.
 _PART = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data", "id")}}
@@ -53,7 +55,7 @@ def langgraph_runs_router(
 ) -> APIRouter:
     router = Router(tags=["langgraph"])
 
-    @router.post("/threads/{thread_id}/runs", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/threads/{thread_id}/runs", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
     @needs("write")
     async def create_run(caller: Caller, thread_id: ThreadId, body: RunIn, response: Response) -> RunOut:
         """Begin a run in the background."""
@@ -61,7 +63,7 @@ def langgraph_runs_router(
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @router.post("/runs", responses=errors(Invalid, NotFound))
+    @router.post("/runs", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
     async def create_stateless_run(caller: Caller, body: RunIn, response: Response) -> RunOut:
         """Begin a run in the background, in a thread of its own."""
@@ -69,7 +71,7 @@ def langgraph_runs_router(
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @router.post("/runs/batch", responses=errors(Invalid, NotFound))
+    @router.post("/runs/batch", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
     async def create_runs(caller: Caller, body: list[RunIn]) -> list[RunOut]:
         """Begin several, each in a thread of its own."""
@@ -77,17 +79,20 @@ def langgraph_runs_router(
             raise Invalid(f"more than {MOST} runs", field="body")
         for one in body:  # all of them, or none
             await roster.resolve(one.assistant_id, caller.owner)
+            one.require_one_context()
             _require_no_answer(one)
         return [RunOut.of(await begin(caller, None, one)) for one in body]
 
-    @router.post("/threads/{thread_id}/runs/wait", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post(
+        "/threads/{thread_id}/runs/wait", responses=errors(Contradictory, Invalid, NotFound, NotAllowed)
+    )
     @needs("write")
     async def wait_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Begin a run and answer with the values it ends with."""
         run = await begin(caller, thread_id, body)
         return waits(run, caller, cancels=body.on_disconnect == "cancel")
 
-    @router.post("/runs/wait", responses=errors(Invalid, NotFound))
+    @router.post("/runs/wait", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
     async def wait_stateless_run(caller: Caller, body: RunIn) -> Response:
         run = await begin(caller, None, body)
@@ -96,7 +101,7 @@ def langgraph_runs_router(
     @router.post(
         "/threads/{thread_id}/runs/stream",
         response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Invalid, NotFound, NotAllowed)},
+        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound, NotAllowed)},
     )
     @needs("write")
     async def stream_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
@@ -106,7 +111,7 @@ def langgraph_runs_router(
     @router.post(
         "/runs/stream",
         response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Invalid, NotFound)},
+        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound)},
     )
     @needs("write")
     async def stream_stateless_run(caller: Caller, body: RunIn) -> Response:
@@ -118,7 +123,7 @@ def langgraph_runs_router(
         """Cancel runs of one thread: those named, or all of a status."""
         if body.thread_id is None:
             raise Invalid("needed here", field="thread_id")
-        thread = await looks.at(body.thread_id, caller.owner)
+        thread = await looks.at(await looks.kept_as(body.thread_id, caller.owner), caller.owner)
         # Those that wait first: their turn comes when the one under way has ended.
         for run in reversed(await ordering.of(thread)):
             named = body.run_ids is not None and run.id in body.run_ids
@@ -188,15 +193,13 @@ def langgraph_runs_router(
         run_id: RunId,
         stream_mode: Annotated[list[Mode | Literal[""]], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
         cancel_on_disconnect: bool = False,
-        last_event_id: Annotated[
-            str | None, Header(alias="Last-Event-ID", max_length=32, pattern=r"^-?[0-9]+$")
-        ] = None,
+        last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
     ) -> Response:
         """Stream a run from here on, or from where the client was."""
-        run = await found(caller, thread_id, run_id)
-        after = None if last_event_id is None else max(0, int(last_event_id))
         with ExitStack() as stack:
-            follower = stack.enter_context(chunks.follow(thread_id, run_id, after=after))
+            # Before it is looked at: if it ends in between, that is heard.
+            follower = stack.enter_context(chunks.follow(thread_id, run_id, after=_after(last_event_id)))
+            run = await found(caller, thread_id, run_id)
             return answer(
                 run,
                 follower,
@@ -223,6 +226,7 @@ def langgraph_runs_router(
             resume=body.command.resume if body.command else None,
             after=body.after,
             makes_thread=thread_id is None or body.if_not_exists == "create",
+            is_chosen=thread_id is not None,
         )
         if thread_id is None:
             _require_no_answer(body)
@@ -282,6 +286,13 @@ def langgraph_runs_router(
         return await ordering.get(await looks.at(thread_id, caller.owner), run_id)
 
     return router
+
+
+def _after(last_event_id: str | None) -> int | None:
+    """The part after which to go on. An id that is none of ours is before all of them, so that nothing is missed."""
+    if last_event_id is None:
+        return None
+    return int(last_event_id) if _PLACE.fullmatch(last_event_id) else 0
 
 
 def _require_no_answer(body: RunIn) -> None:

@@ -1,7 +1,6 @@
 """/store: the items that graphs keep, for a program that has no graph."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Query
@@ -11,18 +10,18 @@ from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
 from clew.api.langgraph.wire import Moment
 from clew.api.routing import Router
+from clew.domain.durations import LONGEST_MINUTES, minutes
 from clew.domain.errors import Invalid, NotAllowed
 from clew.domain.items import Item, Namespace
 from clew.engine.shelf import Shelf
 
-MAX_MINUTES = 100 * 365 * 24 * 60
 MAX_OFFSET = 2**31 - 1
 
 Label = Annotated[str, Field(pattern=r"^[^.]+$")]
 Labels = Annotated[list[Label], Field(max_length=64)]
 Key = Annotated[str, Field(min_length=1)]
-Limit = Annotated[int, Field(ge=1, le=1000)]
-Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
 
 
 class ItemNameIn(BaseModel):
@@ -34,7 +33,7 @@ class ItemIn(ItemNameIn):
     value: dict[str, Any]
     index: Literal[False] | list[str] | None = None
     """Taken, and of no effect: nothing is indexed by meaning."""
-    ttl: Annotated[float, Field(gt=0, le=MAX_MINUTES)] | None = None
+    ttl: Annotated[float, Field(gt=0, le=LONGEST_MINUTES)] | None = None
     """In minutes, from the last time it was written or read."""
 
 
@@ -51,7 +50,7 @@ class ItemSearchIn(BaseModel):
 class NamespacesIn(BaseModel):
     prefix: Labels | None = None
     suffix: Labels | None = None
-    max_depth: Annotated[int, Field(ge=1, le=64)] | None = None
+    max_depth: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
     limit: Limit = 100
     offset: Offset = 0
 
@@ -93,7 +92,7 @@ def store_router(shelf: Shelf) -> APIRouter:
     @needs("write")
     async def put_item(caller: Caller, body: ItemIn) -> None:
         """Write an item, new or over an old one."""
-        ttl = None if body.ttl is None else timedelta(minutes=body.ttl)
+        ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
         await shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
 
     @router.get("/items", responses=errors(Invalid))

@@ -15,7 +15,7 @@ from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.events import EventStream, Tell
 from clew.api.streams import Streams, first_of
-from clew.domain.errors import NotFound
+from clew.domain.errors import Corrupt, NotFound, SchemaMismatch
 from clew.domain.records import Chunk
 from clew.domain.redaction import without
 from clew.domain.runs import Run, RunStatus
@@ -34,7 +34,14 @@ HEARTBEAT_SECONDS = 5.0
 
 
 class RunStream(EventStream):
-    """Follows one run to its end; if the client goes before that, `cut_off` is called."""
+    """Follows one run to its end; if the client goes before that, `cut_off` is called.
+
+    Nothing but events: LangGraph's client for JavaScript takes a block with a `retry` for an event without data, and
+    after the first id every block without an event, so that a comment must not end in an empty line.
+    """
+
+    first = b""
+    last = b""
 
     def __init__(
         self,
@@ -87,8 +94,9 @@ class RunStream(EventStream):
     async def _tell_parts(self, tell: Tell) -> Run:
         """Until the run is over. Raises NotFound if it is deleted."""
         quiet = 0.0
+        seconds = 0.0 if self._run.status.is_over else LOOK_SECONDS
         while True:
-            chunk = await self._follower.next(LOOK_SECONDS)
+            chunk = await self._follower.next(seconds)
             if chunk is not None:
                 quiet = 0.0
                 await self._tell_part(tell, chunk)
@@ -101,7 +109,7 @@ class RunStream(EventStream):
                 return run
             quiet += LOOK_SECONDS
             if quiet >= PING_SECONDS:
-                await tell(b": heartbeat\n\n")
+                await tell(b": heartbeat\n")
                 quiet = 0.0
 
     async def _tell_part(self, tell: Tell, chunk: Chunk) -> None:
@@ -159,8 +167,8 @@ class Waiting(Response):
             while not (run := await self._rested()).status.is_over:
                 await send({"type": "http.response.body", "body": b"\n", "more_body": True})
             values = await self._outcome(run)
-        except NotFound as exc:
-            values = {"__error__": {"error": "NotFound", "message": str(exc)}}
+        except (NotFound, Corrupt, SchemaMismatch) as exc:
+            values = {"__error__": {"error": type(exc).__name__, "message": str(exc)}}
         self._is_over = True
         await send({"type": "http.response.body", "body": to_json(values), "more_body": False})
 

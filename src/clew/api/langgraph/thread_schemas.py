@@ -7,8 +7,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from clew.api.langgraph.extraction import Paths
 from clew.api.langgraph.run_schemas import Id, Object, Place
 from clew.api.langgraph.wire import Moment
+from clew.domain.durations import LONGEST_MINUTES, minutes
 from clew.domain.labels import SortKey
 from clew.domain.thread import Json, Status, Thread
 
@@ -19,7 +21,7 @@ STATUSES: Mapping[Status, ThreadStatus] = {
     Status.RUNNING: "busy",
     Status.BLOCKED: "interrupted",
     Status.COMPLETED: "idle",
-    Status.STOPPED: "idle",
+    Status.STOPPED: "interrupted",  # its run was cancelled
     Status.FAILED: "error",
 }
 
@@ -41,14 +43,16 @@ class Lenient(BaseModel):
         return {name: value for name, value in data.items() if value is not None}
 
 
+Minutes = Annotated[float, Field(gt=0, le=LONGEST_MINUTES)]
+
+
 class TtlIn(BaseModel):
-    ttl: Annotated[float, Field(gt=0, le=100 * 366 * 1440)]
-    """Minutes."""
+    ttl: Minutes
     strategy: Literal["delete"] = "delete"
 
     @property
     def time(self) -> timedelta:
-        return timedelta(minutes=self.ttl)
+        return minutes(self.ttl, field="ttl")
 
 
 class SuperstepIn(BaseModel):
@@ -59,7 +63,7 @@ class ThreadIn(Lenient):
     thread_id: UUID | None = None
     metadata: Object = Field(default_factory=dict)
     if_exists: Literal["raise", "do_nothing"] = "raise"
-    ttl: TtlIn | Annotated[float, Field(gt=0)] | None = None
+    ttl: TtlIn | Minutes | None = None
     supersteps: list[SuperstepIn] | None = None
 
     @property
@@ -69,8 +73,8 @@ class ThreadIn(Lenient):
                 return None
             case TtlIn():
                 return self.ttl.time
-            case minutes:
-                return timedelta(minutes=minutes)
+            case number:
+                return minutes(number, field="ttl")
 
 
 class ThreadPatchIn(Lenient):
@@ -83,11 +87,12 @@ class SearchIn(Lenient):
     values: Object = Field(default_factory=dict)
     ids: Annotated[list[Id], Field(max_length=1000)] | None = None
     status: ThreadStatus | None = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 10
-    offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
+    offset: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     sort_by: SortKey = "created_at"
     sort_order: Literal["asc", "desc"] = "desc"
     select: list[str] | None = None
+    extract: Paths = Field(default_factory=dict)
 
 
 class StateIn(Lenient):
@@ -108,7 +113,7 @@ def _unwrapped(value: object) -> object:
 
 
 class HistoryIn(Lenient):
-    limit: Annotated[int, Field(ge=1, le=1000)] = 10
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
     before: Annotated[Id | Place, BeforeValidator(_unwrapped)] | None = None
     metadata: Object = Field(default_factory=dict)
     checkpoint: Place | None = None
@@ -133,7 +138,13 @@ class ThreadDetails(BaseModel):
 
     @classmethod
     def of(
-        cls, thread: Thread, labels: Mapping[str, Json], state: Mapping[str, Json], *, is_busy: bool = False
+        cls,
+        thread: Thread,
+        labels: Mapping[str, Json],
+        state: Mapping[str, Json],
+        *,
+        is_busy: bool = False,
+        error: Json = None,
     ) -> Self:
         return cls(
             thread_id=thread.id,
@@ -141,9 +152,16 @@ class ThreadDetails(BaseModel):
             updated_at=thread.last_active_at,
             state_updated_at=thread.last_active_at,
             metadata=labels,
-            status="busy" if is_busy else STATUSES[thread.status],
+            status="busy" if is_busy else _status(thread, state),
             config={},
             values=state["values"] if state["created_at"] else None,
             interrupts={task["id"]: task["interrupts"] for task in state["tasks"] if task["interrupts"]},
-            error=thread.failure_reason,
+            error=error,
         )
+
+
+def _status(thread: Thread, state: Mapping[str, Json]) -> ThreadStatus:
+    """A cancelled run interrupts what is left to do; one that was rolled back, or had not begun, leaves nothing."""
+    if thread.status is Status.STOPPED and not state["next"]:
+        return "idle"
+    return STATUSES[thread.status]

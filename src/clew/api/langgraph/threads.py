@@ -1,7 +1,8 @@
 """/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID, uuid4
 
@@ -9,9 +10,12 @@ from fastapi import APIRouter, Header, Path
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from clew.api.access import DELETION_SECONDS
 from clew.api.guard import Caller
 from clew.api.langgraph.errors import errors, needs
+from clew.api.langgraph.extraction import extracted
 from clew.api.langgraph.run_schemas import Id, Place
+from clew.api.langgraph.streaming import failure
 from clew.api.langgraph.thread_schemas import (
     HistoryIn,
     PruneIn,
@@ -26,29 +30,22 @@ from clew.api.langgraph.thread_schemas import (
 from clew.api.langgraph.wire import tell_page
 from clew.api.looks import Looks
 from clew.api.routing import Router
-from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
+from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound, SchemaMismatch
 from clew.domain.labels import ThreadSearch
 from clew.domain.redaction import without
-from clew.domain.runs import still_asked
+from clew.domain.runs import RunStatus, still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
+from clew.domain.thread_ids import marked
+from clew.domain.views import EMPTY_STATE
 from clew.engine.ordering import Ordering
 from clew.engine.redaction import redacted_texts
 
 ThreadId = Annotated[Id, Path()]
 
-# The state of a thread that no graph was given to yet.
-EMPTY: Mapping[str, Json] = {
-    "values": {},
-    "next": [],
-    "tasks": [],
-    "metadata": {},
-    "created_at": None,
-    "checkpoint": None,
-    "parent_checkpoint": None,
-    "interrupts": [],
-    "checkpoint_id": None,
-    "parent_checkpoint_id": None,
-}
+# What is shown of a thread that need not be looked for in its state.
+WITHOUT_STATE = frozenset(
+    {"thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "config"}
+)
 
 
 def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
@@ -63,11 +60,17 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         if body.supersteps:
             raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
         try:
-            thread = await ordering.make(thread_id, caller.owner, body.metadata, ttl=body.time)
+            thread = await ordering.make(
+                thread_id,
+                caller.owner,
+                body.metadata,
+                ttl=body.time,
+                is_chosen=body.thread_id is not None,
+            )
         except Conflict:
             if body.if_exists == "raise":
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
-            thread = await looks.at(thread_id, caller.owner)
+            thread = await looks.at(await looks.kept_as(thread_id, caller.owner), caller.owner)
         return await details(thread)
 
     @router.post("/search", responses=errors(Invalid))
@@ -76,11 +79,12 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         """Threads by what they are labelled with, and by status."""
         wanted = _search(body, caller.owner)
         ids, total = await asyncio.gather(labels.find(wanted), labels.count(wanted))
-        found = await asyncio.gather(*(details_of(thread_id, caller.owner) for thread_id in ids))
+        has_state = bool(body.extract) or not body.select or not WITHOUT_STATE.issuperset(body.select)
+        found = await asyncio.gather(
+            *(details_of(thread_id, caller.owner, has_state=has_state) for thread_id in ids)
+        )
         shown = [one.model_dump(mode="json") for one in found if one is not None]
-        if body.select:
-            shown = [{name: one[name] for name in body.select if name in one} for one in shown]
-        answer = JSONResponse(shown)
+        answer = JSONResponse([_selected(one, body) for one in shown])
         tell_page(answer, offset=wanted.offset, limit=wanted.limit, total=total)
         return answer
 
@@ -94,7 +98,8 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     async def prune_threads(caller: Caller, body: PruneIn) -> Mapping[str, int]:
         """Delete threads, or all of their states but the newest."""
         pruned = 0
-        for thread_id in dict.fromkeys(body.thread_ids):
+        for chosen in dict.fromkeys(body.thread_ids):
+            thread_id = await looks.kept_as(chosen, caller.owner)
             try:
                 await looks.at(thread_id, caller.owner)
                 if body.strategy == "delete":
@@ -131,7 +136,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         return JSONResponse((await details(thread)).model_dump(mode="json"))
 
     @router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))
-    @needs("write")
+    @needs("write", seconds=DELETION_SECONDS)
     async def delete_labelled_thread(caller: Caller, thread_id: ThreadId) -> None:
         """Delete it with everything that belongs to it, for good."""
         await commands.delete(thread_id, caller.owner)
@@ -143,13 +148,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         thread = await looks.at(thread_id, caller.owner)
         return await details(await ordering.copy(thread, str(uuid4())))
 
-    @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound))
+    @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
         thread = await looks.at(thread_id, caller.owner)
         return await state(thread, subgraphs=subgraphs)
 
-    @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound))
+    @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state_at(
         caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
@@ -157,7 +162,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         thread = await looks.at(thread_id, caller.owner)
         return await state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
 
-    @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound))
+    @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
         thread = await looks.at(thread_id, caller.owner)
@@ -168,20 +173,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
         await looks.at(thread_id, caller.owner)
-        # Before it is seen to rest: what is written under it is refused if somebody runs the thread by then.
-        fence = await store.fence(thread_id)
-        thread = await ordering.posed(await store.get(thread_id, caller.owner))
-        if thread.status is Status.RUNNING:
-            raise NotAllowed(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
-        if not thread.graph:
-            raise NotAllowed(f"thread {thread_id!r} has no graph yet, and no graph_id in its metadata")
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
-        written = await bridge.change_state(
-            thread, body.values, fence=fence, as_node=body.as_node, place=place
+        written = await ordering.change_state(
+            thread_id, caller.owner, body.values, as_node=body.as_node, place=place
         )
-        return {"checkpoint": written}
+        return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
     @router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))
     @needs("read")
@@ -198,17 +196,38 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         hidden = await redacted_texts(store, thread)
         return [_without(one, hidden) for one in states]
 
-    async def details(thread: Thread) -> ThreadDetails:
+    async def details(thread: Thread, *, has_state: bool = True) -> ThreadDetails:
+        """What cannot be shown of its state is its own trouble: the thread is shown with the reason."""
         known = (await labels.of((thread.id,)))[thread.id]
+        now = EMPTY_STATE
+        why: Json = None
         try:
-            now = await state(thread)
+            if has_state and thread.is_readable:
+                now = await state(thread)
         except NotFound:
-            now = EMPTY  # its graph is not served here any more
-        return ThreadDetails.of(thread, known, now, is_busy=await ordering.queue.is_awaited(thread.id))
+            pass  # its graph is not served here any more
+        except (Corrupt, SchemaMismatch) as exc:
+            thread = replace(thread, failure_reason=str(exc))
+            why = {"error": type(exc).__name__, "message": str(exc)}
+        is_busy = await ordering.queue.is_awaited(thread.id)
+        return ThreadDetails.of(thread, known, now, is_busy=is_busy, error=why or await error(thread))
 
-    async def details_of(thread_id: str, owner: Owner) -> ThreadDetails | None:
+    async def error(thread: Thread) -> Json:
+        """Why the thread's last run failed, if it did."""
+        if not thread.is_readable:
+            return {"error": Corrupt.__name__, "message": thread.failure_reason}
+        if thread.status is not Status.FAILED:
+            return None
         try:
-            return await details(await store.get(thread_id, owner))
+            runs = await ordering.of(thread, newest=True)
+        except Corrupt as exc:
+            return {"error": Corrupt.__name__, "message": str(exc)}
+        failed = [run for run in runs if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT)]
+        return failure(failed[-1]) if failed else {"error": "RunFailed", "message": thread.failure_reason}
+
+    async def details_of(thread_id: str, owner: Owner, *, has_state: bool) -> ThreadDetails | None:
+        try:
+            return await details(await store.get_listed(thread_id, owner), has_state=has_state)
         except NotFound:
             return None
 
@@ -216,7 +235,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Mapping[str, Json]:
         posed = await ordering.posed(thread)
-        found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY
+        found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY_STATE
         if place is None and thread.status is Status.BLOCKED:
             found = _asking(found, thread)
         if place is not None and found["checkpoint"] is None:
@@ -226,19 +245,33 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     return router
 
 
+def _selected(shown: Mapping[str, Json], body: SearchIn) -> dict[str, Json]:
+    """The fields that were asked for, and what was to be extracted."""
+    selected = {name: shown[name] for name in body.select or shown if name in shown}
+    if body.extract:
+        selected["extracted"] = {name: extracted(shown, path) for name, path in body.extract.items()}
+    return selected
+
+
 def _search(body: SearchIn, owner: Owner) -> ThreadSearch:
     if body.values:
         raise Invalid("threads are found by their metadata, not by what is in their states", field="values")
     return ThreadSearch(
         owner=owner,
         labels=body.metadata,
-        ids=None if body.ids is None else tuple(body.ids),
+        ids=None if body.ids is None else tuple(_as_chosen_and_kept(body.ids, owner)),
         statuses=statuses_of(body.status),
         sort_by=body.sort_by,
         descending=body.sort_order == "desc",
         limit=body.limit,
         offset=body.offset,
     )
+
+
+def _as_chosen_and_kept(ids: Iterable[str], owner: Owner) -> Iterator[str]:
+    for thread_id in ids:
+        yield thread_id
+        yield marked(thread_id, owner.tenant)
 
 
 def _named(place: Place) -> dict[str, str]:

@@ -9,7 +9,7 @@ from clew.domain.assistants import Assistant, Object, Search
 from clew.domain.errors import NotFound
 from clew.domain.metadata import contains
 from clew.domain.thread import Owner
-from clew.stores.codec import dump, load, micros, moment
+from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -59,6 +59,13 @@ class AssistantRows(Tables):
         return (yield from _current(assistant_id, owner))
 
     @reads
+    def of_tenant(self, tenant: str, ids: Collection[str]) -> Work[dict[str, Assistant]]:
+        rows = yield Statement(
+            f"{CURRENT} WHERE tenant = $1 AND user_id = '' AND {among('id', 2)}", (tenant, Texts(ids))
+        )
+        return {one.id: one for one in map(_assistant, rows)}
+
+    @reads
     def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Work[list[Assistant]]:
         mine, args = owned(owner, 4)
         found: list[Assistant] = []
@@ -68,7 +75,7 @@ class AssistantRows(Tables):
                 f"{CURRENT} WHERE id > $1 AND {among('graph', 2)}{mine} ORDER BY id LIMIT $3",
                 (last, Texts(graphs), PAGE, *args),
             )
-            found += (one for one in map(_assistant, rows) if wanted.wants(one))
+            found += (one for one in legible(rows, _assistant, "assistants") if wanted.wants(one))
             if len(rows) < PAGE:
                 return found
             last = rows[-1][0]
@@ -101,7 +108,8 @@ class AssistantRows(Tables):
                 " WHERE tenant = $1 AND id = $2 AND version < $3 ORDER BY version DESC LIMIT $4",
                 (owner.tenant, assistant_id, below, PAGE),
             )
-            found += (one for one in map(_assistant, rows) if contains(one.metadata, metadata))
+            some = legible(rows, _assistant, "assistant_versions")
+            found += (one for one in some if contains(one.metadata, metadata))
             if len(rows) < PAGE:
                 break
             below = rows[-1][1]

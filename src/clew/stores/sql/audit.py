@@ -3,12 +3,14 @@
 from datetime import datetime
 
 from clew.domain.records import ModelCall
-from clew.stores.codec import dump, load, micros, moment
+from clew.domain.thread import Json
+from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.existence import hold_still
 from clew.stores.sql.work import Row, Statement, Tables, Work, placeholders, reads, writes
 
 COLUMNS = "id, thread_id, turn_ref, status, model, rendered_context, usage, latency_ms, summary_version, evictions, created_at"
 EMPTY = dump(None)
+_CONTEXT, _ERROR = "clew_context", "clew_error"
 # The types are those of the index by id.
 EMPTY_SINCE = (
     "UPDATE model_calls SET rendered_context = $3 WHERE thread_id = $1 AND turn_ref >="
@@ -36,7 +38,7 @@ class AuditRows(Tables):
                 call.turn_ref,
                 call.status,
                 call.model,
-                EMPTY if rows else dump(call.rendered_context),
+                EMPTY if rows else dump(_kept(call)),
                 dump(call.usage),
                 call.latency_ms,
                 call.summary_version,
@@ -58,7 +60,7 @@ class AuditRows(Tables):
             " ORDER BY turn_ref DESC, id DESC LIMIT $2",
             (thread_id, limit),
         )
-        return [_call(row) for row in rows]
+        return legible(rows, _call, "model_calls")
 
     @writes
     def trim(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
@@ -78,17 +80,26 @@ def empty(thread_id: str, message_id: str) -> Work[None]:
     yield Statement(EMPTY_SINCE, (thread_id, message_id, EMPTY))
 
 
+def _kept(call: ModelCall) -> Json:
+    """What was sent; of a failed call with the answer, which may quote it and so is emptied together with it."""
+    return {_CONTEXT: call.rendered_context, _ERROR: call.error} if call.error else call.rendered_context
+
+
 def _call(row: Row) -> ModelCall:
+    context, error = load(row[5]), ""
+    if isinstance(context, dict) and context.keys() == {_CONTEXT, _ERROR}:
+        context, error = context[_CONTEXT], context[_ERROR]
     return ModelCall(
         id=row[0],
         thread_id=row[1],
         turn_ref=row[2],
         status=row[3],
         model=row[4],
-        rendered_context=load(row[5]),
+        rendered_context=context,
         usage=load(row[6]),
         latency_ms=row[7],
         summary_version=row[8],
         evictions=load(row[9]),
         created_at=moment(row[10]),
+        error=error,
     )

@@ -5,11 +5,20 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from clew.domain.calls import Call, CallStatus, fold_calls
+from clew.domain.calls import Call, CallStatus, fold_calls, rebuild_calls
 from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
-from clew.domain.events import Event, RoundFinished, RoundStarted
+from clew.domain.events import CALLS, Event, RoundFinished, RoundStarted, Suspension, ToolCall
 from clew.domain.thread import Executor, Kind
-from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
+from clew.stores.codec import (
+    EVENT_COLUMNS,
+    dump,
+    load,
+    load_event,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment,
+)
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Many,
@@ -19,7 +28,6 @@ from clew.stores.sql.work import (
     Tables,
     Value,
     Work,
-    glances,
     placeholders,
     reads,
     writes,
@@ -42,24 +50,45 @@ _UPSERT = (
 class CallRows(Tables):
     """The Calls port on a SQL database."""
 
-    @reads
-    def find(self, thread_id: str, *, status: Collection[CallStatus] = ()) -> Work[list[Call]]:
-        where = f" AND status IN ({placeholders(2, len(status))})" if status else ""
-        rows = yield Statement(
-            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1{where} ORDER BY created_at, tool_call_id",
-            (thread_id, *status),
-        )
-        return [to_call(row) for row in rows]
+    async def find(self, thread_id: str, *, status: Collection[CallStatus] = ()) -> list[Call]:
+        try:
+            found, is_whole = await self._db.read(lambda: _find(thread_id, status))
+        except Corrupt:
+            found, is_whole = [], False
+        if not is_whole:
+            await self.rebuild(thread_id)
+            found, _ = await self._db.read(lambda: _find(thread_id, status))
+        return found
 
-    @glances
-    def get(self, thread_id: str, call_id: str) -> Work[Call]:
+    async def get(self, thread_id: str, call_id: str) -> Call:
+        try:
+            return await self._db.glance(lambda: _get(thread_id, call_id))
+        except (NotFound, Corrupt) as exc:
+            if not await self._db.read(lambda: _is_logged(thread_id, call_id)):
+                raise
+            logger.warning("%s; it is rebuilt from the log", exc, extra={"thread_id": thread_id})
+        await self.rebuild(thread_id)
+        return await self._db.glance(lambda: _get(thread_id, call_id))
+
+    @writes
+    def rebuild(self, thread_id: str) -> Work[None]:
+        # Whoever commits to the thread meanwhile waits, and finds the rows.
+        yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
+        told = rebuild_calls((yield from _log(thread_id)))
+        rows = yield Statement(f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1", (thread_id,))
+        legible = {row[1] for row in rows if _is_legible(row)}
+        if missing := [call for call in told.values() if call.id not in legible]:
+            yield Many(_UPSERT, [_row(call) for call in missing])
+
+    @reads
+    def lost(self, *, after: str = "", limit: int) -> Work[list[str]]:
         rows = yield Statement(
-            f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2",
-            (thread_id, call_id),
+            "SELECT id FROM threads WHERE status = 'blocked' AND deleted_at IS NULL AND id > $1 AND NOT EXISTS"
+            " (SELECT 1 FROM tool_calls AS c WHERE c.thread_id = threads.id AND c.status IN ('pending', 'in_doubt'))"
+            " ORDER BY id LIMIT $2",
+            (after, limit),
         )
-        if not rows:
-            raise NotFound(f"no call {call_id!r} in thread {thread_id!r}")
-        return to_call(rows[0])
+        return [thread_id for (thread_id,) in rows]
 
     @writes
     def start(
@@ -113,12 +142,77 @@ class CallRows(Tables):
         return calls
 
 
-def follow(thread_id: str, events: Sequence[Event]) -> Work[None]:
-    """Bring the rows to where these events lead. The rule is the domain's; here the rows it needs are read and kept."""
+def _find(thread_id: str, status: Collection[CallStatus]) -> Work[tuple[list[Call], bool]]:
+    """The calls, and whether there is a row of every one that the thread waits for."""
+    where = f" AND status IN ({placeholders(2, len(status))})" if status else ""
+    rows = yield Statement(
+        f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1{where} ORDER BY created_at, tool_call_id",
+        (thread_id, *status),
+    )
+    found = [to_call(row) for row in rows]
+    waiting = yield from _waiting(thread_id)
+    if waiting.issubset(call.id for call in found):
+        return found, True
+    rows = yield Statement("SELECT tool_call_id FROM tool_calls WHERE thread_id = $1", (thread_id,))
+    return found, waiting.issubset(call_id for (call_id,) in rows)
+
+
+def _waiting(thread_id: str) -> Work[set[str]]:
+    """The calls that the thread waits for, as far as its row tells. One that cannot be read is mended by itself."""
+    rows = yield Statement("SELECT fsm_state FROM threads WHERE id = $1", (thread_id,))
+    try:
+        return {str(call_id) for row in rows for call_id in load(row[0])["pending"]}
+    except (Corrupt, KeyError, TypeError):
+        return set()
+
+
+def _get(thread_id: str, call_id: str) -> Work[Call]:
+    rows = yield Statement(
+        f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2",
+        (thread_id, call_id),
+    )
+    if not rows:
+        raise NotFound(f"no call {call_id!r} in thread {thread_id!r}")
+    return to_call(rows[0])
+
+
+def _is_logged(thread_id: str, call_id: str) -> Work[bool]:
+    """Whether an event may be about this call: only then the log is worth reading whole."""
+    rows = yield Statement(
+        "SELECT 1 FROM events WHERE thread_id = $1 AND type IN ($2, $3) AND replace(content, $4, '') <> content LIMIT 1",
+        (thread_id, ToolCall.type, Suspension.type, dump(call_id)),
+    )
+    return bool(rows)
+
+
+def _log(thread_id: str) -> Work[list[Event]]:
+    types = sorted({*CALLS, RoundStarted.type})
+    rows = yield Statement(
+        f"SELECT {EVENT_COLUMNS} FROM events WHERE thread_id = $1 AND type IN ({placeholders(2, len(types))})"
+        " ORDER BY seq",
+        (thread_id, *types),
+    )
+    return [load_event(thread_id, row) for row in rows]
+
+
+def _is_legible(row: Row) -> bool:
+    try:
+        to_call(row)
+    except Corrupt:
+        return False
+    return True
+
+
+def follow(thread_id: str, events: Sequence[Event]) -> Work[list[Call]]:
+    """Bring the rows to where these events lead; the calls that ended with them.
+
+    The rule is the domain's; here the rows it needs are read and kept.
+    """
     before = {call.id: call for call in map(to_call, (yield from _concerned(thread_id, events)))}
     after = fold_calls(before, events)
     if changed := [call for call_id, call in after.items() if before.get(call_id) != call]:
         yield Many(_UPSERT, [_row(call) for call in changed])
+    return [call for call in changed if not call.status.is_open]
 
 
 def require_due(thread_id: str, call_id: str, now: datetime) -> Work[None]:

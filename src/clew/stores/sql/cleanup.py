@@ -6,12 +6,15 @@ from datetime import datetime, timedelta
 from clew.domain.errors import Corrupt
 from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
 from clew.domain.runs import SOURCE
-from clew.domain.thread import Owner
+from clew.domain.thread import Owner, Status
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql.duties import is_turn, keep, leave, take, take_turn
+from clew.stores.sql.histories import delete_histories
+from clew.stores.sql.items import delete_items
 from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
 from clew.stores.sql.work import (
+    FOR_UPDATE,
     SKIP_LOCKED,
     Row,
     Statement,
@@ -40,6 +43,7 @@ _AGE: Mapping[Reason, str] = {
     Reason.UNUSED: "last_accessed_at",
     Reason.EXPIRED: "expires_at",
     Reason.DELETED: "deleted_at",
+    Reason.OWNED: "created_at",
 }
 _COLUMNS = "id, selection, deleted, failed, after_age, after_id, started_at, finished_at"
 
@@ -92,22 +96,26 @@ class CleanupRows(Tables):
             where += f" AND ({age}, id) > (${len(args) + 1}, ${len(args) + 2})"
             args += after
         rows = yield Statement(
-            f"SELECT id, {age}, last_seq FROM threads WHERE {where} ORDER BY {age}, id LIMIT ${len(args) + 1}",
+            f"SELECT id, {age}, last_seq, status FROM threads WHERE {where} ORDER BY {age}, id LIMIT ${len(args) + 1}",
             (*args, limit),
         )
-        return [Candidate(id=row[0], age=row[1], rows=_size(row[2])) for row in rows]
+        return [
+            Candidate(id=row[0], age=row[1], rows=_size(row[2]), waits=row[3] == Status.BLOCKED)
+            for row in rows
+        ]
 
     @reads
     def count(self, wanted: Selection) -> Work[tuple[int, int]]:
         where, args = condition(wanted, 1)
         mine, owner_args = owned(wanted.owner, len(args) + 1)
+        every = "1 = 1" if wanted.reason is Reason.OWNED else "deleted_at IS NULL"
         rows = yield Statement(
             f"SELECT count(*), COALESCE(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0) FROM threads"
-            f" WHERE deleted_at IS NULL{mine}",
+            f" WHERE {every}{mine}",
             (*args, *owner_args),
         )
-        every, due = int(rows[0][0]), int(rows[0][1])
-        return due, every - due
+        number, due = int(rows[0][0]), int(rows[0][1])
+        return due, number - due
 
     @writes
     def delete(
@@ -115,7 +123,7 @@ class CleanupRows(Tables):
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         yield UNHURRIED
-        ids = yield from _hold(candidate.id for candidate in some)
+        ids = yield from _hold((candidate.id for candidate in some), job.selection.reason)
         # A log too long for one transaction is left to the purge, which takes it in slices.
         is_short = sum(candidate.rows for candidate in some) <= AT_ONCE
         if job.selection.soft:
@@ -128,6 +136,11 @@ class CleanupRows(Tables):
                 yield from erase([one.thread_id for one in gone])
         yield _progress(job, deleted=len(gone), after=some[-1])
         return gone
+
+    @writes
+    def forget(self, owner: Owner, *, limit: int) -> Work[int]:
+        histories = yield from delete_histories(owner, limit=limit)
+        return histories + (yield from delete_items(owner, limit=limit))
 
     @writes
     def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
@@ -218,7 +231,7 @@ def _begin(job: Job, runner: str, lease: timedelta) -> Work[bool]:
 def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
     """`domain.retention.is_due` in SQL."""
     where, args = f"{_AGE[wanted.reason]} < ${first}", (micros(wanted.before),)
-    if wanted.reason is not Reason.DELETED:
+    if wanted.reason in (Reason.UNUSED, Reason.EXPIRED):
         where += (
             " AND deleted_at IS NULL AND ttl IS NOT NULL AND status <> 'running' AND NOT (status = 'blocked'"
             " AND EXISTS (SELECT 1 FROM tool_calls AS c WHERE c.thread_id = threads.id"
@@ -232,10 +245,11 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
     return where + mine, (*args, *owner_args)
 
 
-def _hold(ids: Iterable[str]) -> Work[Texts]:
+def _hold(ids: Iterable[str], reason: Reason) -> Work[Texts]:
     # A statement of its own: whether they are due is asked when nobody can order anything of them any more. Whoever holds
-    # one of them is at work on it, or hangs: the others do not wait for that.
-    rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} {SKIP_LOCKED}", (Texts(ids),))
+    # one of them is at work on it, or hangs: the others do not wait for that, unless none of them may stay.
+    lock = FOR_UPDATE if reason is Reason.OWNED else SKIP_LOCKED
+    rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} ORDER BY id {lock}", (Texts(ids),))
     return Texts(row[0] for row in rows)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from clew.domain.errors import LostLease
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Json
-from clew.stores.codec import MICROSECOND, dump, load
+from clew.stores.codec import MICROSECOND, dump, legible, load
 from clew.stores.sql.work import (
     FOR_KEY_SHARE,
     Row,
@@ -38,6 +38,8 @@ MOVE_WAITING = (
     "UPDATE inbox SET thread_id = $3"
     " WHERE source = $1 AND conversation = $2 AND status = 'queued' AND number > 0"
 )
+# The row of a bot whose updates are polled. No chat has this key: a chat's has a channel before its ":".
+POLLED = "polled"
 _FREE = "lease_owner = NULL, lease_until = NULL"
 
 
@@ -68,7 +70,7 @@ class ConversationRows(Tables):
                 Texts(f"{one.holder} {one.source} {one.key}" for one in alive),
             ),
         )
-        return [_conversation(row) for row in rows]
+        return legible(rows, _conversation, "conversations")
 
     @writes
     def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
@@ -109,6 +111,32 @@ class ConversationRows(Tables):
         rows = yield Statement(f"UPDATE conversations SET {_FREE}{_HELD}", _names(held))
         _held(rows, held)
         yield from _move(held.source, held.key, thread_id)
+
+    @glances
+    def are_quiet(self, sources: Collection[str]) -> Work[bool]:
+        rows = yield Statement(
+            "SELECT 1 FROM conversations AS c WHERE (c.is_active = 1 OR c.lease_owner IS NOT NULL) AND "
+            + among("c.source || ''", 1)
+            + " LIMIT 1",
+            (Texts(sources),),
+        )
+        return not rows
+
+    @glances
+    def position(self, source: str) -> Work[Json]:
+        rows = yield Statement(
+            "SELECT cursor FROM conversations WHERE source = $1 AND key = $2", (source, POLLED)
+        )
+        return load(rows[0][0]) if rows else None
+
+    @writes
+    def set_position(self, source: str, position: Json) -> Work[None]:
+        yield Statement(
+            "INSERT INTO conversations (source, key, thread_id, cursor, wakes, seen_wakes, seen_seq, is_active,"
+            " attempts, due_at) VALUES ($1, $2, NULL, $3, 0, 0, 0, 0, 0, 0)"
+            " ON CONFLICT (source, key) DO UPDATE SET cursor = excluded.cursor",
+            (source, POLLED, dump(position)),
+        )
 
     @glances
     def first(self, held: Conversation, *, after: int = 0) -> Work[Incoming | None]:

@@ -10,7 +10,7 @@ from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
 from clew.domain.errors import NotAllowed, NotFound
 from clew.domain.events import Order
 from clew.domain.thread import Owner
-from clew.stores.codec import MICROSECOND, dump, load, maybe_micros, maybe_moment, micros, moment
+from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
@@ -71,7 +71,7 @@ class CronRows(Tables):
     def find(self, owner: Owner, wanted: CronSearch) -> Work[list[CronJob]]:
         mine, args = owned(owner, 1)
         rows = yield Statement(f"{_SELECT} WHERE 1 = 1{mine}", args)
-        return [job for job in map(_job, rows) if wanted.wants(job)]
+        return [job for job in legible(rows, _job, "crons") if wanted.wants(job)]
 
     @writes
     def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> Work[CronJob]:
@@ -100,7 +100,7 @@ class CronRows(Tables):
             f" (SELECT id FROM crons WHERE {_DUE} ORDER BY next_at LIMIT $4 {SKIP_LOCKED}) RETURNING {_COLUMNS}",
             (*_due_at(now), lease // MICROSECOND, limit),
         )
-        return [_job(row) for row in rows]
+        return legible(rows, _job, "crons")
 
     @writes
     def advance(self, claimed: CronJob, counted: CronJob) -> Work[bool]:

@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Final
 
 from clew.domain.records import Errand
-from clew.stores.codec import MICROSECOND, micros, moment
-from clew.stores.sql.work import SKIP_LOCKED, Statement, Tables, Work, glances, writes
+from clew.stores.codec import MICROSECOND, legible, micros, moment
+from clew.stores.sql.work import SKIP_LOCKED, Row, Statement, Tables, Work, glances, writes
 
 # While its thread runs there is nothing to do for it.
 _DUE: Final = (
@@ -44,17 +44,7 @@ class ErrandRows(Tables):
             " RETURNING run_id, thread_id, webhook, is_temporary, begins_at, attempts",
             (lease // MICROSECOND, limit),
         )
-        return [
-            Errand(
-                run_id=run_id,
-                thread_id=thread_id,
-                webhook=webhook,
-                is_temporary=bool(is_temporary),
-                begins_at=moment(begins_at),
-                attempts=attempts,
-            )
-            for run_id, thread_id, webhook, is_temporary, begins_at, attempts in rows
-        ]
+        return legible(rows, _errand, "errands")
 
     @writes
     def put_off(self, errand: Errand, *, wait: timedelta) -> Work[None]:
@@ -66,3 +56,15 @@ class ErrandRows(Tables):
     @writes
     def done(self, run_id: str) -> Work[None]:
         yield Statement("DELETE FROM errands WHERE run_id = $1", (run_id,))
+
+
+def _errand(row: Row) -> Errand:
+    run_id, thread_id, webhook, is_temporary, begins_at, attempts = row
+    return Errand(
+        run_id=run_id,
+        thread_id=thread_id,
+        webhook=webhook,
+        is_temporary=bool(is_temporary),
+        begins_at=moment(begins_at),
+        attempts=attempts,
+    )

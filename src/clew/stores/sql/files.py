@@ -6,7 +6,7 @@ from datetime import datetime
 from clew.domain.errors import Conflict, Corrupt, NotFound
 from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Owner
-from clew.stores.codec import dump, load, micros, moment
+from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Many, Row, Statement, Tables, Work, placeholders, reads, writes
@@ -69,7 +69,7 @@ class FileRows(Tables):
             f"SELECT {FILE_COLUMNS} FROM files WHERE 1 = 1{mine} ORDER BY created_at DESC, id DESC LIMIT $1",
             (limit, *args),
         )
-        return [_file(row) for row in rows]
+        return legible(rows, _file, "files")
 
     @writes
     def delete_file(self, file_id: str, owner: Owner | None = None) -> Work[None]:

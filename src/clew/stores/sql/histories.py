@@ -6,7 +6,9 @@ from typing import Final
 
 from clew.domain.errors import Conflict
 from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
-from clew.domain.items import from_path, to_path
+from clew.domain.items import below, from_path, to_path
+from clew.domain.keys import user_label
+from clew.domain.thread import Owner
 from clew.stores.codec import moment
 from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import (
@@ -27,8 +29,8 @@ MESSAGE: Final = "seq, role, content, message_id, origin"
 # Takes the next seqs. The row of the history is the lock two writers meet at.
 NEXT_SEQS: Final = (
     "INSERT INTO histories"
-    " (tenant, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at)"
-    " VALUES ($1, $2, $3, $4, $5, $6, 1, clew_now(), clew_now())"
+    " (tenant, path, chunk_size, value_field, meta_key, last_seq, user_id, version, created_at, updated_at)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, 1, clew_now(), clew_now())"
     " ON CONFLICT (tenant, path) DO UPDATE SET last_seq = histories.last_seq + excluded.last_seq,"
     " version = histories.version + 1, updated_at = excluded.updated_at"
     " RETURNING id, last_seq, updated_at"
@@ -49,30 +51,37 @@ class HistoryRows(Tables):
         shape: Shape,
         origin: str | None = None,
         thread_id: str | None = None,
+        user_id: str = "",
     ) -> int:
         messages = _each_once(messages)
         try:
             if thread_id is not None:
-                return await self._append_of_thread(place, messages, shape, origin, thread_id)
-            return await self._append(place, messages, shape, origin)
+                return await self._append_of_thread(place, messages, shape, origin, user_id, thread_id)
+            return await self._append(place, messages, shape, origin, user_id)
         except Conflict:
             # Some of them are stored: a message was delivered again, or a run repeated after a crash. Rare enough
             # that the index finds it for us, instead of a question before every append.
-            return await self._append_again(place, messages, shape, origin, thread_id)
+            return await self._append_again(place, messages, shape, origin, user_id, thread_id)
 
     @writes
     def _append(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None
+        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
     ) -> Work[int]:
-        return (yield from _add(place, messages, shape, origin))
+        return (yield from _add(place, messages, shape, origin, user_id))
 
     @writes
     def _append_of_thread(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, thread_id: str
+        self,
+        place: Place,
+        messages: Sequence[NewMessage],
+        shape: Shape,
+        origin: str | None,
+        user_id: str,
+        thread_id: str,
     ) -> Work[int]:
         # A run that writes on after its thread was deleted must not bring its memory back.
         yield from hold_unless_new(thread_id)
-        return (yield from _add(place, messages, shape, origin, thread_id))
+        return (yield from _add(place, messages, shape, origin, user_id, thread_id))
 
     @writes
     def _append_again(
@@ -81,6 +90,7 @@ class HistoryRows(Tables):
         messages: Sequence[NewMessage],
         shape: Shape,
         origin: str | None,
+        user_id: str,
         thread_id: str | None,
     ) -> Work[int]:
         if thread_id is not None:
@@ -89,7 +99,7 @@ class HistoryRows(Tables):
             f"SELECT id, last_seq FROM histories WHERE tenant = $1 AND path = $2 {FOR_UPDATE}", _named(place)
         )
         if not rows:
-            return (yield from _add(place, messages, shape, origin, thread_id))
+            return (yield from _add(place, messages, shape, origin, user_id, thread_id))
         history_id, last_seq = rows[0]
         known = yield from _known(history_id, messages)
         fresh: list[NewMessage] = []
@@ -107,7 +117,7 @@ class HistoryRows(Tables):
             else:
                 fresh.append(message)
         if fresh:
-            return (yield from _add(place, fresh, shape, origin))
+            return (yield from _add(place, fresh, shape, origin, user_id))
         if replaced:
             yield Statement(
                 "UPDATE histories SET version = version + 1, updated_at = clew_now() WHERE id = $1",
@@ -151,6 +161,28 @@ class HistoryRows(Tables):
             yield Statement("DELETE FROM history_messages WHERE history_id = $1", (history_id,))
         return bool(rows)
 
+    @writes
+    def delete_all(self, owner: Owner, *, limit: int = 100) -> Work[int]:
+        return (yield from delete_histories(owner, limit=limit))
+
+
+def delete_histories(owner: Owner, *, limit: int) -> Work[int]:
+    """Delete some of a tenant's histories, or of one user's in it; how many. A user without a name is no user."""
+    first, end = below(user_label(owner.user_id))
+    of_user, args = (
+        ("", ())
+        if end is None
+        else (" AND (user_id = $3 OR (path >= $4 AND path < $5))", (owner.user_id, first, end))
+    )
+    rows = yield Statement(
+        "DELETE FROM histories WHERE id IN"
+        f" (SELECT id FROM histories WHERE tenant = $1{of_user} LIMIT $2) RETURNING id",
+        (owner.tenant, limit, *args),
+    )
+    for (history_id,) in rows:
+        yield Statement("DELETE FROM history_messages WHERE history_id = $1", (history_id,))
+    return len(rows)
+
 
 def to_summary(row: Row) -> Summary:
     _, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at = row
@@ -178,11 +210,13 @@ def _add(
     messages: Sequence[NewMessage],
     shape: Shape,
     origin: str | None,
+    user_id: str,
     thread_id: str | None = None,
 ) -> Work[int]:
-    """Take the next seqs and write the rows. A history that begins here is the thread's."""
+    """Take the next seqs and write the rows. A history that begins here is the thread's and the user's."""
     rows = yield Statement(
-        NEXT_SEQS, (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages))
+        NEXT_SEQS,
+        (*_named(place), shape.chunk_size, shape.value_field, shape.meta_key, len(messages), user_id),
     )
     history_id, last_seq, at = rows[0]
     first = last_seq - len(messages) + 1

@@ -6,7 +6,7 @@ from datetime import datetime
 from clew.domain.errors import Duplicate, Repeated
 from clew.domain.records import Incoming, Once
 from clew.domain.thread import Json, Thread
-from clew.stores.codec import dump, load, maybe_moment, micros
+from clew.stores.codec import dump, legible, load, maybe_moment, micros
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold, hold_unless_new
 from clew.stores.sql.work import Row, Statement, Tables, Work, reads, writes
@@ -75,7 +75,7 @@ class InboxRows(Tables):
             " ORDER BY admitted_at, source, source_id LIMIT $1",
             (limit,),
         )
-        return [_incoming(row) for row in rows]
+        return legible(rows, _incoming, "inbox")
 
     @reads
     def waiting(self, source: str, thread_id: str) -> Work[list[Incoming]]:
@@ -86,7 +86,7 @@ class InboxRows(Tables):
             " ORDER BY admitted_at, number",
             (source, thread_id),
         )
-        return [replace(_incoming(row), withdrawn_at=maybe_moment(done_at)) for *row, done_at in rows]
+        return legible(rows, _withdrawn, "inbox")
 
     @reads
     def answered(self, tenant: str, key: str, fingerprint: str) -> Work[Json]:
@@ -110,6 +110,11 @@ def _incoming(row: Row) -> Incoming:
         conversation=conversation,
         thread_id=thread_id,
     )
+
+
+def _withdrawn(row: Row) -> Incoming:
+    *said, done_at = row
+    return replace(_incoming(said), withdrawn_at=maybe_moment(done_at))
 
 
 def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:

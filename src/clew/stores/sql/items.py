@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from clew.domain.errors import NotAllowed
+from clew.domain.documents import clean_json
+from clew.domain.errors import Invalid, NotAllowed
 from clew.domain.history import Summary, chunk_index, chunk_key
 from clew.domain.items import (
     Answer,
@@ -22,7 +23,9 @@ from clew.domain.items import (
     matches,
     to_path,
 )
-from clew.stores.codec import MICROSECOND, dump, load, moment
+from clew.domain.keys import user_label
+from clew.domain.thread import Json, Owner
+from clew.stores.codec import MICROSECOND, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
 from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes
 
@@ -70,6 +73,18 @@ class ItemRows(Tables):
         return len(rows)
 
 
+def delete_items(owner: Owner, *, limit: int) -> Work[int]:
+    """Delete some of a tenant's items, or of one user's in it; how many."""
+    first, end = below(user_label(owner.user_id))
+    of_user, args = ("", ()) if end is None else (" AND path >= $3 AND path < $4", (first, end))
+    rows = yield Statement(
+        "DELETE FROM store_items WHERE (tenant, path, key) IN"
+        f" (SELECT tenant, path, key FROM store_items WHERE tenant = $1{of_user} LIMIT $2) RETURNING 1",
+        (owner.tenant, limit, *args),
+    )
+    return len(rows)
+
+
 def _answers(tenant: str, questions: Sequence[Question], expired: bool) -> Work[list[Answer]]:
     answers: list[Answer] = []
     for question in questions:
@@ -115,8 +130,19 @@ def _statement(tenant: str, change: ItemChange) -> Statement:
         " AND (meta_key = $3 OR CAST($6 AS BIGINT) = 1))"
         " ON CONFLICT (tenant, path, key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
         " ttl = excluded.ttl, expires_at = excluded.expires_at RETURNING 1",
-        (*name, dump(change.value), ttl, int(chunk_index(change.key) is not None)),
+        (*name, _dumped(change.value), ttl, int(chunk_index(change.key) is not None)),
     )
+
+
+def _dumped(value: Json) -> str:
+    """What models say may hold half of a surrogate pair: that is replaced, the rest is kept. Raises Invalid."""
+    try:
+        return dump(value)
+    except Invalid as exc:
+        try:
+            return dump(clean_json(value))
+        except RecursionError:
+            raise exc from None
 
 
 def _get(tenant: str, question: GetItem, expired: bool) -> Work[Item | None]:
@@ -127,7 +153,7 @@ def _get(tenant: str, question: GetItem, expired: bool) -> Work[Item | None]:
     )
     if rows:
         return _item(rows[0])
-    return (yield from _view(tenant, question.namespace, question.key)) if question.views else None
+    return (yield from _view(tenant, question.namespace, question.key))
 
 
 def _view(tenant: str, namespace: Namespace, key: str) -> Work[Item | None]:
@@ -169,32 +195,19 @@ def _chunk(namespace: Namespace, history_id: int, summary: Summary, index: int) 
 
 def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
     """One page if nothing is filtered; else page after page until enough match."""
-    page = _page if question.views else _page_of_items
     if question.filter is None:
-        rows = yield page(tenant, question.prefix, expired, question.limit, question.offset)
+        rows = yield _page(tenant, question.prefix, expired, question.limit, question.offset)
         return (yield from _items(rows))
     found: list[Item] = []
     offset = 0
     while len(found) < question.offset + question.limit:
-        rows = yield page(tenant, question.prefix, expired, PAGE, offset)
+        rows = yield _page(tenant, question.prefix, expired, PAGE, offset)
         items = yield from _items(rows)
         found.extend(item for item in items if matches(item.value, question.filter))
         if len(rows) < PAGE:
             break
         offset += PAGE
     return found[question.offset : question.offset + question.limit]
-
-
-def _page_of_items(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
-    first, end = below(prefix)
-    within = "tenant = $1 AND path >= $2" + ("" if end is None else " AND path < $5")
-    args: tuple[Value, ...] = (tenant, first, limit, offset)
-    return Statement(
-        f"SELECT {COLUMNS}, NULL, NULL FROM store_items WHERE {within}"
-        + ("" if expired else f" AND {ALIVE}")
-        + " ORDER BY updated_at DESC, path, key LIMIT $3 OFFSET $4",
-        args if end is None else (*args, end),
-    )
 
 
 def _page(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
@@ -226,7 +239,7 @@ def _items(rows: Rows) -> Work[list[Item]]:
     for row in rows:
         history_id, index = row[7], row[8]
         if history_id is None:
-            items.append(_item(row))
+            items += legible((row,), _item, "store_items")
             continue
         namespace = from_path(row[0])
         found = yield Statement(f"SELECT {SUMMARY} FROM histories WHERE id = $1", (history_id,))
@@ -244,10 +257,7 @@ def _list(tenant: str, question: ListNamespaces, expired: bool) -> Work[list[Nam
     within = "tenant = $1" + ("" if end is None else " AND path < $3")
     args: tuple[Value, ...] = (tenant, first)
     namespaces: set[Namespace] = set()
-    tables = {
-        "store_items": "" if expired else f" AND {ALIVE}",
-        **({"histories": ""} if question.views else {}),
-    }
+    tables = {"store_items": "" if expired else f" AND {ALIVE}", "histories": ""}
     for table, alive in tables.items():
         rows = yield Statement(
             "WITH RECURSIVE paths (path) AS ("

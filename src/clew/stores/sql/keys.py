@@ -5,7 +5,17 @@ from datetime import datetime
 from clew.domain.errors import NotFound
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
-from clew.stores.codec import dump, load, maybe_micros, maybe_moment, micros, moment
+from clew.stores.codec import (
+    EPOCH,
+    UNREADABLE,
+    bounded_moment,
+    dump,
+    load,
+    maybe_micros,
+    maybe_moment,
+    micros,
+    moment,
+)
 from clew.stores.sql.work import Row, Statement, Tables, Work, glances, placeholders, reads, writes
 
 COLUMNS = "id, hash, prefix, name, tenant, user_id, scopes, created_at, expires_at, revoked_at"
@@ -40,7 +50,7 @@ class KeyRows(Tables):
     @reads
     def find(self) -> Work[list[ApiKey]]:
         rows = yield Statement(f"SELECT {COLUMNS} FROM api_keys ORDER BY created_at, id")
-        return [_key(row) for row in rows]
+        return [_key_or_useless(row) for row in rows]
 
     @writes
     def revoke(self, key_id: str, *, now: datetime) -> Work[None]:
@@ -64,3 +74,21 @@ def _key(row: Row) -> ApiKey:
         expires_at=maybe_moment(row[8]),
         revoked_at=maybe_moment(row[9]),
     )
+
+
+def _key_or_useless(row: Row) -> ApiKey:
+    """A key that cannot be read back opens nothing, and still counts as one: without any, a server lets this machine in."""
+    try:
+        return _key(row)
+    except UNREADABLE:
+        ends = bounded_moment(row[7]) if isinstance(row[7], int) else EPOCH
+        return ApiKey(
+            id=str(row[0]),
+            hash="",
+            prefix=str(row[2]),
+            name="(cannot be read back)",
+            owner=Owner(tenant=str(row[4]), user_id=str(row[5])),
+            scopes=frozenset(),
+            created_at=ends,
+            revoked_at=ends,
+        )

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from clew.domain.labels import SortKey, ThreadSearch, grown, leaves, require_few
+from clew.domain.labels import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
 from clew.domain.thread import Json
+from clew.stores.codec import legible
 from clew.stores.sql.existence import hold_alone
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
@@ -61,7 +62,7 @@ class LabelRows(Tables):
         found: dict[str, list[tuple[str, str]]] = {thread_id: [] for thread_id in thread_ids}
         for thread_id, path, value in rows:
             found[thread_id].append((path, value))
-        return {thread_id: grown(some) for thread_id, some in found.items()}
+        return {thread_id: grown(legible(some, readable_leaf, "labels")) for thread_id, some in found.items()}
 
     @reads
     def find(self, wanted: ThreadSearch) -> Work[list[str]]:

@@ -35,6 +35,15 @@ async def migrate(db: Database, dialect: str) -> None:
         await db.write(lambda migration=migration: apply(migration))  # type: ignore[misc]
 
 
+async def is_current(db: Database, dialect: str) -> bool:
+    """Whether every migration was applied, and none that this version of Clew does not know. Writes nothing."""
+    if "migrations" not in await db.read(lambda: taken(dialect)):
+        return False
+    if VERSION_COLUMNS.difference(await db.read(lambda: version_columns(dialect))):
+        return False
+    return await db.read(versions) == [migration.version for migration in migrations(dialect)]
+
+
 async def _require_room(db: Database, dialect: str, known: list[Migration]) -> None:
     # In this order: what another process makes in between is known to be ours by the versions, which are read later.
     names = await db.read(lambda: taken(dialect))

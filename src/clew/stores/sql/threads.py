@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
 
+from clew.domain.calls import Call
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
@@ -14,7 +16,11 @@ from clew.domain.records import FIRST_FENCE, Claim, Hold, Incoming, Lease, Once
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
 from clew.stores.codec import (
+    EVENT_COLUMNS,
+    LAST_MOMENT,
     MICROSECOND,
+    UNREADABLE,
+    bounded_moment,
     dump,
     dump_body,
     load,
@@ -28,6 +34,7 @@ from clew.stores.sql import audit, calls, conversations, inbox, worktrees
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.work import (
     FOR_UPDATE,
+    SKIP_CHANGING,
     SKIP_LOCKED,
     Many,
     Row,
@@ -40,12 +47,13 @@ from clew.stores.sql.work import (
     among,
     glances,
     placeholders,
+    reads,
     writes,
 )
 
 logger = logging.getLogger(__name__)
 
-# One look a minute is written down; the rest of the polling costs nothing.
+# What happens in a thread is written down as an access once a minute.
 ACCESS_GRAIN = timedelta(minutes=1)
 
 # So many events are read where the caller stands; more are worth a thread.
@@ -56,7 +64,6 @@ COLUMNS = (
     " failure_reason, ttl, created_at, round_started_at, last_active_at, seal, last_accessed_at, expires_at"
 )
 SEAL = COLUMNS.split(", ").index("seal")
-EVENT_COLUMNS = "seq, id, round, type, version, content, at"
 
 # The tables with a deleted thread's rows. The thread itself went when it was buried.
 USUAL = ("events", "checkpoint_writes", "checkpoint_blobs", "checkpoints")
@@ -95,8 +102,11 @@ AT_ONCE = 10_000
 class Threads(Tables):
     """The Store port on a SQL database."""
 
+    async def commit(self, change: Change, **more: Any) -> None:
+        await self.commit_calls(change, **more)
+
     @writes
-    def commit(
+    def commit_calls(
         self,
         change: Change,
         *,
@@ -106,7 +116,9 @@ class Threads(Tables):
         claim: Claim | None = None,
         hold: Hold | None = None,
         overdue: str | None = None,
-    ) -> Work[None]:
+        unseen_since: datetime | None = None,
+    ) -> Work[list[Call]]:
+        """The same as `commit`; the tool calls that ended with it."""
         thread = change.thread
         if once is not None:
             yield from inbox.use_key(once, thread, change.events[-1].at)
@@ -119,18 +131,20 @@ class Threads(Tables):
             yield from refuse(change, fence)
         if overdue is not None:
             yield from calls.require_due(thread.id, overdue, change.events[-1].at)
+        if unseen_since is not None:
+            yield from _require_unseen(thread.id, unseen_since)
         if change.read_at == 0:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
-        elif thread.last_active_at - (thread.last_accessed_at or thread.created_at) > ACCESS_GRAIN:
+        elif unseen_since is None and _is_long_ago(thread):
             yield _accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
-        if change.touches_calls:
-            yield from calls.follow(thread.id, change.events)
+        ended = (yield from calls.follow(thread.id, change.events)) if change.touches_calls else []
         if change.stirs:
             yield from conversations.stir(thread.id)
         for message_id in change.takes_back:
             yield from audit.empty(thread.id, message_id)
+        return ended
 
     async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
         try:
@@ -157,25 +171,43 @@ class Threads(Tables):
         try:
             return await self._db.read(lambda: _find(*wanted))
         except Corrupt:
-            return await self._legible(await self._db.read(lambda: _find_ids(*wanted)))
+            ids = await self._db.read(lambda: _find_ids(*wanted))
+            return await self._legible(ids, owner, is_any=not status)
 
-    async def _legible(self, ids: Iterable[str]) -> list[Thread]:
-        """One by one, since a damaged thread is its own trouble: a list goes on without it."""
+    async def _legible(self, ids: Iterable[str], owner: Owner | None, *, is_any: bool) -> list[Thread]:
+        """One by one, since a damaged thread is its own trouble: a list of all shows that there is one, and why it has
+        failed; what its status was, nobody knows."""
         threads: list[Thread] = []
         for thread_id in ids:
-            try:
-                threads.append(await self.get(thread_id))
-            except Corrupt:
-                logger.exception("a thread cannot be read back", extra={"thread_id": thread_id})
-            except NotFound:
-                continue  # deleted meanwhile
+            with suppress(NotFound):  # deleted meanwhile
+                thread = await self.get_listed(thread_id, owner)
+                if is_any or thread.is_readable:
+                    threads.append(thread)
         return threads
+
+    @glances
+    def tenant_of(self, thread_id: str) -> Work[str | None]:
+        rows = yield Statement(
+            "SELECT tenant FROM threads WHERE id = $1 UNION ALL SELECT tenant FROM tombstones WHERE thread_id = $1",
+            (thread_id,),
+        )
+        return str(rows[0][0]) if rows else None
+
+    async def get_listed(self, thread_id: str, owner: Owner | None = None) -> Thread:
+        try:
+            return await self.get(thread_id, owner)
+        except Corrupt:
+            logger.exception("a thread cannot be read back", extra={"thread_id": thread_id})
+        try:
+            return await self._db.read(lambda: _unreadable(thread_id, owner))
+        except UNREADABLE:
+            return Thread.unreadable(thread_id, owner or Owner(), graph="", created_at=LAST_MOMENT)
 
     async def read(
         self,
         thread_id: str,
         *,
-        after: int = 0,
+        after: int | None = None,
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
@@ -183,6 +215,15 @@ class Threads(Tables):
     ) -> list[Event]:
         run = self._db.glance if limit is not None and limit <= FEW and not types else self._db.read
         return await run(lambda: events(thread_id, after, before, limit, newest, types))
+
+    @reads
+    def message_ids(self, thread_id: str, *, before: int) -> Work[list[str]]:
+        rows = yield Statement(
+            "SELECT id FROM events WHERE thread_id = $1 AND seq < $2 AND type IN ('user_msg', 'assistant_msg')"
+            " ORDER BY seq",
+            (thread_id, before),
+        )
+        return [message_id for (message_id,) in rows]
 
     @glances
     def seq_of(self, thread_id: str, event_id: str) -> Work[int]:
@@ -233,7 +274,7 @@ class Threads(Tables):
             " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
             f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}{often}"
             # What a process left when it died is not behind all that is new.
-            f" ORDER BY lease_until NULLS LAST LIMIT $3 {SKIP_LOCKED})"
+            f" ORDER BY lease_until NULLS LAST LIMIT $3 {SKIP_CHANGING})"
             " RETURNING id, fence, recoveries",
             (runner, lease // MICROSECOND, limit, *graphs, *here),
         )
@@ -260,8 +301,25 @@ class Threads(Tables):
         )
 
     @writes
-    def touch(self, thread_id: str, *, now: datetime) -> Work[None]:
-        yield _accessed(thread_id, now)
+    def release_all(self, runner: str, *, but: Collection[str]) -> Work[None]:
+        yield Statement(
+            "UPDATE threads SET lease_owner = NULL, lease_until = NULL"
+            f" WHERE status = 'running' AND lease_owner = $2 AND NOT {among('id', 1)}",
+            (Texts(but), runner),
+        )
+
+    @writes
+    def touch(
+        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
+    ) -> Work[list[str]]:
+        rows = yield Statement(
+            "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl WHERE id IN"
+            f" (SELECT id FROM threads WHERE {among('id', 1)}"
+            " AND last_accessed_at <= CAST($2 AS BIGINT) - CAST($3 AS BIGINT)"
+            f" ORDER BY id {FOR_UPDATE if waits else SKIP_LOCKED}) RETURNING id",
+            (Texts(thread_ids), micros(now), grain // MICROSECOND),
+        )
+        return [thread_id for (thread_id,) in rows]
 
     @writes
     def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
@@ -394,21 +452,22 @@ def _slice(buried: Sequence[str]) -> Work[bool]:
 
 def events(
     thread_id: str,
-    after: int = 0,
+    after: int | None = None,
     before: int | None = None,
     limit: int | None = None,
     newest: bool = False,
     types: Collection[str] = (),
 ) -> Work[list[Event]]:
     where = "thread_id = $1 AND seq > $2"
-    args: list[Value] = [thread_id, after]
+    args: list[Value] = [thread_id, after or 0]
     if before is not None:
         args.append(before)
         where += f" AND seq < ${len(args)}"
     if types:
         where += f" AND type IN ({placeholders(len(args) + 1, len(types))})"
         args += types
-    order = "DESC" if newest else "ASC"
+    from_the_end = limit is not None and (newest or after is None)
+    order = "DESC" if from_the_end else "ASC"
     bound = ""
     if limit is not None:
         args.append(limit)
@@ -417,7 +476,7 @@ def events(
         f"SELECT {EVENT_COLUMNS} FROM events WHERE {where} ORDER BY seq {order}{bound}",
         args,
     )
-    found = [load_event(thread_id, row) for row in (reversed(rows) if newest else rows)]
+    found = [load_event(thread_id, row) for row in (reversed(rows) if from_the_end else rows)]
     if found and not types and found[-1].seq - found[0].seq + 1 != len(found):
         raise Corrupt(f"thread {thread_id!r}: events are missing between {found[0].seq} and {found[-1].seq}")
     return found
@@ -485,9 +544,27 @@ def _cached(thread_id: str, owner: Owner | None) -> Work[Thread]:
 def _mended(thread_id: str) -> Work[Thread]:
     """The thread as its log tells it, with what only its row knows. Raises Corrupt if the log is damaged as well."""
     accessed, expires = yield from _row("last_accessed_at, expires_at", thread_id, None, FOR_UPDATE)
-    thread = rebuild((yield from events(thread_id)))
-    yield Statement(_MEND[thread.status is Status.RUNNING], thread_row(thread))
-    return replace(thread, last_accessed_at=maybe_moment(accessed), expires_at=maybe_moment(expires))
+    try:
+        thread = rebuild((yield from events(thread_id)))
+        yield Statement(_MEND[thread.status is Status.RUNNING], thread_row(thread))
+        return replace(
+            thread,
+            last_accessed_at=bounded_moment(accessed),
+            expires_at=None if expires is None else bounded_moment(expires),
+        )
+    except Corrupt:
+        raise
+    except (NotFound, *UNREADABLE) as exc:
+        raise Corrupt(f"thread {thread_id!r}: its log cannot be read back") from exc
+
+
+def _unreadable(thread_id: str, owner: Owner | None) -> Work[Thread]:
+    """What is left of a thread that cannot be read."""
+    tenant, user_id, graph, created_at = yield from _row(
+        "tenant, user_id, graph, created_at", thread_id, owner
+    )
+    owner = Owner(tenant=str(tenant), user_id=str(user_id))
+    return Thread.unreadable(thread_id, owner, graph=str(graph), created_at=bounded_moment(created_at))
 
 
 def _row(columns: str, thread_id: str, owner: Owner | None, lock: str = "") -> Work[Row]:
@@ -544,7 +621,7 @@ def to_thread(row: Row) -> Thread:
         agrees = fsm_state["last_seq"] == thread.last_seq
         # Rows of before there were seals have none.
         sealed = row[SEAL] is None or row[SEAL] == _seal(row[:SEAL])
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as exc:
+    except UNREADABLE as exc:
         raise Corrupt(f"thread {row[0]!r}: its row cannot be read back") from exc
     if not sealed:
         raise Corrupt(f"thread {row[0]!r}: its row was changed by other hands")
@@ -598,8 +675,8 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         created_at=moment(created_at),
         round_started_at=maybe_moment(round_started_at),
         last_active_at=moment(last_active_at),
-        last_accessed_at=moment(last_accessed_at),
-        expires_at=maybe_moment(expires_at),
+        last_accessed_at=bounded_moment(last_accessed_at),
+        expires_at=None if expires_at is None else bounded_moment(expires_at),
     )
     return thread, fsm
 
@@ -659,6 +736,20 @@ def _update(change: Change, fence: int | None) -> Update:
     if fence is None:
         return Update(_UPDATE[runs], (*row, change.read_at))
     return Update(_UPDATE_FENCED[runs], (*row, change.read_at, fence))
+
+
+def _is_long_ago(thread: Thread) -> bool:
+    """Whether the last look is so long ago that this activity is written down as one."""
+    return thread.last_active_at - (thread.last_accessed_at or thread.created_at) > ACCESS_GRAIN
+
+
+def _require_unseen(thread_id: str, since: datetime) -> Work[None]:
+    # A look is no event, so the log does not tell of it.
+    rows = yield Statement(
+        "SELECT 1 FROM threads WHERE id = $1 AND last_accessed_at <= $2", (thread_id, micros(since))
+    )
+    if not rows:
+        raise Conflict(f"thread {thread_id!r} was looked at meanwhile")
 
 
 def _accessed(thread_id: str, now: datetime) -> Statement:

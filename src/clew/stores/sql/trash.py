@@ -8,7 +8,7 @@ from clew.domain.errors import NotFound
 from clew.domain.records import Hold
 from clew.domain.retention import GRACE, Binned
 from clew.domain.thread import ACTIVE, Owner
-from clew.stores.codec import load, micros, moment
+from clew.stores.codec import bounded_moment, load, micros
 from clew.stores.sql import worktrees
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
@@ -57,10 +57,10 @@ class TrashRows(Tables):
         return [
             Binned(
                 id=row[0],
-                owner=Owner(tenant=row[1], user_id=row[2]),
-                graph=row[3],
-                name=row[4],
-                deleted_at=moment(row[5]),
+                owner=Owner(tenant=str(row[1]), user_id=str(row[2])),
+                graph=str(row[3]),
+                name=str(row[4]),
+                deleted_at=bounded_moment(row[5]),
             )
             for row in rows
         ]

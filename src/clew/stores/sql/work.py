@@ -20,6 +20,8 @@ Row: TypeAlias = Any  # as each database hands it out; all can be indexed and un
 Rows: TypeAlias = Sequence[Row]
 
 SKIP_LOCKED = "/*+ FOR UPDATE SKIP LOCKED */"
+# The same without the rows' keys: those that FOR_KEY_SHARE keeps from being deleted are not passed over.
+SKIP_CHANGING = "/*+ FOR NO KEY UPDATE SKIP LOCKED */"
 FOR_UPDATE = "/*+ FOR UPDATE */"
 FOR_KEY_SHARE = "/*+ FOR KEY SHARE */"  # the row may change, and stays
 FOR_SHARE = "/*+ FOR SHARE */"  # the row stays as it is

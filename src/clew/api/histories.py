@@ -1,0 +1,146 @@
+"""/api/histories: what agents remember of a chat, by its conversation key."""
+
+import logging
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from clew.api.access import needs
+from clew.api.guard import Caller
+from clew.api.openapi import errors
+from clew.api.routing import Router
+from clew.api.schemas import Wire
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.history import NewMessage, Role
+from clew.domain.keys import MAX_LENGTH
+from clew.domain.thread import Owner
+from clew.engine.histories import ChatHistories
+
+logger = logging.getLogger(__name__)
+
+# JSON numbers are exact up to here in every client.
+MAX_SEQ = 2**53 - 1
+
+Key = Annotated[str, Path(max_length=MAX_LENGTH, description="As in `telegram:42`.")]
+Namespace = Annotated[
+    str,
+    Query(max_length=1000, description="The node's `history_namespace`, labels with periods between them."),
+]
+
+
+class PushIn(Wire):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        str_strip_whitespace=False,
+    )
+
+    content: Annotated[str, Field(min_length=1, max_length=1_000_000)]
+    role: Role = "assistant"
+    id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """With an id, the same message pushed twice is stored once."""
+
+
+class PushedOut(Wire):
+    written: bool = True
+    last_seq: int
+
+
+class HistoryMessageOut(Wire):
+    seq: int
+    role: Role
+    content: str
+
+
+class HistoryOut(Wire):
+    key: str
+    last_seq: int
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    messages: list[HistoryMessageOut]
+
+
+class HistoryDeletedOut(Wire):
+    key: str
+    status: str = "deleted"
+
+
+class HistoriesDeletedOut(Wire):
+    deleted: int
+
+
+def histories_router(histories: ChatHistories) -> APIRouter:
+    router = Router(prefix="/api/histories", tags=["histories"])
+
+    @router.get("/{key}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def read_history(
+        caller: Caller,
+        key: Key,
+        namespace: Namespace = "",
+        after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> HistoryOut:
+        """The messages of one chat in order, those after `after`."""
+        summary, messages = await histories.read(
+            caller.owner, key, namespace=namespace, after=after, limit=limit
+        )
+        return HistoryOut(
+            key=key,
+            last_seq=summary.last_seq,
+            version=summary.version,
+            created_at=summary.created_at,
+            updated_at=summary.updated_at,
+            messages=[HistoryMessageOut(seq=one.seq, role=one.role, content=one.content) for one in messages],
+        )
+
+    @router.post("/{key}/messages", responses=errors(Invalid))
+    @needs("write")
+    async def push_message(caller: Caller, key: Key, body: PushIn, namespace: Namespace = "") -> PushedOut:
+        """Add a message from outside a turn, for example a notification. The next turn of the agent sees it."""
+        message = NewMessage(role=body.role, content=body.content, id=body.id)
+        return PushedOut(last_seq=await histories.append(caller.owner, key, message, namespace=namespace))
+
+    @router.delete("/{key}", responses=errors(Invalid, NotFound))
+    @needs("write")
+    async def delete_history(caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
+        """Delete what agents remember of one chat, for good. Its threads stay."""
+        await histories.delete(caller.owner, key, namespace=namespace)
+        logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.owner.tenant})
+        return HistoryDeletedOut(key=key)
+
+    @router.delete("", responses=errors(Invalid))
+    @needs("admin")
+    async def delete_histories(
+        caller: Caller,
+        user: Annotated[
+            str, Query(max_length=256, description="Only those begun by runs of this user.")
+        ] = "",
+        everything: Annotated[
+            bool, Query(alias="all", description="All of the tenant; needed without `user`.")
+        ] = False,
+    ) -> HistoriesDeletedOut:
+        """Delete what agents remember of one user, or of the whole tenant, for good."""
+        owner = _deleted_owner(caller.owner, user, everything)
+        deleted = await histories.delete_all(owner)
+        logger.info(
+            "chat histories deleted",
+            extra={"key_id": caller.key_id, "tenant": owner.tenant, "deleted": deleted},
+        )
+        return HistoriesDeletedOut(deleted=deleted)
+
+    return router
+
+
+def _deleted_owner(caller: Owner, user: str, everything: bool) -> Owner:
+    """A key of one user deletes that user's alone."""
+    user = caller.user_id or user
+    if bool(user) == everything:
+        raise Invalid("name either a `user` or `all=true`", "user")
+    return Owner(tenant=caller.tenant, user_id=user)

@@ -1,0 +1,113 @@
+"""`langgraph_sdk.get_client()` without an address, inside of a node: its requests come here without a network."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clew.api.auth import WITHIN
+from clew.api.credentials import Principal
+from clew.api.errors import refuse
+from clew.domain.errors import Unauthenticated
+from clew.domain.thread import Owner
+
+_REGISTERED = "_registered_transports"
+
+
+class Loopback:
+    """The server as code inside of it sees it: whoever owns the thread of a node is who calls."""
+
+    def __init__(self, app: ASGIApp, owner: Callable[[], Owner | None]) -> None:
+        """`owner` tells whose thread the calling code runs in. Made where the server runs."""
+        self._app = app
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        owner = self._owner()
+        if owner is None:
+            await refuse(
+                scope,
+                receive,
+                send,
+                Unauthenticated("get_client() without a url works inside of a node, and nowhere else"),
+            )
+            return
+        caller = Principal(
+            tenant=owner.tenant, user_id=owner.user_id, scopes=frozenset({"read", "write"}), key_id=""
+        )
+        scope = {**scope, WITHIN: caller}
+        here = asyncio.get_running_loop()
+        if here is self._loop:
+            await self._handle(scope, receive, send)
+        else:  # a node that is not async, with an event loop of its own
+            work = self._handle(scope, _over(here, receive), _over(here, send))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # In a context of its own: what this begins is no part of the node's run, of its config or its callbacks.
+        await asyncio.create_task(_called(self._app, scope, receive, send), context=Context())
+
+
+async def _called(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
+
+
+def _over(loop: asyncio.AbstractEventLoop, function: Any) -> Any:
+    """The same, called in another event loop than the one it belongs to."""
+
+    async def call(*message: Message) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(*message), loop))
+
+    return call
+
+
+class _Transports(list[Any]):
+    """Those of clients without an address. The SDK gives each an app when it is told of one, and not afterwards."""
+
+    app: ASGIApp | None = None
+
+    def append(self, transport: Any) -> None:
+        if self.app is None:
+            super().append(transport)
+        else:
+            transport.app = self.app
+
+
+@contextmanager
+def loopback(app: ASGIApp) -> Generator[None]:
+    """Inside the block clients without an address, made before or in it, reach this app. Without the SDK there are none."""
+    try:
+        from langgraph_sdk.client import configure_loopback_transports  # noqa: PLC0415 - it may not be installed
+    except ImportError:
+        yield
+        return
+    transports = _transports()
+    transports.app = app
+    configure_loopback_transports(app)
+    try:
+        yield
+    finally:
+        transports.app = None
+        configure_loopback_transports(None)
+
+
+def _transports() -> _Transports:
+    """The SDK's own list, in every module of it that knows the list."""
+    known = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("langgraph_sdk") and isinstance(getattr(module, _REGISTERED, None), list)
+    ]
+    for module in known:
+        found = getattr(module, _REGISTERED)
+        if isinstance(found, _Transports):
+            return found
+    transports = _Transports(getattr(known[0], _REGISTERED) if known else ())
+    for module in known:
+        setattr(module, _REGISTERED, transports)
+    return transports

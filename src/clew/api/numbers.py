@@ -1,0 +1,58 @@
+"""Tenants, users and files by their integers, as clients of a chat know them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from clew.domain.records import Document, NumberKind
+from clew.domain.thread import Owner
+from clew.ports import Numbers
+
+# Of how many it is remembered. A number that was given never changes.
+REMEMBERED = 10_000
+# JSON numbers are exact up to here in every client.
+LARGEST = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerNumbers:
+    tenant: int
+    user: int  # 0 where there is no user in particular
+
+
+class Numbering:
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._known: dict[tuple[NumberKind, str, str], int] = {}  # the oldest first
+
+    async def owner(self, owner: Owner) -> OwnerNumbers:
+        tenants = await self._of("tenant", owner.tenant, [owner.tenant])
+        users = await self._of("user", owner.tenant, [owner.user_id]) if owner.user_id else {}
+        return OwnerNumbers(tenants[owner.tenant], users.get(owner.user_id, 0))
+
+    async def owners(self, owners: Iterable[Owner]) -> Mapping[Owner, OwnerNumbers]:
+        return {owner: await self.owner(owner) for owner in set(owners)}
+
+    async def files(self, tenant: str, file_ids: Collection[str]) -> Mapping[str, int]:
+        return await self._of("file", tenant, file_ids)
+
+    async def files_of(self, owner: Owner, documents: Iterable[Document]) -> Mapping[str, int]:
+        return await self._of("file", owner.tenant, {document.file_id for document in documents})
+
+    async def file_id(self, tenant: str, text: str) -> str:
+        """The id of the file with this number. What is no number of a file here is an id already."""
+        if not (text.isascii() and text.isdigit() and int(text) <= LARGEST):
+            return text
+        return await self._numbers.name_of("file", tenant, int(text)) or text
+
+    async def name_of(self, kind: NumberKind, tenant: str, number: int) -> str | None:
+        return await self._numbers.name_of(kind, tenant, number)
+
+    async def _of(self, kind: NumberKind, tenant: str, names: Collection[str]) -> Mapping[str, int]:
+        unknown = [name for name in names if (kind, tenant, name) not in self._known]
+        found = await self._numbers.of(kind, tenant, unknown) if unknown else {}
+        known = {name: self._known[kind, tenant, name] for name in names if name not in found}
+        for name, number in found.items():
+            self._known[kind, tenant, name] = number
+        while len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return {**known, **found}

@@ -1,0 +1,86 @@
+"""Declares `clew histories`; histories.py does the work."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+histories = typer.Typer(
+    help="Chat histories: what agents remember of a chat, by its key.", no_args_is_help=True
+)
+
+Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+Key = Annotated[str, typer.Argument(help="The conversation key, as in telegram:42.")]
+Tenant = Annotated[str, typer.Option(help="The bot's tenant.")]
+Namespace = Annotated[
+    str,
+    typer.Option(help="The node's history_namespace, labels with periods between them.", metavar="LABELS"),
+]
+
+
+@histories.command("push")
+def push(
+    key: Key,
+    text: Annotated[str, typer.Argument(help="The message.")],
+    role: Annotated[str, typer.Option(help="user or assistant.")] = "assistant",
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="With an id, the same message pushed twice is stored once.")
+    ] = None,
+    tenant: Tenant = "default",
+    namespace: Namespace = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a message from outside a turn, for example a notification. The agent's next turn sees it."""
+    from clew.cli.histories import push  # noqa: PLC0415 - heavy
+
+    push(
+        key,
+        text,
+        role=role,
+        id=message_id,
+        tenant=tenant,
+        namespace=namespace,
+        config=config,
+        as_json=as_json,
+    )
+
+
+@histories.command("show")
+def show(
+    key: Key,
+    limit: Annotated[int, typer.Option(help="How many of the newest messages.", min=1, max=1000)] = 30,
+    tenant: Tenant = "default",
+    namespace: Namespace = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest messages of one chat."""
+    from clew.cli.histories import show  # noqa: PLC0415 - heavy
+
+    show(key, limit=limit, tenant=tenant, namespace=namespace, config=config, as_json=as_json)
+
+
+@histories.command("erase")
+def erase(
+    key: Annotated[str | None, typer.Argument(help="The conversation key, as in telegram:42.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every chat of the tenant.")] = False,
+    user: Annotated[str, typer.Option(help="Every chat begun by runs of this user.")] = "",
+    tenant: Tenant = "default",
+    namespace: Namespace = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what agents remember of one chat, one user or a whole tenant, for good. Threads stay."""
+    from clew.cli.histories import erase  # noqa: PLC0415 - heavy
+
+    erase(
+        key,
+        everything=everything,
+        user=user,
+        tenant=tenant,
+        namespace=namespace,
+        config=config,
+        as_json=as_json,
+    )

@@ -1,0 +1,55 @@
+"""The context of a run, as LangGraph's server fills it: what was given of what the graph's schema knows, and its defaults."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from clew.domain.events import Order
+from clew.graph.standing import Graph
+
+# What a caller may not say in a context: what LangGraph tells itself, and what it tells of an authenticated user.
+_RESERVED = ("clew_", "__", "langgraph_auth_")
+
+
+def context_of(graph: Graph, order: Order | None) -> dict[str, Any] | None:
+    """What the graph's context is made of. None for a round that no client gave one, where the schema needs one."""
+    schema: Any = graph.context_schema
+    if order is None:
+        return None if _needs_values(schema) else {}
+    known = _names(schema)
+    return {
+        name: value
+        for name, value in (order.context or {}).items()
+        if not name.startswith(_RESERVED) and (known is None or name in known)
+    }
+
+
+def _names(schema: Any) -> frozenset[str] | None:
+    """What can be given; None if it can be anything."""
+    if is_dataclass(schema):
+        return frozenset(field.name for field in fields(schema) if field.init)
+    if _is_model(schema):
+        found = {
+            name
+            for key, field in schema.model_fields.items()
+            for name in (key, field.alias, field.validation_alias)
+            if isinstance(name, str)
+        }
+        return frozenset(found)
+    known: Mapping[str, Any] = getattr(schema, "__annotations__", {})
+    return frozenset(known) or None
+
+
+def _needs_values(schema: Any) -> bool:
+    if is_dataclass(schema):
+        return any(
+            field.init and field.default is MISSING and field.default_factory is MISSING
+            for field in fields(schema)
+        )
+    return _is_model(schema) and any(field.is_required() for field in schema.model_fields.values())
+
+
+def _is_model(schema: Any) -> bool:
+    return isinstance(schema, type) and issubclass(schema, BaseModel)

@@ -1,0 +1,76 @@
+"""Work trees whose git configuration names programs: none of them is started, whatever Clew asks git there."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from clew.domain.errors import Permanent
+from clew.worktrees.git import GitWorktree, GitWorktrees
+from tests.hostile_repositories import TRAPS, Trap, script, springs, touch
+from tests.repositories import repository
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=TRAPS)
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def trap(name: str) -> Trap:
+    return TRAPS[name]
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "ran"
+
+
+async def asked(worktree: GitWorktree) -> None:
+    """Everything git is ever asked. It may fail, as where an object or the git folder is gone."""
+    with suppress(Permanent):
+        base = await worktree.base()
+        await worktree.files()
+        await worktree.changes(base)
+
+
+def sprung(marker: Path) -> bool:
+    return marker.exists()
+
+
+def planted(trap: Trap, shop: Path, marker: Path) -> Path:
+    trap.plant(shop, script(marker.parent, marker))
+    touch(shop)
+    marker.unlink(missing_ok=True)  # setting it may have sprung it
+    return shop
+
+
+async def test_nothing_that_is_planted_is_run(tmp_path: Path, marker: Path, trap: Trap) -> None:
+    shop = planted(trap, repository(tmp_path / "shop"), marker)
+    found = GitWorktrees((), {**_environment(), "HOME": str(tmp_path)})
+    await asked(await found.find(str(shop)))
+    assert not sprung(marker)
+
+
+async def test_nor_what_is_planted_while_a_workflow_is_under_way(
+    tmp_path: Path, marker: Path, trap: Trap
+) -> None:
+    shop = repository(tmp_path / "shop")
+    worktree = await GitWorktrees((), {**_environment(), "HOME": str(tmp_path)}).find(str(shop))
+    await asked(worktree)
+    planted(trap, shop, marker)
+    await asked(worktree)
+    assert not sprung(marker)
+
+
+def test_git_itself_falls_for_each_of_them(tmp_path: Path, marker: Path, trap: Trap) -> None:
+    assert springs(trap, planted(trap, repository(tmp_path / "shop"), marker), marker)
+
+
+def _environment() -> Mapping[str, str]:
+    return {"PATH": os.environ["PATH"]}  # noqa: TID251 - a child's
