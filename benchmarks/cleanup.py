@@ -29,9 +29,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from clew.app import App, open_app
+from clew.checkpointer.saver import Checkpointer
 from clew.config import load_settings
-from clew.graph.checkpoints import Checkpointer
+from clew.server.app import App, open_app
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 

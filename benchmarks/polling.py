@@ -38,14 +38,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clew.api.access import needs
 from clew.api.auth import Authenticator
 from clew.api.http import create_http
-from clew.app import App, open_app
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.config import load_settings
 from clew.domain.events import Log, Opening
 from clew.domain.lifecycle import Stamp, finish, open_thread
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
-from clew.opening import new_id, utc_now
+from clew.server.app import App, open_app
+from clew.server.database import new_id, utc_now
 from clew.telemetry import Metrics
 
 HERE = Path(__file__)

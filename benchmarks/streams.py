@@ -30,13 +30,13 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from clew.app import App, open_app
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.config import load_settings
 from clew.domain.events import Log, Opening
 from clew.domain.lifecycle import Stamp, open_thread, record
 from clew.domain.thread import Owner
-from clew.opening import new_id, utc_now
+from clew.server.app import App, open_app
+from clew.server.database import new_id, utc_now
 
 HERE = Path(__file__)
 ARMS = ("clew", "bare")

@@ -9,8 +9,8 @@ from langgraph.graph.message import add_messages
 from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 
-from clew.graph.agent_node import AgentNode
-from clew.graph.history import ChatHistory
+from clew.history.agent_node import AgentNode
+from clew.history.chat_history import ChatHistory
 from tests.fakes import ScriptedModel
 from tests.graphs import Obedient
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clew.documents.uploads import Uploads
 from clew.domain.events import AssistantMessage, Log, Opening
 from clew.domain.records import Document
 from clew.domain.thread import Owner, Thread
 from clew.engine.commands import Request
-from clew.engine.uploads import Uploads
-from clew.opening import new_id, utc_now
+from clew.server.database import new_id, utc_now
 from tests.house import House, open_house
 from tests.openai_server import Move, Say, prompt_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_threads import PostgresThreads
 from clew.stores.sql.threads import Threads

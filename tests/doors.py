@@ -13,11 +13,12 @@ from fastapi import APIRouter, FastAPI
 from clew.api.auth import Authenticator
 from clew.api.credentials import SCOPES, mint
 from clew.api.http import create_http
-from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.thread import Owner
-from clew.opening import utc_now
-from clew.ports import Clock, Keys
+from clew.ports.api_keys import Keys
+from clew.ports.clock import Clock
+from clew.server.app import App, open_app
+from clew.server.database import utc_now
 from clew.stores.sql.keys import KeyRows
 from clew.stores.sqlite import open_sqlite
 from clew.telemetry import Metrics

@@ -27,13 +27,13 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 from pydantic import BaseModel
 
-from clew.domain.context import Compaction, Rendered
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Event
 from clew.domain.thread import Thread
+from clew.graph.agent import Agent
+from clew.graph.context_window import Compaction, Rendered
 from clew.graph.middleware import ToolLedger
 from clew.graph.tools import tool
-from clew.workflows.agent import Agent
 
 
 class Notes(TypedDict, total=False):

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clew.extraction.confine import ALLOWED
-from clew.extraction.reading import Reading, Source
+from clew.documents.extraction.confine import ALLOWED
+from clew.documents.extraction.reading import Reading, Source
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clew.app import App, open_app
 from clew.config import load_settings
-from clew.domain.calls import Call
 from clew.domain.events import Body, Event, Opening
 from clew.domain.records import Scope
 from clew.domain.thread import Owner, Status, Thread
+from clew.domain.tool_calls import Call
 from clew.engine.commands import Request
+from clew.server.app import App, open_app
 
 GRAPHS = (
     *(

@@ -17,10 +17,10 @@ from pptx.util import Inches
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
+from clew.documents.extraction.formats import read
+from clew.documents.extraction.reading import Budget, Enough, Reading, Source
 from clew.domain.documents import Extraction
 from clew.domain.records import ContentItem
-from clew.extraction.formats import read
-from clew.extraction.reading import Budget, Enough, Reading, Source
 
 OUTPUT_BYTES = 50 * 2**20
 

@@ -21,14 +21,14 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
-from clew.app import open_app
 from clew.config import Settings, load_settings
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Log
+from clew.graph.agent import Agent
 from clew.graph.middleware import ToolLedger
 from clew.graph.run import current_run
 from clew.graph.tools import tool
-from clew.workflows.agent import Agent
+from clew.server.app import open_app
 from tests.house import House
 from tests.processes import filled
 

@@ -5,8 +5,8 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-from clew.domain.inquiries import Inquiry, Purpose, Reply
-from clew.domain.plan import AgentTask, TaskContent, TaskDocument
+from clew.apps.chat.plan import AgentTask, TaskContent, TaskDocument
+from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
 
 CSV = (
     "region,month,sales\n"

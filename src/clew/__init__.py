@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from clew.graph.agent_node import AgentNode
-    from clew.graph.history import ChatHistory
+    from clew.graph.agent import Agent
     from clew.graph.middleware import ToolLedger
     from clew.graph.tools import tool
-    from clew.library import create_checkpointer, create_graph_store, delete_by_tenant, delete_by_user
-    from clew.workflows.agent import Agent
+    from clew.history.agent_node import AgentNode
+    from clew.history.chat_history import ChatHistory
+    from clew.server.library import create_checkpointer, create_graph_store, delete_by_tenant, delete_by_user
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,14 +26,14 @@ __all__ = [
 
 # Imported when first used: LangGraph takes seconds, and not everything that says `import clew` needs it.
 _HOMES: Final = {
-    "Agent": "clew.workflows.agent",
-    "AgentNode": "clew.graph.agent_node",
-    "ChatHistory": "clew.graph.history",
+    "Agent": "clew.graph.agent",
+    "AgentNode": "clew.history.agent_node",
+    "ChatHistory": "clew.history.chat_history",
     "ToolLedger": "clew.graph.middleware",
-    "create_checkpointer": "clew.library",
-    "create_graph_store": "clew.library",
-    "delete_by_tenant": "clew.library",
-    "delete_by_user": "clew.library",
+    "create_checkpointer": "clew.server.library",
+    "create_graph_store": "clew.server.library",
+    "delete_by_tenant": "clew.server.library",
+    "delete_by_user": "clew.server.library",
     "tool": "clew.graph.tools",
 }
 

@@ -19,12 +19,12 @@ from langchain_core.outputs import ChatGenerationChunk
 from langgraph.graph import END, START, StateGraph
 from pydantic import TypeAdapter
 
-from clew.domain.context import Budget, Compaction
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Log
+from clew.graph.agent import Agent
+from clew.graph.context_window import Budget, Compaction
 from clew.graph.run import current_run
 from clew.graph.tools import tool
-from clew.workflows.agent import Agent
 from tests.graphs import (
     Notes,
     Obedient,

@@ -23,10 +23,10 @@ from langgraph.store.base import BaseStore
 from langgraph.store.postgres import AsyncPostgresStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
-from clew.graph.agent_node import AgentNode
-from clew.graph.checkpoints import Checkpointer
-from clew.graph.history import ChatHistory
-from clew.graph.store import GraphStore
+from clew.checkpointer.saver import Checkpointer
+from clew.history.agent_node import AgentNode
+from clew.history.chat_history import ChatHistory
+from clew.history.graph_store import GraphStore
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows

@@ -31,11 +31,11 @@ from clew import create_checkpointer, create_graph_store
 from clew.config import load_settings
 from clew.domain.errors import Invalid, Unavailable
 from clew.domain.history import Message, NewMessage, Place, Shape
-from clew.domain.keys import DEFAULT_CANDIDATES
-from clew.graph.agent_node import AgentNode
-from clew.graph.history import ChatHistory, Outcome
-from clew.graph.store import GraphStore
-from clew.ports import Histories
+from clew.history.agent_node import AgentNode
+from clew.history.chat_history import ChatHistory, Outcome
+from clew.history.graph_store import GraphStore
+from clew.history.keys import DEFAULT_CANDIDATES
+from clew.ports.histories import Histories
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows

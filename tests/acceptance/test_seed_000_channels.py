@@ -19,7 +19,7 @@ import pytest
 from clew import create_graph_store
 from clew.channels.phrases import Phrase, phrase
 from clew.channels.wecom_crypto import Envelope, read_key, sign
-from clew.graph.history import ChatHistory
+from clew.history.chat_history import ChatHistory
 from tests.acceptance.conftest import Api
 from tests.processes import ROOT, clew, filled, serving, until
 from tests.providers import HEADER, SECRET, TOKEN, Provider, Reply, Sent, provider, says_yes, text_of, update

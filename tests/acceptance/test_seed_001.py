@@ -187,7 +187,7 @@ def test_no_secret_and_no_profile_reaches_the_checkpoints(tmp_path: Path) -> Non
         "clew.domain.profile",
         "clew.domain.retry",
         "clew.config",
-        "clew.drivers",
+        "clew.apps.drivers",
         "langchain_openai",
     ):
         assert name.encode() not in database, name

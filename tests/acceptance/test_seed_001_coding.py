@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.domain.coding import plan_hash
+from clew.apps.coding.plan import plan_hash
 from tests.acceptance.conftest import Api
 from tests.databases import SHARED
 from tests.hostile_repositories import TRAPS, script, touch

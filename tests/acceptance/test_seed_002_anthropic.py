@@ -17,7 +17,7 @@ BOT = """
 from langchain_anthropic import ChatAnthropic
 
 from clew import Agent
-from clew.domain.context import Compaction
+from clew.graph.context_window import Compaction
 
 
 async def the_time(thread, events):

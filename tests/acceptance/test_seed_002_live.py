@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.workflows.agent import SUM_UP
+from clew.graph.agent import SUM_UP
 from tests.acceptance.conftest import Api, api_serving
 from tests.databases import DATABASES, locate
 from tests.processes import clew, filled, until

@@ -24,12 +24,12 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from clew import AgentNode
 from clew.api.cron import SIGNATURE, sign
-from clew.app import App, open_app
 from clew.config import load_settings
 from clew.domain.events import Opening
 from clew.domain.retention import Job, selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
+from clew.server.app import App, open_app
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, query
@@ -544,7 +544,7 @@ class TestCleanup:
 
         seen = await spec.cleanup("?days_old=30&dry_run=true")
         assert (seen["status"], seen["due"], seen["deleted"], seen["preserved"]) == ("dry_run", 5, 0, 3)
-        with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+        with caplog.at_level(logging.INFO, "clew.retention.cleanup"):
             seen = await spec.cleanup("?days_old=30")
         assert (seen["status"], seen["deleted"], seen["preserved"], seen["errors"]) == ("completed", 5, 3, 0)
         assert sorted(seen["thread_ids"]) == sorted(old)
@@ -704,11 +704,11 @@ class TestCleanup:
         would = await spec.cleanup("?days_old=30&dry_run=true")
         assert set(would["thread_ids"]) == {*threads, "orphan"}
         assert would["due"] == len(would["thread_ids"])
-        with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
+        with caplog.at_level(logging.ERROR, "clew.retention.cleanup"):
             seen = await spec.cleanup("?days_old=30")
         assert (seen["deleted"], seen["errors"], seen["more"]) == (10, 1, False)
         assert set(seen["thread_ids"]) == {*threads, "orphan"} - {stubborn}
-        said = [record for record in caplog.records if record.name == "clew.engine.cleanup"]
+        said = [record for record in caplog.records if record.name == "clew.retention.cleanup"]
         assert [record.__dict__["thread_id"] for record in said] == [stubborn]
         assert "threads" in await spec.rows_of(stubborn), "whole, not half"
 
@@ -774,7 +774,7 @@ class TestCleanup:
         async with opened(where, tmp_path, CLEW_RUNNER_LEASE_SECONDS="10", **short) as spec:
             await _make(spec.db, 20)
             await _slow_down(spec.db, "events", seconds=600, only="WHEN (old.thread_id = 'old-7')")
-            with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+            with caplog.at_level(logging.INFO, "clew.retention.cleanup"):
                 await spec.cleanup("?days_old=30", status=503)
                 async with asyncio.timeout(2 * SECONDS):
                     while (await spec.app.execution.cleanup.rows.last()).finished_at is None:  # type: ignore[union-attr]
@@ -798,7 +798,7 @@ class TestCleanup:
             assert heads.get(thread_id, "", None) is not None
             await spec.age(thread_id, 31)
             await _slow_down(spec.db, "threads", seconds=3)
-            with caplog.at_level(logging.INFO, "clew.engine.cleanup"):
+            with caplog.at_level(logging.INFO, "clew.retention.cleanup"):
                 await spec.cleanup(status=503)
                 async with asyncio.timeout(SECONDS):
                     while "thread deleted" not in [record.msg for record in caplog.records]:
@@ -1158,10 +1158,10 @@ class TestSchedule:
             # As after two days without a server.
             await spec.age(thread_id, 31)
             await query(spec.db, "UPDATE duties SET last_at = last_at - $1", 2 * DAY)
-            with caplog.at_level(logging.ERROR, "clew.engine.cleanup"):
+            with caplog.at_level(logging.ERROR, "clew.retention.cleanup"):
                 for _ in range(2):
                     await cleanup.tick()
-            said = [record.msg[:10] for record in caplog.records if record.name == "clew.engine.cleanup"]
+            said = [record.msg[:10] for record in caplog.records if record.name == "clew.retention.cleanup"]
             assert said == ["no cleanup"], "said once"
             assert "threads" in await spec.rows_of(thread_id)
             await query(

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from clew.config import load_settings
-from clew.opening import open_stores
+from clew.server.database import open_stores
 from tests.processes import Server, begin_upload, clew, environment, one_line, serving, until
 from tests.samples import opened
 

@@ -8,7 +8,7 @@ import json
 import sys
 
 from clew.domain.errors import Conflict
-from clew.ports import Store
+from clew.ports.threads import Store
 from tests.databases import open_database, open_store
 from tests.samples import asks, new_id, recorded, said
 

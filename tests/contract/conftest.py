@@ -4,7 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from clew.ports import Audit, Calls, Files, Inbox, Keys, Store, Summaries
+from clew.ports.api_keys import Keys
+from clew.ports.files import Files
+from clew.ports.inbox import Inbox
+from clew.ports.model_calls import Audit, Summaries
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.files import FileRows

@@ -10,7 +10,7 @@ import pytest
 from clew.domain.assistants import Assistant, Search
 from clew.domain.errors import NotFound
 from clew.domain.thread import Owner
-from clew.ports import Assistants
+from clew.ports.assistants import Assistants
 from clew.stores.sql.assistants import PAGE, AssistantRows
 from clew.stores.sql.work import Database
 from tests.samples import ANN, NOW

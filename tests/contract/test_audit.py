@@ -10,7 +10,8 @@ from clew.domain.events import UserMessage
 from clew.domain.lifecycle import finish, next_round, redact
 from clew.domain.records import ModelCall
 from clew.domain.thread import Status, Thread
-from clew.ports import Audit, Store
+from clew.ports.model_calls import Audit
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.audit import EMPTY_SINCE
 from clew.stores.sql.work import Database

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.calls import Call, CallStatus, fold_calls
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.events import Body, Resolution, RoundFinished, ToolCall, ToolResult
 from clew.domain.lifecycle import expire, next_round, resolve, stop
 from clew.domain.thread import Executor, Kind, Status, Thread
-from clew.ports import Calls, Store
+from clew.domain.tool_calls import Call, CallStatus, fold_calls
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
 
 pytestmark = pytest.mark.anyio

@@ -20,12 +20,12 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
 
+from clew.checkpointer.saver import Checkpointer
 from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.domain.errors import Corrupt, Invalid, LostLease, NotAllowed, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.thread import Status
-from clew.graph.checkpoints import Checkpointer
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, query

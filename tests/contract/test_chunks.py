@@ -6,7 +6,8 @@ import pytest
 
 from clew.domain.errors import NotFound
 from clew.domain.records import Chunk
-from clew.ports import ChunkRows, Store
+from clew.ports.streams import ChunkRows
+from clew.ports.threads import Store
 from clew.stores.sql.chunks import PAGE, ChunkTable
 from clew.stores.sql.work import Database
 from tests.databases import query

@@ -16,7 +16,7 @@ from clew.domain.records import Incoming
 from clew.domain.retention import Candidate, Job, Reason, Selection, is_due, selection, trash
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.cleanup import CleanupRows, condition

@@ -14,7 +14,7 @@ import pytest
 
 from clew.domain.errors import Conflict, Unavailable
 from clew.domain.lifecycle import rebuild
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.work import Database, Statement, Work
 from clew.stores.sqlite import SQLiteDatabase

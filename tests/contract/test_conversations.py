@@ -11,7 +11,9 @@ from clew.domain.errors import Duplicate, LostLease, Repeated
 from clew.domain.events import Body, Resolution, RoundFinished, RoundStarted
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
-from clew.ports import Conversations, Inbox, Store
+from clew.ports.channels import Conversations
+from clew.ports.inbox import Inbox
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, drive
 from clew.stores.sql.conversations import DUE, MOVE_WAITING, ConversationRows
 from clew.stores.sql.inbox import InboxRows

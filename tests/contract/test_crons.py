@@ -11,7 +11,8 @@ from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
 from clew.domain.errors import NotAllowed, NotFound
 from clew.domain.events import Order
 from clew.domain.thread import Owner
-from clew.ports import Crons, Store
+from clew.ports.crons import Crons
+from clew.ports.threads import Store
 from clew.stores.sql.crons import CronRows
 from clew.stores.sql.work import Database
 from tests.databases import query

@@ -12,7 +12,9 @@ import pytest
 from clew.domain.errors import ClewError, Corrupt, NotFound, StorageFull, Unavailable
 from clew.domain.lifecycle import Change, finish
 from clew.domain.thread import CANNOT_BE_READ, Owner, Status, Thread
-from clew.ports import Calls, Store, Summaries
+from clew.ports.model_calls import Summaries
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.work import Database, Statement, Work
 from clew.stores.sqlite import open_sqlite

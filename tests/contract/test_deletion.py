@@ -13,7 +13,11 @@ from clew.domain.errors import ClewError, NotFound
 from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Once, Summary
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
-from clew.ports import Audit, Calls, Files, Inbox, Store, Summaries
+from clew.ports.files import Files
+from clew.ports.inbox import Inbox
+from clew.ports.model_calls import Audit, Summaries
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.threads import FORGET_BURIED

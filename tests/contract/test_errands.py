@@ -10,7 +10,8 @@ import pytest
 from clew.domain.labels import ThreadSearch
 from clew.domain.records import Errand
 from clew.domain.thread import Status
-from clew.ports import Errands, Store
+from clew.ports.run_hooks import Errands
+from clew.ports.threads import Store
 from clew.stores.sql.errands import ErrandRows
 from clew.stores.sql.labels import LabelRows
 from clew.stores.sql.work import Database

@@ -9,7 +9,8 @@ import pytest
 from clew.domain.errors import Conflict, Invalid, NotFound
 from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Owner
-from clew.ports import Files, Store
+from clew.ports.files import Files
+from clew.ports.threads import Store
 from clew.stores.sql.work import Database
 from tests.databases import query
 from tests.samples import ANN, NOW, new_id, opened

@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from clew.domain.calls import Call, CallStatus, fold_calls
 from clew.domain.errors import NotAllowed
 from clew.domain.events import (
     AssistantMessage,
@@ -41,7 +40,9 @@ from clew.domain.lifecycle import (
     take_up,
 )
 from clew.domain.thread import Executor, Kind, Status, Thread
-from clew.ports import Calls, Store
+from clew.domain.tool_calls import Call, CallStatus, fold_calls
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.sql.calls import CallRows
 from clew.stores.sql.threads import Threads
 from clew.stores.sqlite import open_sqlite

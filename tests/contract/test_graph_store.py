@@ -24,7 +24,7 @@ from langgraph.store.memory import InMemoryStore
 
 from clew.domain.errors import Invalid, NotAllowed
 from clew.domain.history import NewMessage, Place, Shape
-from clew.graph.store import GraphStore
+from clew.history.graph_store import GraphStore
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database, Statement, Work

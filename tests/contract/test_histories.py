@@ -7,7 +7,8 @@ import pytest
 from clew.domain.errors import NotFound
 from clew.domain.history import NewMessage, Place, Shape
 from clew.domain.thread import Owner
-from clew.ports import Histories, Store
+from clew.ports.histories import Histories
+from clew.ports.threads import Store
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.work import Database
 from tests.databases import query

@@ -8,7 +8,8 @@ import pytest
 
 from clew.domain.errors import Conflict, Duplicate, NotFound, Repeated
 from clew.domain.records import Incoming, Once
-from clew.ports import Inbox, Store
+from clew.ports.inbox import Inbox
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.inbox import FORGET
 from clew.stores.sql.work import Database

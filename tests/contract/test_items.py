@@ -20,7 +20,8 @@ from clew.domain.items import (
     PutItem,
     Question,
 )
-from clew.ports import Histories, Items
+from clew.ports.histories import Histories
+from clew.ports.items import Items
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database, Statement, Work

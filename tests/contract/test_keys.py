@@ -7,7 +7,7 @@ import pytest
 
 from clew.domain.errors import Conflict, NotFound
 from clew.domain.records import ApiKey
-from clew.ports import Keys
+from clew.ports.api_keys import Keys
 from tests.samples import ANN, NOW
 
 pytestmark = pytest.mark.anyio

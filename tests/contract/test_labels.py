@@ -11,7 +11,8 @@ from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.labels import MOST, ThreadSearch
 from clew.domain.thread import Owner, Status
-from clew.ports import Labels, Store
+from clew.ports.thread_metadata import Labels
+from clew.ports.threads import Store
 from clew.stores.sql.labels import LabelRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database

@@ -10,7 +10,8 @@ from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
 from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.domain.thread import Kind, Status, Thread
-from clew.ports import Calls, Store
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, open_store, query
 from tests.samples import NOW, asks, opened, recorded, said, stamp, waits

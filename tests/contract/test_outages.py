@@ -14,7 +14,7 @@ from clew.domain.errors import Unavailable
 from clew.domain.history import NewMessage, Place, Shape
 from clew.domain.lifecycle import rebuild
 from clew.domain.thread import Thread
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.calls import CallRows

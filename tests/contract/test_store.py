@@ -13,7 +13,8 @@ from clew.domain.errors import Conflict, Invalid, LostLease, NotFound
 from clew.domain.events import AssistantMessage, Event, Log, RoundFinished, StageChanged, UserMessage
 from clew.domain.lifecycle import Change, begin, finish, next_round, redact, stop, suspend
 from clew.domain.thread import Owner, Status
-from clew.ports import Store, Summaries
+from clew.ports.model_calls import Summaries
+from clew.ports.threads import Store
 from clew.stores.sql.work import Database
 from tests.databases import open_database, open_store, query
 from tests.samples import ANN, EVERY_BODY, NOW, asks, opened, recorded, said, stamp, waits

@@ -5,7 +5,8 @@ import pytest
 from clew.domain.errors import Conflict
 from clew.domain.events import Event
 from clew.domain.records import Summary
-from clew.ports import Store, Summaries
+from clew.ports.model_calls import Summaries
+from clew.ports.threads import Store
 from clew.stores.sql.work import Database
 from tests.databases import query
 from tests.samples import NOW, opened, recorded, said

@@ -21,7 +21,8 @@ from clew.domain.lifecycle import (
 )
 from clew.domain.records import Hold
 from clew.domain.thread import Status, Thread
-from clew.ports import Calls, Store
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, open_store, query

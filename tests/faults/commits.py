@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from clew import failpoints
-from clew.domain.calls import CallStatus, fold_calls
 from clew.domain.errors import NotFound
 from clew.domain.events import Log, Opening
 from clew.domain.lifecycle import (
@@ -27,7 +26,9 @@ from clew.domain.lifecycle import (
     suspend,
 )
 from clew.domain.thread import Status
-from clew.ports import Calls, Store
+from clew.domain.tool_calls import CallStatus, fold_calls
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 from clew.stores.migrations import migrations
 from clew.stores.sql import migrate
 from clew.stores.sql.calls import CallRows

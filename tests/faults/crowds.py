@@ -11,7 +11,7 @@ from clew.domain.events import Opening
 from clew.domain.lifecycle import open_thread
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Commands, Request
-from clew.opening import open_stores
+from clew.server.database import open_stores
 from tests.faults import standstills
 from tests.house import House, open_house
 from tests.odd_graphs import odd_settings, open_odd_house

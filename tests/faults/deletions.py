@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from clew import app, failpoints
+from clew import failpoints
 from clew.domain.errors import NotAllowed
 from clew.domain.retention import Candidate, selection
-from clew.engine.cleanup import Portions
+from clew.retention.cleanup import Portions
+from clew.server import app
 from tests.databases import query
 from tests.doors import client_of
 from tests.house import open_house

@@ -8,9 +8,9 @@ from uuid import uuid4
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import InjectedToolCallId
 
-from clew.domain.context import Compaction
+from clew.graph.agent import Agent
+from clew.graph.context_window import Compaction
 from clew.graph.tools import tool
-from clew.workflows.agent import Agent
 from tests.faults.sink import act
 from tests.graphs import Obedient
 

@@ -21,7 +21,7 @@ import psutil
 # What the product imports when it is opened, and every child would by itself.
 AGENTS = ("analyst", "coder", "researcher", "summarizer", "translator", "writer")
 PRODUCT = (
-    *("clew.execution", "clew.library", *(f"clew.agents.{name}" for name in AGENTS)),
+    *("clew.server.engine", "clew.server.library", *(f"clew.apps.chat.agents.{name}" for name in AGENTS)),
     "tests.faults.warmth",
 )
 

@@ -18,7 +18,7 @@ from clew.domain.events import Opening, RoundFinished
 from clew.domain.retention import selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED

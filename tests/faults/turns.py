@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
+from clew.checkpointer.saver import Checkpointer
 from clew.failpoints import install
-from clew.graph.checkpoints import Checkpointer
 from clew.stores.sql.checkpoints import CheckpointRows
 from tests.databases import open_database
 

@@ -5,8 +5,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from clew.app import open_app
 from clew.config import load_settings
+from clew.server.app import open_app
 
 
 async def _open_once() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from clew.domain.calls import fold_calls
 from clew.domain.events import BODIES, Event
 from clew.domain.lifecycle import rebuild
+from clew.domain.tool_calls import fold_calls
 from clew.domain.views import logs, messages
 from clew.stores.codec import VERSION, dump_body, load_event
 

@@ -11,18 +11,18 @@ import pytest
 from PIL import Image
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from clew.agents.analyst import Analyst
-from clew.agents.coder import Coder
-from clew.agents.registry import find_agents
-from clew.agents.researcher import Researcher, search
-from clew.agents.summarizer import Summarizer
-from clew.agents.tasks import texts
-from clew.agents.translator import Translator
-from clew.agents.writer import Writer
+from clew.apps.chat.agents.analyst import Analyst
+from clew.apps.chat.agents.coder import Coder
+from clew.apps.chat.agents.registry import find_agents
+from clew.apps.chat.agents.researcher import Researcher, search
+from clew.apps.chat.agents.summarizer import Summarizer
+from clew.apps.chat.agents.tasks import texts
+from clew.apps.chat.agents.translator import Translator
+from clew.apps.chat.agents.writer import Writer
+from clew.apps.chat.plan import AgentResult, AgentTask
+from clew.apps.drivers.inquiries import Inquiry
+from clew.apps.drivers.offline import OfflineDriver
 from clew.domain.errors import Permanent
-from clew.domain.inquiries import Inquiry
-from clew.domain.plan import AgentResult, AgentTask
-from clew.drivers.offline import OfflineDriver
 from tests.tasks import CSV, ScriptedDriver, document, picture, table, task, text
 
 pytestmark = pytest.mark.anyio

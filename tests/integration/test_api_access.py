@@ -15,9 +15,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
 from clew.api.access import needs, public, rules_of
-from clew.app import App
 from clew.domain.thread import Owner
-from clew.opening import utc_now
+from clew.server.app import App
+from clew.server.database import utc_now
 from tests.doors import EVERYTHING, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, opened
 

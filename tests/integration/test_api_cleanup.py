@@ -17,9 +17,9 @@ import yaml
 from typer.main import get_command
 
 from clew.api.cron import SIGNATURE, sign
-from clew.app import App
 from clew.cli import app as cli
 from clew.domain.cron import Cron
+from clew.server.app import App
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import ADDRESS, client_of, new_key, opened_app
 from tests.processes import ROOT

@@ -12,9 +12,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from clew.app import App
 from clew.domain.events import Opening, RoundStarted
 from clew.domain.thread import CANNOT_BE_READ
+from clew.server.app import App
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import opened

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clew.app import App
 from clew.domain.records import ContentItem, Document
-from clew.opening import utc_now
+from clew.server.app import App
+from clew.server.database import utc_now
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import opened
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from clew.apps.drivers.api import Access, ApiDriver, open_model
+from clew.apps.drivers.inquiries import MAX_REPLY, Inquiry, Material, Purpose
+from clew.apps.drivers.session import Session
 from clew.domain.errors import ConfigError, Permanent, Transient
-from clew.domain.inquiries import MAX_REPLY, Inquiry, Material, Purpose
 from clew.domain.retry import ErrorClass, RetryPolicy
-from clew.drivers.api import Access, ApiDriver, open_model
-from clew.drivers.session import Session
 from tests.openai_server import (
     Cut,
     Endless,

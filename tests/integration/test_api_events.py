@@ -26,7 +26,7 @@ from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
-from clew.opening import new_id, utc_now
+from clew.server.database import new_id, utc_now
 from clew.telemetry import Metrics
 from tests.databases import SHARED, locate
 from tests.doors import client_of, new_key

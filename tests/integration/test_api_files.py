@@ -19,12 +19,12 @@ from starlette.types import Message
 
 from clew.api.files import download_headers, files_router
 from clew.api.numbers import Numbering
+from clew.documents.documents import Documents
+from clew.documents.extraction.guard import open_extractor
+from clew.documents.uploads import PART_BYTES, Uploads, whole
 from clew.domain.errors import Invalid
 from clew.domain.thread import Owner
-from clew.engine.documents import Documents
-from clew.engine.uploads import PART_BYTES, Uploads, whole
-from clew.extraction.guard import open_extractor
-from clew.ports import Files
+from clew.ports.files import Files
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.threads import Threads
@@ -455,7 +455,7 @@ async def test_an_agents_document_has_the_same_bounds(door: Door) -> None:
 
 
 async def test_a_full_disk_is_said_to_be_full(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.engine.uploads.SpooledTemporaryFile", lambda **_: FileIO("/dev/full", "r+b"))
+    monkeypatch.setattr("clew.documents.uploads.SpooledTemporaryFile", lambda **_: FileIO("/dev/full", "r+b"))
     async with door.client() as client:
         answer = await client.post("/api/files", files={"file": b"x"})
     assert error(answer) == (507, "STORAGE_FULL", None)

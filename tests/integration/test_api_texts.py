@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.app import App
+from clew.server.app import App
 from tests.databases import SHARED, locate
 from tests.doors import client_of, new_key, opened_app
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from clew.api.threads import read_cursor, write_cursor
-from clew.app import App
 from clew.domain.errors import Invalid
 from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import Change, finish, redact
 from clew.domain.thread import Owner, Status
+from clew.server.app import App
 from tests import samples
 from tests.databases import DATABASES, locate
 from tests.doors import client_of, new_key, opened_app

@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.app import App
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import finish, redact
 from clew.domain.records import File
 from clew.domain.thread import Owner, Status
+from clew.server.app import App
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of, new_key, opened_app
 from tests.house import House, open_house

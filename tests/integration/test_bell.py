@@ -15,7 +15,7 @@ import pytest
 from clew.domain.events import Opening
 from clew.domain.lifecycle import Stamp, open_thread
 from clew.domain.thread import Owner, Status
-from clew.opening import new_id, utc_now
+from clew.server.database import new_id, utc_now
 from clew.stores import sqlite_bell
 from clew.stores.postgres_bell import PostgresBell
 from clew.stores.sql.threads import Threads

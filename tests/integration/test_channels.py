@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.app import App, open_app
 from clew.channels.http import open_outside
 from clew.channels.wecom_api import BotWire
 from clew.channels.wecom_crypto import Envelope, read_key, sign
@@ -22,7 +21,8 @@ from clew.config import load_settings
 from clew.domain.errors import ConfigError, Permanent
 from clew.domain.history import Place
 from clew.domain.thread import Owner, Status, Thread
-from clew.opening import open_histories
+from clew.server.app import App, open_app
+from clew.server.database import open_histories
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of
 from tests.providers import (

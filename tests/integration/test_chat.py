@@ -13,9 +13,9 @@ import openpyxl
 import pytest
 from PIL import Image
 
+from clew.apps.chat.plan import MAX_TASKS
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, DocumentAdded, Log, RoundFinished, UserMessage
-from clew.domain.plan import MAX_TASKS
 from clew.domain.thread import Status
 from clew.domain.views import messages as messages_of
 from tests import made_files

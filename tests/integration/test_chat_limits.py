@@ -53,7 +53,7 @@ def workers() -> list[psutil.Process]:
     return [
         child
         for server in psutil.Process(os.getpid()).children()
-        if "clew.workflows.worker" in _command(server)
+        if "clew.apps.chat.worker" in _command(server)
         for child in server.children()
     ]
 
@@ -141,7 +141,7 @@ class TestBuiltInAgents:
         async with open_chat("memory", tmp_path) as chat:
             first = await chat.run("Summarize it", a__txt=long_text(1))
             for server in psutil.Process(os.getpid()).children():
-                if "clew.workflows.worker" in _command(server):
+                if "clew.apps.chat.worker" in _command(server):
                     server.kill()
             second = await chat.again(first, "Summarize it again", b__txt=long_text(1))
         assert [first.status, second.status] == [Status.COMPLETED] * 2

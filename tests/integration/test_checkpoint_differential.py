@@ -25,7 +25,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Command, Interrupt, Overwrite, Send, StateSnapshot, interrupt
 
-from clew.graph.checkpoints import Checkpointer
+from clew.checkpointer.saver import Checkpointer
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sqlite import open_sqlite
 

@@ -19,9 +19,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 
+from clew.checkpointer.saver import Checkpointer
+from clew.checkpointer.serializer import StrictSerializer
 from clew.domain.errors import ConfigError, Corrupt
-from clew.graph.checkpoints import Checkpointer
-from clew.graph.serde import StrictSerializer
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 from tests.databases import open_database, query

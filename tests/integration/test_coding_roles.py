@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from clew.agents.architect import design
-from clew.agents.developer import Task, develop
-from clew.agents.reviewer import NOTHING, review
-from clew.domain.coding import MAX_PLAN, Changes, Issue, plan_hash
+from clew.apps.coding.architect import design
+from clew.apps.coding.developer import Task, develop
+from clew.apps.coding.graph import human_approval_node
+from clew.apps.coding.plan import MAX_PLAN, Changes, Issue, plan_hash
+from clew.apps.coding.reviewer import NOTHING, review
+from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
+from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply, Workplace
 from clew.domain.errors import Permanent
 from clew.domain.events import Body, Event, Resolution, Suspension
-from clew.domain.inquiries import Inquiry, Purpose, Reply, Workplace
 from clew.domain.thread import Executor, Kind, Thread
 from clew.graph.run import running
-from clew.ports import Run
-from clew.workflows.coding import human_approval_node
-from clew.worktrees.git import GitWorktree, GitWorktrees
+from clew.ports.run_context import Run
 from tests.repositories import repository
 from tests.samples import NOW, opened
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.app import open_app
 from clew.config import load_settings
-from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import LostLease, NotAllowed
 from clew.domain.events import (
     AssistantMessage,
@@ -28,9 +26,11 @@ from clew.domain.events import (
 )
 from clew.domain.records import Scope
 from clew.domain.thread import Kind, Owner, Status
+from clew.domain.tool_calls import Call, CallStatus
 from clew.domain.views import Token
 from clew.engine.commands import Request
-from clew.ports import Calls
+from clew.ports.tool_calls import Calls
+from clew.server.app import open_app
 from tests.databases import DATABASES, locate
 from tests.house import House, open_house
 

@@ -17,9 +17,9 @@ from clew.domain.events import AssistantMessage, DocumentAdded, RoundFinished
 from clew.domain.lifecycle import redact
 from clew.domain.records import Document, File
 from clew.domain.thread import Json, Status, Thread
-from clew.engine.export import Export
-from clew.engine.salvage import PAGE, Problem
-from clew.ports import Store
+from clew.ports.threads import Store
+from clew.retention.export import Export
+from clew.retention.salvage import PAGE, Problem
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, locate, open_database, open_store, query

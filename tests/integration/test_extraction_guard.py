@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clew.documents.extraction import guard
+from clew.documents.extraction.guard import GuardedExtractor, open_extractor
+from clew.documents.extraction.limits import Limits
 from clew.domain.documents import Extraction
 from clew.domain.errors import Permanent, Transient
-from clew.extraction import guard
-from clew.extraction.guard import GuardedExtractor, open_extractor
-from clew.extraction.limits import Limits
-from clew.ports import Extractor
+from clew.ports.files import Extractor
 from tests.made_files import giant_png, image, one_of_each, packed, pdf, read_here
 
 pytestmark = pytest.mark.anyio
@@ -311,7 +311,7 @@ async def test_children_die_with_the_server(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text(
         "import asyncio\n"
-        "from clew.extraction.guard import open_extractor\n"
+        "from clew.documents.extraction.guard import open_extractor\n"
         "async def parts():\n"
         "    yield b'sleep'\n"
         "async def main():\n"

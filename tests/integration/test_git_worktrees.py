@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.domain.errors import Invalid
-from clew.worktrees.git import GitWorktree, GitWorktrees
 from tests.repositories import git, repository
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.domain.errors import Permanent
-from clew.worktrees.git import GitWorktree, GitWorktrees
 from tests.hostile_repositories import TRAPS, Trap, script, springs, touch
 from tests.repositories import repository
 

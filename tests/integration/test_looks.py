@@ -24,7 +24,7 @@ from clew.api.watch import Watch
 from clew.api.ws import ws_router
 from clew.domain.errors import NotFound, Unavailable
 from clew.domain.thread import Owner
-from clew.opening import new_id, utc_now
+from clew.server.database import new_id, utc_now
 from clew.stores.sql.threads import Threads
 from clew.stores.sqlite import open_sqlite
 from tests.databases import SHARED, locate

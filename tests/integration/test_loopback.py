@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.auth import WITHIN
-from clew.api.langgraph.loopback import Loopback, loopback
+from clew.api.sdk.loopback import Loopback, loopback
 from clew.domain.thread import Owner
 
 pytestmark = pytest.mark.anyio

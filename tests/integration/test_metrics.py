@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, Op, Result
 from langgraph.store.memory import InMemoryStore
 from prometheus_client.parser import text_string_to_metric_families
 
-from clew.graph.agent_node import AgentNode
+from clew.history.agent_node import AgentNode
 from clew.telemetry import Metrics
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from clew.apps.drivers.cli import CliDriver
+from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
 from clew.domain.errors import Permanent, Transient
-from clew.domain.inquiries import Inquiry, Material, Purpose, Workplace
-from clew.drivers.cli import CliDriver
 from clew.processes.holders import StillHeld, alone
 from clew.processes.run import NotStarted, TooLong, TooMuch, run
 from tests.processes import ROOT, lives, until

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
+from clew.checkpointer.deferred_inputs import Inputs, Pending
 from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
 from clew.domain.events import StageCompleted
 from clew.domain.lifecycle import Stamp
 from clew.engine.bus import LocalBus
 from clew.engine.recorder import SOON, Recorder
-from clew.graph.inputs import Inputs, Pending
 from tests.databases import open_database, open_store
 from tests.samples import opened
 

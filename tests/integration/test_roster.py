@@ -11,7 +11,7 @@ from clew.domain.errors import NotFound
 from clew.engine.assistants import Roster
 from clew.graph.describe import GraphAnatomy
 from clew.graph.registry import Registry
-from clew.opening import new_id
+from clew.server.database import new_id
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.labels import LabelRows
 from clew.stores.sql.threads import Threads

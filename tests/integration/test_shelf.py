@@ -6,10 +6,9 @@ import pytest
 
 from clew.domain.errors import NotAllowed
 from clew.domain.history import NewMessage, Place, Shape
-from clew.domain.items import Namespace
-from clew.domain.keys import namespace
+from clew.domain.items import Namespace, history_namespace
 from clew.domain.thread import Owner
-from clew.engine.shelf import Shelf
+from clew.history.store_items import Shelf
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database
@@ -19,7 +18,7 @@ from tests.samples import ANN
 pytestmark = pytest.mark.anyio
 
 ACME = Owner(tenant=ANN.tenant)
-HERE = namespace(("chat_history",), ANN.tenant)
+HERE = history_namespace(("chat_history",), ANN.tenant)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clew.checkpointer.cache import Heads, Touched
 from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.graph import bridge
-from clew.graph.heads import Heads, Touched
 from tests.databases import SHARED, locate
 from tests.doors import client_of
 from tests.house import House, open_house

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from clew.apps.coding.trackers.profiles import TrackerAccess, Trackers
 from clew.domain.errors import Invalid, NotFound, Permanent, Transient
 from clew.domain.profile import Profile
-from clew.trackers.profiles import TrackerAccess, Trackers
 from tests.providers import Provider, Reply, Sent, provider
 
 pytestmark = pytest.mark.anyio

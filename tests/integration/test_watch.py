@@ -10,8 +10,8 @@ from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
 from clew.api.watch import Watch
 from clew.domain.thread import Owner
-from clew.opening import utc_now
-from clew.ports import Subscription
+from clew.ports.notifier import Subscription
+from clew.server.database import utc_now
 from tests.house import open_house
 
 pytestmark = pytest.mark.anyio

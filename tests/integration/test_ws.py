@@ -24,7 +24,7 @@ from clew.domain.events import AssistantMessage, Log, Opening, Suspension
 from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
-from clew.opening import new_id, utc_now
+from clew.server.database import new_id, utc_now
 from tests.databases import SHARED, locate, query
 from tests.doors import new_key
 from tests.house import House, open_house

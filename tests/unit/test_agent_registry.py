@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.agents.registry import AgentRegistry, NotAnAgent, find_agents
+from clew.apps.chat.agents.registry import AgentRegistry, NotAnAgent, find_agents
+from clew.apps.drivers.offline import OfflineDriver
 from clew.domain.errors import ConfigError, NotFound
-from clew.drivers.offline import OfflineDriver
 from tests.tasks import ScriptedDriver, task, text
 
 GOOD = """

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.calls import Call, CallStatus, fold_calls
 from clew.domain.events import Body, Event, Resolution, RoundFinished, RoundStarted, ToolResult
 from clew.domain.thread import Executor, Kind, Status
+from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from tests.samples import NOW, asks, waits
 
 DEADLINE = NOW + timedelta(hours=1)

@@ -38,7 +38,7 @@ from clew.domain.events import (
     Suspension,
     UserMessage,
 )
-from clew.domain.keys import decode_part
+from clew.domain.items import decode_part
 from clew.domain.thread import Executor, Kind, Owner, Pending, Status, Thread
 from tests.providers import press, update
 from tests.samples import stamp

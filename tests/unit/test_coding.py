@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.config import Settings, load_settings, secrets_of
-from clew.domain.coding import (
+from clew.apps.coding import notes
+from clew.apps.coding.plan import (
     issue_of,
     plan_hash,
     read_files,
@@ -18,15 +18,15 @@ from clew.domain.coding import (
     require_issue_id,
     visible,
 )
+from clew.apps.coding.worktrees.places import is_spelled
+from clew.apps.drivers.cli import result_in
+from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
+from clew.config import Settings, load_settings, secrets_of
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.events import Opening
-from clew.domain.inquiries import Inquiry, Material, Purpose
 from clew.domain.lifecycle import begin, finish, next_round, open_thread, stop, take_up
 from clew.domain.profile import Profile
 from clew.domain.thread import Json, Owner, Status
-from clew.drivers import notes
-from clew.drivers.cli import result_in
-from clew.worktrees.places import is_spelled
 from tests.samples import stamp
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage
 
-from clew.domain.context import RESULT_EXPIRED, Compaction, render
 from clew.domain.events import AssistantMessage, Body, Content, Event, ToolCall, ToolResult, UserMessage
+from clew.graph.context_window import RESULT_EXPIRED, Compaction, render
 from clew.graph.tools import own_ids
 
 

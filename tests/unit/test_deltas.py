@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
+from clew.checkpointer.deltas import WINDOW, Delta, Remembered, build, parse_splice, touched_by
 from clew.domain.errors import Corrupt
-from clew.graph.deltas import WINDOW, Delta, Remembered, build, parse_splice, touched_by
 
 ELEMENT = st.one_of(
     st.builds(HumanMessage, st.text(max_size=5)),

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from clew.extraction.reading import MAX_DEPTH, MAX_ENTRIES
+from clew.documents.extraction.reading import MAX_DEPTH, MAX_ENTRIES
 from tests.made_files import image, mail, packed, pdf, read_here, word, workbook
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.gist import GIST_CHARACTERS, gist
+from clew.documents.gist import GIST_CHARACTERS, gist
 
 REPORT = (
     "Revenue of the northern region grew by twelve percent this quarter. "

@@ -8,7 +8,7 @@ from PIL import Image
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
-from clew.extraction.pdf import MAX_IMAGES
+from clew.documents.extraction.pdf import MAX_IMAGES
 from tests.made_files import giant_png, image, pdf, phone_photo, read_here
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.interview import Improved, Kind, Question, improve, is_skipped, questions
+from clew.apps.interview.rules import Improved, Kind, Question, improve, is_skipped, questions
 
 DOCUMENT = """# Plan for the ACR
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clew.domain import keys
-from clew.domain.keys import Scope, decode_part, encode_part, render, resolve, valid
+from clew.domain.items import decode_part, encode_part, history_namespace
+from clew.history import keys
+from clew.history.keys import Scope, render, resolve, valid
 
 WECOM_CS = "wecom_cs:{{results.wecom_cs_sync.open_kf_id}}:{{results.wecom_cs_sync.external_userid}}"
 
@@ -255,13 +256,16 @@ def test_a_plain_id_stays_as_it_is(text: str) -> None:
 
 
 def test_a_tenant_is_a_label_of_its_own() -> None:
-    assert keys.namespace(["agent_chat_history"]) == ("agent_chat_history",)
-    assert keys.namespace(["agent_chat_history"], "acme.com") == ("tenant:acme_x2ecom", "agent_chat_history")
+    assert history_namespace(["agent_chat_history"]) == ("agent_chat_history",)
+    assert history_namespace(["agent_chat_history"], "acme.com") == (
+        "tenant:acme_x2ecom",
+        "agent_chat_history",
+    )
 
 
 @given(one=st.text(), two=st.text())
 def test_two_tenants_never_share_a_label(one: str, two: str) -> None:
-    assert (keys.namespace(["h"], one) == keys.namespace(["h"], two)) == (one == two)
+    assert (history_namespace(["h"], one) == history_namespace(["h"], two)) == (one == two)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from clew.agents.language import LanguageDetector
-from clew.domain.language import DEFAULT, SUPPORTED, by_script, choose, spoken
-from clew.domain.texts import Text, listed, say
+from clew.apps.chat.agents.language import LanguageDetector
+from clew.texts.language import DEFAULT, SUPPORTED, by_script, choose, spoken
+from clew.texts.phrases import Text, listed, say
 
 PROMPTS = {
     "en": [

@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.calls import Call, CallStatus, fold_calls
-from clew.domain.context import render, unanswered
 from clew.domain.errors import ConfigError
 from clew.domain.events import (
     AssistantMessage,
@@ -38,6 +36,8 @@ from clew.domain.ledger import (
     judge,
 )
 from clew.domain.thread import Executor, Kind, Status
+from clew.domain.tool_calls import Call, CallStatus, fold_calls
+from clew.graph.context_window import render, unanswered
 from clew.graph.tools import tool
 from tests.samples import NOW, asks, waits
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.calls import Call, fold_calls
 from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
 from clew.domain.events import (
     AssistantMessage,
@@ -40,6 +39,7 @@ from clew.domain.lifecycle import (
     take_up,
 )
 from clew.domain.thread import Executor, Json, Kind, Stats, Status, Thread, may_follow
+from clew.domain.tool_calls import Call, fold_calls
 from tests.samples import EVERY_BODY, NOW, asks, opened, recorded, said, stamp, waits
 
 P, R, B, C, F, S = (

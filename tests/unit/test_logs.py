@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import clew
+from clew.checkpointer.serializer import StrictSerializer
 from clew.domain.errors import Unavailable
-from clew.graph.serde import StrictSerializer
 from clew.telemetry import (
     CHANNELS,
     FIELDS,

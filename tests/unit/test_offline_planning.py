@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from clew.agents.language import LanguageDetector
-from clew.agents.registry import find_agents
-from clew.domain.inquiries import Inquiry, Purpose
-from clew.domain.plan import WorkPlan, read_plan
-from clew.drivers.charting import choose_view
-from clew.drivers.offline import OfflineDriver
-from clew.drivers.planning import Held, Planner
+from clew.apps.chat.agents.language import LanguageDetector
+from clew.apps.chat.agents.registry import find_agents
+from clew.apps.chat.offline.charting import choose_view
+from clew.apps.chat.offline.planning import Held, Planner
+from clew.apps.chat.plan import WorkPlan, read_plan
+from clew.apps.drivers.inquiries import Inquiry, Purpose
+from clew.apps.drivers.offline import OfflineDriver
 
 AGENTS = frozenset(find_agents().roles)
 PDF = Held("report.pdf", "text", 1, is_made=False)

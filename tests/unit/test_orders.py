@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Send
 
+from clew.checkpointer.rows import FENCE
 from clew.domain.events import Opening, Order, Resolution
 from clew.domain.lifecycle import carry_out, open_idle
-from clew.graph.agent_node import TENANT
-from clew.graph.bodies import FENCE
 from clew.graph.bridge import ROUND
 from clew.graph.orders import MOST_STEPS, command_of, newest_order, ordered_config, with_stops
+from clew.history.agent_node import TENANT
 from tests.acceptance.run_graphs import echo
 from tests.samples import ANN, recorded, stamp, waits
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.passages import cut, digest, paragraphs, relevant, relevant_rows, sentences, words
+from clew.documents.passages import cut, digest, paragraphs, relevant, relevant_rows, sentences, words
 
 REPORT = """Annual report
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.errors import Invalid
-from clew.domain.plan import (
+from clew.apps.chat.plan import (
     MAX_DOCUMENTS,
     MAX_TASKS,
     MAX_TEXT,
@@ -20,6 +19,7 @@ from clew.domain.plan import (
     read_plan,
     read_result,
 )
+from clew.domain.errors import Invalid
 
 AGENTS = {"writer", "analyst"}
 

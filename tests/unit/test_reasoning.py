@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain.reasoning import ReasoningFilter, without_reasoning
+from clew.graph.reasoning import ReasoningFilter, without_reasoning
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", "thi", "nk>", "a", " b", "</"]), max_size=12)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from clew.domain.calls import CallStatus, rebuild_calls
 from clew.domain.events import Body, Event, Resolution, RoundFinished, RoundStarted, ToolCall, ToolResult
 from clew.domain.events import Suspension as Asked
 from clew.domain.thread import Executor, Kind, Status
+from clew.domain.tool_calls import CallStatus, rebuild_calls
 from tests.samples import NOW
 
 CALL = ToolCall(call_id="c1", name="pay", args={})

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from clew.domain.calls import fold_calls
 from clew.domain.errors import NotAllowed
 from clew.domain.events import Body, Event, Opening, Order, Redacted, Resolution, RoundFinished, UserMessage
 from clew.domain.ledger import GATE
 from clew.domain.lifecycle import Change, answer_all, carry_out, next_round, open_idle, stop, take_up
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
+from clew.domain.tool_calls import fold_calls
 from tests.samples import ANN, recorded, stamp, waits
 
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from clew.agents.rendering.blocks import parse
-from clew.agents.replies import json_in
-from clew.agents.researcher import search
-from clew.agents.tables import How, fold, group, read_table
-from clew.agents.tasks import Part
+from clew.apps.chat.agents.rendering.blocks import parse
+from clew.apps.chat.agents.researcher import search
+from clew.apps.chat.agents.tables import How, fold, group, read_table
+from clew.apps.chat.agents.tasks import Part
+from clew.apps.chat.offline.charting import choose_view
+from clew.apps.chat.offline.wishes import read_wishes
+from clew.apps.drivers.replies import json_in
+from clew.apps.interview.rules import improve, questions
+from clew.checkpointer.deltas import Remembered
+from clew.documents.extraction.html import text_of_html
+from clew.documents.gist import gist
+from clew.documents.passages import digest, relevant, relevant_rows
 from clew.domain.errors import Invalid
-from clew.domain.gist import gist
-from clew.domain.interview import improve, questions
-from clew.domain.passages import digest, relevant, relevant_rows
 from clew.domain.redaction import without
-from clew.drivers.charting import choose_view
-from clew.drivers.wishes import read_wishes
-from clew.extraction.html import text_of_html
-from clew.graph.deltas import Remembered
 
 SENTENCE = "Revenue grew by twelve percent in the last year of this report. "
 LINE = "and the words go on and on without a full stop and without a blank line\n"

@@ -28,9 +28,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt, Send
 from pydantic import BaseModel
 
+from clew.checkpointer.serializer import KIND, StrictSerializer, require_strict
+from clew.checkpointer.values import load
 from clew.domain.errors import ConfigError, Corrupt
-from clew.graph.serde import KIND, StrictSerializer, require_strict
-from clew.graph.values import load
 
 THEIRS = JsonPlusSerializer(allowed_msgpack_modules=None)
 OURS = StrictSerializer()

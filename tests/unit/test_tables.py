@@ -2,7 +2,7 @@
 
 import pytest
 
-from clew.agents.tables import Column, How, Kind, Table, fold, group, read_table, shown, to_number
+from clew.apps.chat.agents.tables import Column, How, Kind, Table, fold, group, read_table, shown, to_number
 from clew.domain.errors import Permanent
 from tests.tasks import CSV
 

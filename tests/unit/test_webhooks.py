@@ -2,7 +2,7 @@
 
 import pytest
 
-from clew.domain.webhooks import why_refused
+from clew.channels.private_addresses import why_refused
 
 
 @pytest.mark.parametrize(

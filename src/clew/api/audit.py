@@ -15,7 +15,7 @@ from clew.api.threads import ThreadId
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import ModelCall
 from clew.domain.thread import Json
-from clew.ports import Audit
+from clew.ports.model_calls import Audit
 
 
 class ModelCallOut(Wire):

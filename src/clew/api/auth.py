@@ -12,7 +12,8 @@ from starlette.types import Scope
 from clew.api.credentials import SCOPES, Principal, fingerprint, is_key
 from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
 from clew.domain.records import ApiKey
-from clew.ports import Clock, Keys
+from clew.ports.api_keys import Keys
+from clew.ports.clock import Clock
 
 # Whoever sits at this machine, as long as nobody made a key.
 LOCAL = Principal(tenant="default", user_id="", scopes=frozenset(SCOPES), key_id="")

@@ -16,7 +16,7 @@ from clew.api.schemas import DeliveredOut
 from clew.api.strict_json import JSON
 from clew.domain.errors import Duplicate, Unauthenticated
 from clew.domain.records import Delivery
-from clew.ports import Became, Door
+from clew.ports.channels import Became, Door
 
 logger = logging.getLogger(__name__)
 

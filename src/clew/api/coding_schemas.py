@@ -8,7 +8,7 @@ from pydantic import Field
 from clew.api.numbers import OwnerNumbers
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import StartedOut, StateOut, WholeWorkflowOut
-from clew.domain.coding import WORKTREE
+from clew.apps.coding.plan import WORKTREE
 from clew.domain.thread import Json, Thread
 
 

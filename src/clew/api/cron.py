@@ -8,7 +8,8 @@ from hashlib import sha256
 from starlette.datastructures import Headers
 
 from clew.domain.errors import Unauthenticated, Unavailable
-from clew.ports import Clock, Duties
+from clew.ports.clock import Clock
+from clew.ports.retention import Duties
 
 SIGNATURE = "x-vercel-cron-signature"
 # How far the clocks of the two sides may be apart.

@@ -17,13 +17,13 @@ from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.whole_messages import document_pieces
 from clew.api.workflow_schemas import DocumentOut, WholeDocumentOut, WorkflowId
+from clew.documents.documents import contents_for, extracts
 from clew.domain.documents import UNKNOWN
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import Document
 from clew.domain.redaction import shown_documents
 from clew.domain.thread import Thread
-from clew.engine.documents import contents_for, extracts
-from clew.ports import Files
+from clew.ports.files import Files
 
 DocumentId = Annotated[str, Path(max_length=256)]
 

@@ -27,7 +27,9 @@ from clew.domain.events import AssistantMessage, Event
 from clew.domain.thread import Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
-from clew.ports import Bus, Listener, Live, Store
+from clew.ports.notifier import Bus
+from clew.ports.streams import Listener, Live
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import StatusOut, Wire
 from clew.api.threads import read_cursor, write_cursor
+from clew.documents.uploads import Uploads
 from clew.domain.documents import UNKNOWN
 from clew.domain.errors import Invalid, NotFound, StorageFull
 from clew.domain.records import File
-from clew.engine.uploads import Uploads
-from clew.ports import Files
+from clew.ports.files import Files
 
 FIELD = "file"
 

@@ -9,7 +9,7 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.api.workflow_schemas import CHAT
-from clew.ports import Graphs
+from clew.ports.graphs import Graphs
 
 
 class GraphOut(Wire):

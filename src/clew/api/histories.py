@@ -15,9 +15,9 @@ from clew.api.routing import Router
 from clew.api.schemas import Wire
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.history import NewMessage, Role
-from clew.domain.keys import MAX_LENGTH
 from clew.domain.thread import Owner
-from clew.engine.histories import ChatHistories
+from clew.history.access import ChatHistories
+from clew.history.keys import MAX_LENGTH
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.errors import Refusals
 from clew.api.guard import RULE, Guard
-from clew.api.langgraph.wire import NEXT, TOTAL
 from clew.api.limits import Limits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
 from clew.api.routing import Router
+from clew.api.sdk.wire import NEXT, TOTAL
 from clew.api.tenant_ids import ChosenIds, ShownIds, TenantOf
 from clew.telemetry import Metrics
 

@@ -10,7 +10,8 @@ from clew.domain.durations import after
 from clew.domain.errors import ClewError
 from clew.domain.thread import Owner, Thread
 from clew.domain.thread_ids import marked
-from clew.ports import Clock, Store
+from clew.ports.clock import Clock
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

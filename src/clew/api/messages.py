@@ -23,7 +23,8 @@ from clew.domain.errors import Invalid, NotAllowed, NotFound
 from clew.domain.events import MESSAGES, Event, Log
 from clew.domain.thread import Thread
 from clew.engine.commands import Commands
-from clew.ports import Files, Store
+from clew.ports.files import Files
+from clew.ports.threads import Store
 
 FromId = Annotated[
     str | None, Query(alias="id", max_length=256, description="Begin with this record; it is included.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from clew.domain.records import Document, NumberKind
 from clew.domain.thread import Owner
-from clew.ports import Numbers
+from clew.ports.numbers import Numbers
 
 # Of how many it is remembered. A number that was given never changes.
 REMEMBERED = 10_000

@@ -11,7 +11,7 @@ from clew.api.credentials import Principal
 from clew.domain.errors import NotAllowed, Repeated
 from clew.domain.records import Once
 from clew.domain.thread import Json, Thread
-from clew.ports import Inbox
+from clew.ports.inbox import Inbox
 
 IdempotencyKey = Annotated[
     str | None,

@@ -27,9 +27,13 @@ from clew.domain import retention, views
 from clew.domain.errors import Invalid, NotAllowed, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage, Event, Opening, Resolution, Suspension
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
-from clew.engine.cleanup import Cleanup, Outcome
 from clew.engine.commands import Commands, Request
-from clew.ports import Bus, Clock, Files, Graphs, Store
+from clew.ports.clock import Clock
+from clew.ports.files import Files
+from clew.ports.graphs import Graphs
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
+from clew.retention.cleanup import Cleanup, Outcome
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -29,10 +29,11 @@ from clew.domain import retention
 from clew.domain.errors import Corrupt, Invalid, NotAllowed, NotFound
 from clew.domain.records import NumberKind
 from clew.domain.retention import Selection
-from clew.engine.cleanup import Cleanup
 from clew.engine.commands import Commands
-from clew.engine.export import Archive, Export
-from clew.ports import Clock, Trash
+from clew.ports.clock import Clock
+from clew.ports.retention import Trash
+from clew.retention.cleanup import Cleanup
+from clew.retention.export import Archive, Export
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from clew.api.schemas import Wire
 from clew.domain.retention import Binned, Job, Usage
-from clew.engine.cleanup import Outcome
+from clew.retention.cleanup import Outcome
 
 
 class CleanupRunOut(Wire):

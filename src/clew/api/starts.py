@@ -7,13 +7,14 @@ from datetime import timedelta
 from clew.api.credentials import Principal
 from clew.api.numbers import Numbering
 from clew.api.workflow_schemas import CHAT, StartIn
-from clew.domain.coding import CODING, WORKTREE
+from clew.apps.coding.assignments import Assignments
+from clew.apps.coding.plan import CODING, WORKTREE
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import Content, Opening
 from clew.domain.thread import Json, Owner, Thread
-from clew.engine.assignments import Assignments
 from clew.engine.commands import Request
-from clew.ports import Files, Graphs
+from clew.ports.files import Files
+from clew.ports.graphs import Graphs
 
 _NAME = 80
 _CODING_FIELDS = ("issueId", "worktreePath")

@@ -16,7 +16,8 @@ from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeTh
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
 from clew.domain.thread import Status, Thread
-from clew.ports import Clock, Store
+from clew.ports.clock import Clock
+from clew.ports.threads import Store
 
 # JSON numbers are exact up to here in every client.
 MAX_SEQ = 2**53 - 1

@@ -20,12 +20,13 @@ from clew.api.workflow_schemas import (
     ResolveIn,
     WorkflowId,
 )
-from clew.domain.calls import CallStatus
 from clew.domain.errors import Invalid, NotAllowed, NotFound
 from clew.domain.events import Resolution
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending
+from clew.domain.tool_calls import CallStatus
 from clew.engine.commands import Commands
-from clew.ports import Calls, Store
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 
 CallId = Annotated[str, Path(max_length=256)]
 

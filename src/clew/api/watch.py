@@ -13,7 +13,8 @@ from clew.domain.events import Event, Suspension
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
-from clew.ports import Store, Subscription
+from clew.ports.notifier import Subscription
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

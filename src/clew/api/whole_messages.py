@@ -11,13 +11,13 @@ from pydantic_core import to_json
 
 from clew.api.numbers import Numbering
 from clew.api.workflow_schemas import DocumentOut, MessageOut, documents_of
+from clew.apps.chat.plan import TaskContent
+from clew.documents.documents import contents_for
 from clew.domain import views
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.plan import TaskContent
 from clew.domain.records import Document
 from clew.domain.thread import Thread
-from clew.engine.documents import contents_for
-from clew.ports import Files
+from clew.ports.files import Files
 
 INCLUDED = ("data", "contents")
 Include = Annotated[

@@ -20,9 +20,9 @@ from pydantic_core import PydanticCustomError
 from clew.api.numbers import LARGEST, OwnerNumbers
 from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, Wire
 from clew.domain import views
-from clew.domain.calls import Call
 from clew.domain.records import Document
 from clew.domain.thread import Json, Status, Thread
+from clew.domain.tool_calls import Call
 
 # The graph a workflow has unless told otherwise. Its clients know four statuses; see docs/reference/endpoints.md.
 CHAT = "chat"

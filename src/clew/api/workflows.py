@@ -65,7 +65,11 @@ from clew.domain.redaction import without
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
 from clew.engine.redaction import redacted_texts
-from clew.ports import Bridge, Bus, Files, Inbox, Store
+from clew.ports.files import Files
+from clew.ports.graphs import Bridge
+from clew.ports.inbox import Inbox
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,9 @@ from clew.domain.errors import ClewError, Corrupt, Forbidden, Invalid, NotFound,
 from clew.domain.events import AssistantMessage
 from clew.domain.thread import Owner
 from clew.domain.thread_ids import mark_of
-from clew.ports import Bus, Listener, Live, Store, Subscription
+from clew.ports.notifier import Bus, Subscription
+from clew.ports.streams import Listener, Live
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,9 @@ from clew.channels.message import Message
 from clew.domain.errors import Duplicate
 from clew.domain.records import Incoming
 from clew.failpoints import failpoint
-from clew.ports import Became, Clock, Inbox
+from clew.ports.channels import Became
+from clew.ports.clock import Clock
+from clew.ports.inbox import Inbox
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -39,7 +39,9 @@ from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
 from clew.engine.visits import Visits
 from clew.failpoints import failpoint
-from clew.ports import Bus, Conversations, Store
+from clew.ports.channels import Conversations
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from clew.channels.bot import Bot
 from clew.channels.http import TooLong
 from clew.channels.message import READABLE, SPOKEN, Attachment, Said
 from clew.channels.phrases import Phrase, phrase
+from clew.documents.uploads import Uploads, whole
 from clew.domain.errors import Invalid, NotFound, Permanent
 from clew.domain.records import File, Incoming
-from clew.engine.uploads import Uploads, whole
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from clew.domain.language import DEFAULT, SUPPORTED
+from clew.texts.language import DEFAULT, SUPPORTED
 
 
 class Phrase(StrEnum):

@@ -13,7 +13,8 @@ from clew.channels.telegram import TelegramWire
 from clew.domain.errors import Duplicate, Transient, Unavailable
 from clew.domain.thread import Json
 from clew.failpoints import failpoint
-from clew.ports import Clock, Conversations
+from clew.ports.channels import Conversations
+from clew.ports.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from clew.channels.http import Answer, Outside, check_status
 from clew.channels.message import Attachment, Button, Message, Said, fingerprint, split, utf16_units
 from clew.channels.phrases import language_of
-from clew.domain import keys
 from clew.domain.errors import Invalid, Permanent, Transient, Unauthenticated
 from clew.domain.history import storable
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
+from clew.history import keys
 
 SECRET = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
 BASE_URL = "https://api.telegram.org"

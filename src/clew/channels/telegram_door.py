@@ -7,7 +7,7 @@ from clew.channels import telegram
 from clew.channels.admission import Admission
 from clew.domain.errors import Invalid
 from clew.domain.records import Delivery
-from clew.ports import Became
+from clew.ports.channels import Became
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

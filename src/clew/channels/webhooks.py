@@ -11,9 +11,9 @@ from functools import cache
 import httpx
 
 from clew.channels.http import Answer, check_status
+from clew.channels.private_addresses import why_refused
 from clew.domain.errors import Invalid, Permanent, Transient
 from clew.domain.retry import ErrorClass
-from clew.domain.webhooks import why_refused
 
 SECONDS = 10.0
 _HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")

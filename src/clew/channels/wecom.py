@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from xml.etree import ElementTree
 
 from clew.channels.message import Attachment, Message, Said, fingerprint
-from clew.domain import keys
 from clew.domain.errors import Invalid
 from clew.domain.history import storable
 from clew.domain.thread import Json
+from clew.history import keys
 
 DIRECT = "wecom_dm:{{results.wecom_events_parser.user}}"
 CUSTOMER = "wecom_cs:{{results.wecom_cs_sync.open_kf_id}}:{{results.wecom_cs_sync.external_userid}}"

@@ -8,7 +8,8 @@ from clew.channels.admission import Admission
 from clew.channels.wecom_crypto import Envelope
 from clew.domain.errors import Invalid, Unauthenticated
 from clew.domain.records import Delivery
-from clew.ports import Became, Clock
+from clew.ports.channels import Became
+from clew.ports.clock import Clock
 
 APP, CUSTOMER_SERVICE, AI_BOT = KINDS = ("app", "customer_service", "ai_bot")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from clew.bots import BotPlan, open_poller, telegram_plan
 from clew.channels.http import open_outside
 from clew.channels.telegram import UpdatesTaken
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json
 from clew.config import Settings
 from clew.domain.errors import ConfigError, Invalid, Permanent
-from clew.opening import open_stores
+from clew.server.channels import BotPlan, open_poller, telegram_plan
+from clew.server.database import open_stores
 from clew.telemetry import shared_metrics
 
 

@@ -16,7 +16,7 @@ from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json, say_table
 from clew.config import Settings, describe, export_environment, secrets_of
 from clew.domain.errors import ClewError
-from clew.opening import open_stores, utc_now
+from clew.server.database import open_stores, utc_now
 from clew.telemetry.scrub import Scrubber
 
 PACKAGES = (
@@ -91,7 +91,7 @@ async def _database(settings: Settings) -> str:
 
 def _serializer(settings: Settings) -> str:
     export_environment(settings)
-    from clew.graph.serde import StrictSerializer, require_strict  # noqa: PLC0415 - reads what was just exported
+    from clew.checkpointer.serializer import StrictSerializer, require_strict  # noqa: PLC0415 - reads what was just exported
 
     require_strict(StrictSerializer())
     return "strict: stored bytes become plain data and types on a list, nothing else"

@@ -10,8 +10,8 @@ from clew.config import Settings
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.history import Message, NewMessage, Role, Summary, message_item
 from clew.domain.thread import Owner
-from clew.engine.histories import ChatHistories
-from clew.opening import open_database, open_histories
+from clew.history.access import ChatHistories
+from clew.server.database import open_database, open_histories
 
 
 def push(

@@ -15,11 +15,11 @@ from clew.domain import retention
 from clew.domain.errors import ConfigError, Corrupt, Invalid
 from clew.domain.retention import Usage
 from clew.domain.thread import Owner
-from clew.engine.cleanup import Cleanup, Outcome
-from clew.engine.export import PROBLEMS, Export
-from clew.engine.salvage import Problem
-from clew.opening import Stores, open_cleanup, open_space, open_stores, utc_now
-from clew.ports import Space
+from clew.ports.retention import Space
+from clew.retention.cleanup import Cleanup, Outcome
+from clew.retention.export import PROBLEMS, Export
+from clew.retention.salvage import Problem
+from clew.server.database import Stores, open_cleanup, open_space, open_stores, utc_now
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.trash import TrashRows
 
@@ -89,7 +89,7 @@ def export(thread_id: str, *, output: Path | None, config: Path | None, as_json:
 
     async def work() -> tuple[int, list[Problem]]:
         # LangGraph takes seconds to import, and nobody else here needs it.
-        from clew.graph.checkpoints import Checkpointer  # noqa: PLC0415 - see above
+        from clew.checkpointer.saver import Checkpointer  # noqa: PLC0415 - see above
         from clew.graph.latest import latest_state  # noqa: PLC0415 - see above
         from clew.stores.sql.checkpoints import CheckpointRows  # noqa: PLC0415 - see above
 

@@ -12,7 +12,7 @@ from clew.cli.output import say, say_json, say_table
 from clew.domain.errors import Invalid
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
-from clew.opening import utc_now
+from clew.server.database import utc_now
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 _MAX_NAME = 100

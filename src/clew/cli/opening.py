@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from clew.config import Settings, load_process_settings, secrets_of
 from clew.domain.errors import ConfigError
 from clew.failpoints import install
-from clew.opening import Stores, open_stores
+from clew.server.database import Stores, open_stores
 from clew.telemetry import configure_logs
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ from uvicorn.loops.auto import auto_loop_factory
 
 from clew import __version__
 from clew.api.bodies import SMALL
-from clew.app import open_app
 from clew.cli.opening import read_settings
 from clew.cli.output import say
 from clew.cli.protocol import counted
 from clew.cli.server import Server
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
+from clew.server.app import open_app
 
 logger = logging.getLogger(__name__)
 

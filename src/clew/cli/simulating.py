@@ -8,14 +8,14 @@ from pathlib import Path
 
 import httpx
 
-from clew.app import App, open_app
-from clew.bots import BotPlan, find_plan
 from clew.channels.simulation import Shown, SimulatedProvider, Webhook, telegram_webhook, wecom_webhook
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json
 from clew.config import Settings, export_environment, read_database_url
 from clew.domain.errors import Invalid, Permanent
-from clew.ports import Conversations
+from clew.ports.channels import Conversations
+from clew.server.app import App, open_app
+from clew.server.channels import BotPlan, find_plan
 from clew.stores.sql.conversations import ConversationRows
 
 LOOK_SECONDS = 0.05

@@ -1,5 +1,6 @@
 """Items of the graph store: what may be asked of them, how filters match, and how namespaces become text and back."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +11,14 @@ from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
 Namespace: TypeAlias = tuple[str, ...]
+
+# `_x40` stands for "@". Ids of letters, digits, "_" and "-" stay as they are, but for one that already looks escaped.
+_TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=x[0-9a-f]{2})")
+_ESCAPED = re.compile(rb"_x([0-9a-f]{2})")
+
+# Begins the first label of a namespace that is ours.
+_TENANT = "tenant:"
+_USER = "clew:user:"
 
 # A read prolongs an item's life only when this part of it has passed: ten writes a lifetime, however often it is read.
 REFRESH_AFTER: Final = 0.1
@@ -207,3 +216,35 @@ def same(one: Json, two: Json) -> bool:
 
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def encode_part(text: str) -> str:
+    """Any text as a part of a key; different texts never give the same part, and `decode_part` gives it back."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return _TO_ESCAPE.sub(lambda found: b"_x%02x" % found[0][0], raw).decode("ascii")
+
+
+def decode_part(part: str) -> str:
+    """What `encode_part` was given, for example the user id inside `wecom_dm:zhang_x2esan`."""
+    raw = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), part.encode("utf-8", "surrogatepass"))
+    return raw.decode("utf-8", "surrogatepass")
+
+
+def history_namespace(labels: Sequence[str], tenant: str | None = None, user_id: str = "") -> tuple[str, ...]:
+    """The namespace of histories in a store that knows no tenants: the tenant, and the user if they are one user's, are
+    labels of their own, so that no key can reach into another's."""
+    if tenant is None:
+        return tuple(labels)
+    return (f"{_TENANT}{encode_part(tenant)}", *user_label(user_id), *labels)
+
+
+def user_label(user_id: str) -> tuple[str, ...]:
+    """The label that everything of one user begins with in the store of a tenant; none for what is the whole tenant's."""
+    return (f"{_USER}{encode_part(user_id)}",) if user_id else ()
+
+
+def is_of_histories(namespace: Sequence[str], usual: Sequence[str]) -> bool:
+    """Whether histories are kept in there, or below: the usual namespace of theirs, or a tenant's, or a user's."""
+    if namespace and namespace[0].startswith(_USER):
+        namespace = namespace[1:]
+    return bool(namespace) and (namespace[0] in usual[:1] or namespace[0].startswith(_TENANT))

@@ -8,10 +8,10 @@ from hashlib import sha256
 from json import dumps
 from typing import TypeAlias
 
-from clew.domain.calls import Call, CallStatus
 from clew.domain.durations import require_duration
 from clew.domain.events import Event, Resolution, Suspension, ToolCall
 from clew.domain.thread import Executor, Json, Kind
+from clew.domain.tool_calls import Call, CallStatus
 
 # How the id of a question begins that a graph's own gate asks: may it go on?
 GATE = "gate_"

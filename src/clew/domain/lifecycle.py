@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from clew.domain.calls import Call
-from clew.domain.coding import WORKTREE
+from clew.apps.coding.plan import WORKTREE
 from clew.domain.durations import require_duration
 from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
 from clew.domain.events import (
@@ -32,6 +31,7 @@ from clew.domain.events import (
 from clew.domain.ledger import is_yes
 from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thread, may_follow
+from clew.domain.tool_calls import Call
 
 NewId: TypeAlias = Callable[[], str]
 

@@ -17,7 +17,8 @@ from clew.domain.thread import Json, Owner, Thread
 from clew.engine.ordering import Ordering, Wanted
 from clew.engine.redaction import redacted_texts
 from clew.failpoints import failpoint
-from clew.ports import Clock, Errands, Webhooks
+from clew.ports.clock import Clock
+from clew.ports.run_hooks import Errands, Webhooks
 from clew.telemetry import shared_metrics
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,10 @@ from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
 from clew.domain.labels import ThreadSearch
 from clew.domain.metadata import contains
 from clew.domain.thread import Owner
-from clew.ports import Anatomy, Assistants, Clock, Graphs, Labels
+from clew.ports.assistants import Assistants
+from clew.ports.clock import Clock
+from clew.ports.graphs import Anatomy, Graphs
+from clew.ports.thread_metadata import Labels
 
 # Of the ids that LangGraph gives to its own assistants, one for each graph.
 NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")

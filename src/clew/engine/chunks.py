@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from clew.domain.errors import ClewError, NotFound, Unavailable
 from clew.domain.events import Order
 from clew.domain.records import Chunk
-from clew.ports import Bus, ChunkRows, Clock, Subscription
+from clew.ports.clock import Clock
+from clew.ports.notifier import Bus, Subscription
+from clew.ports.streams import ChunkRows
 
 logger = logging.getLogger(__name__)
 

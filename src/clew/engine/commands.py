@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
 from clew.domain import lifecycle
-from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, NotFound, Unavailable
 from clew.domain.events import (
     ASKING,
@@ -24,9 +23,17 @@ from clew.domain.records import Claim, Hold, Incoming, Once, Scope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import TELLING, answers_in, runs_of
 from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.domain.tool_calls import Call, CallStatus
 from clew.domain.views import OpenQuestions
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Calls, Clock, Closing, Files, Store, Summaries, Trash
+from clew.ports.clock import Clock
+from clew.ports.files import Files
+from clew.ports.graphs import Bridge, Closing
+from clew.ports.model_calls import Summaries
+from clew.ports.notifier import Bus
+from clew.ports.retention import Trash
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,9 @@ from clew.engine.aftermath import Aftermath
 from clew.engine.assistants import Roster
 from clew.engine.ordering import Ordering, Wanted
 from clew.failpoints import failpoint
-from clew.ports import Clock, Crons, Webhooks
+from clew.ports.clock import Clock
+from clew.ports.crons import Crons
+from clew.ports.run_hooks import Webhooks
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,11 @@ from clew.engine.commands import Commands, Request
 from clew.engine.queue import Queued, RunQueue
 from clew.engine.redaction import redacted_texts
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Clock, Labels, Store
+from clew.ports.clock import Clock
+from clew.ports.graphs import Bridge
+from clew.ports.notifier import Bus
+from clew.ports.thread_metadata import Labels
+from clew.ports.threads import Store
 
 Action: TypeAlias = Literal["interrupt", "rollback"]
 

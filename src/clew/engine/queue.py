@@ -16,7 +16,11 @@ from clew.domain.runs import SOURCE, Run, RunStatus, answers_pending
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands, Request
 from clew.engine.visits import Visits
-from clew.ports import Bus, Clock, Conversations, Inbox, Store
+from clew.ports.channels import Conversations
+from clew.ports.clock import Clock
+from clew.ports.inbox import Inbox
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from clew.domain import lifecycle
 from clew.domain.errors import Conflict, LostLease, Unavailable
 from clew.domain.events import Body
 from clew.domain.thread import Status, Thread
-from clew.ports import Bus, Store
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
 
 # What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
 SOON = 0.05

@@ -4,7 +4,7 @@ from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, UserMessage
 from clew.domain.redaction import texts_of
 from clew.domain.thread import Thread
-from clew.ports import Store
+from clew.ports.threads import Store
 
 
 async def redacted_texts(store: Store, thread: Thread) -> list[str]:

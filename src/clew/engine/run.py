@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from clew.domain.calls import Call, CallStatus
 from clew.domain.errors import Corrupt, NotFound, Unavailable
 from clew.domain.events import (
     AssistantMessage,
@@ -24,9 +23,11 @@ from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, approved, args_
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, Scope, Summary
 from clew.domain.thread import Json, Kind, Thread
+from clew.domain.tool_calls import Call, CallStatus
 from clew.engine.recorder import LONGEST_WAIT, SHORTEST_WAIT, Recorder
 from clew.failpoints import failpoint
-from clew.ports import Audit, Calls, Summaries
+from clew.ports.model_calls import Audit, Summaries
+from clew.ports.tool_calls import Calls
 
 NOBODY = "this tool acts for a user, and nobody is here"
 CHANGED = "the arguments are not the ones that were asked for"

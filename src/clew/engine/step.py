@@ -44,7 +44,10 @@ from clew.engine.outages import Outages
 from clew.engine.recorder import Recorder
 from clew.engine.run import LocalRun, Memory
 from clew.failpoints import failpoint
-from clew.ports import Bridge, Bus, Clock, Closing, Store
+from clew.ports.clock import Clock
+from clew.ports.graphs import Bridge, Closing
+from clew.ports.notifier import Bus
+from clew.ports.threads import Store
 from clew.telemetry import Metrics, shared_metrics
 
 logger = logging.getLogger(__name__)

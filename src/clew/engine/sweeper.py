@@ -10,7 +10,12 @@ from typing import Protocol
 
 from clew.domain.errors import ClewError, Conflict, Corrupt, NotAllowed, NotFound
 from clew.engine.commands import Commands
-from clew.ports import Audit, Calls, Clock, Files, Inbox, Store
+from clew.ports.clock import Clock
+from clew.ports.files import Files
+from clew.ports.inbox import Inbox
+from clew.ports.model_calls import Audit
+from clew.ports.threads import Store
+from clew.ports.tool_calls import Calls
 
 logger = logging.getLogger(__name__)
 

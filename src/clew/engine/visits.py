@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from clew.domain.errors import ClewError
 from clew.domain.records import Conversation
-from clew.ports import Bus, Conversations
+from clew.ports.channels import Conversations
+from clew.ports.notifier import Bus
 
 logger = logging.getLogger(__name__)
 

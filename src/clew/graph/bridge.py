@@ -14,6 +14,8 @@ from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot, StreamMode
 from pydantic_core import to_jsonable_python
 
+from clew.checkpointer.rows import FENCE
+from clew.checkpointer.saver import Checkpointer
 from clew.domain.errors import Corrupt, Drained, NotAllowed, NotFound
 from clew.domain.events import (
     Body,
@@ -32,9 +34,6 @@ from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Kind, Owner, Status, Thread
 from clew.domain.views import GraphState, OpenQuestions
 from clew.graph import snapshots
-from clew.graph.agent_node import TENANT, USER
-from clew.graph.bodies import FENCE
-from clew.graph.checkpoints import Checkpointer
 from clew.graph.contain import Contained
 from clew.graph.context import context_of
 from clew.graph.decision import APPROVED, Word
@@ -57,10 +56,13 @@ from clew.graph.standing import (
     left_open,
     some_gate,
 )
-from clew.graph.store import GraphStore
 from clew.graph.stream import as_json, completed, messages_in, missed, said, storable, unknown, with_others
 from clew.graph.tools import CALL
-from clew.ports import Chunks, Clock, Live, Run
+from clew.history.agent_node import TENANT, USER
+from clew.history.graph_store import GraphStore
+from clew.ports.clock import Clock
+from clew.ports.run_context import Run
+from clew.ports.streams import Chunks, Live
 
 ROUND = "clew_round"
 # As LangGraph's clients know it.

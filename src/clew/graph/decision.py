@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Chec
 from langgraph.checkpoint.base.id import uuid6
 from pydantic import BaseModel
 
-from clew.graph.bodies import FENCE
+from clew.checkpointer.rows import FENCE
 
 APPROVED = "human_approved"
 # In the metadata of a checkpoint that is its parent once more, without the decision.

@@ -8,8 +8,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Interrupt, StreamMode
 from pydantic_core import to_json
 
+from clew.checkpointer.rows import FENCE
 from clew.domain.events import Order
-from clew.graph.bodies import FENCE
 from clew.graph.stream import as_json, named
 from clew.graph.tools import CALL
 

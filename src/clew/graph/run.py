@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from clew.ports import Run
+from clew.ports.run_context import Run
 
 # A context variable, not a config value: LangGraph copies config values into checkpoints.
 _current: ContextVar[Run | None] = ContextVar("clew_run", default=None)

@@ -8,10 +8,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
 from pydantic import ValidationError
 
+from clew.checkpointer.saver import Checkpointer
 from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, SchemaMismatch
 from clew.domain.thread import Json
 from clew.domain.views import EMPTY_STATE
-from clew.graph.checkpoints import Checkpointer
 from clew.graph.parts import asked, place_of, without_ours
 from clew.graph.standing import Graph
 from clew.graph.stream import as_json

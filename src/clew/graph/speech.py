@@ -5,10 +5,10 @@ from typing import Any
 
 from langchain_core.messages import AIMessageChunk
 
-from clew.domain.reasoning import ReasoningFilter
 from clew.domain.thread import Thread
 from clew.domain.views import Token
-from clew.ports import Live
+from clew.graph.reasoning import ReasoningFilter
+from clew.ports.streams import Live
 
 
 class Speech:

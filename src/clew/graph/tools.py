@@ -22,7 +22,7 @@ from clew.domain.thread import Executor, Json
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
 from clew.graph.stream import storable
-from clew.ports import Ledger
+from clew.ports.run_context import Ledger
 
 CALL = "clew_call"
 INVALID = "invalid tool arguments"

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from clew.domain.errors import ClewError
 from clew.domain.records import Lease
-from clew.ports import Store
+from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from clew.domain.lifecycle import Change
 from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.runners.heartbeat import Heartbeat
 
 logger = logging.getLogger(__name__)

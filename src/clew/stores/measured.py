@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from clew.domain.errors import ClewError
 from clew.domain.events import RoundFinished
 from clew.domain.lifecycle import Change
-from clew.ports import Store
+from clew.ports.threads import Store
 from clew.stores.sql.threads import Threads
 from clew.telemetry import Metrics
 

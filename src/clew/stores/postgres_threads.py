@@ -7,10 +7,10 @@ from datetime import datetime
 
 import asyncpg
 
-from clew.domain.calls import Call
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
 from clew.domain.records import Claim, Hold, Incoming, Once
+from clew.domain.tool_calls import Call
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import PostgresDatabase

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from clew.domain.calls import Call, CallStatus, fold_calls, rebuild_calls
 from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import CALLS, Event, RoundFinished, RoundStarted, Suspension, ToolCall
 from clew.domain.thread import Executor, Kind
+from clew.domain.tool_calls import Call, CallStatus, fold_calls, rebuild_calls
 from clew.stores.codec import (
     EVENT_COLUMNS,
     dump,

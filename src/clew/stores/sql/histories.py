@@ -6,8 +6,7 @@ from typing import Final
 
 from clew.domain.errors import Conflict
 from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
-from clew.domain.items import below, from_path, to_path
-from clew.domain.keys import user_label
+from clew.domain.items import below, from_path, to_path, user_label
 from clew.domain.thread import Owner
 from clew.stores.codec import moment
 from clew.stores.sql.existence import hold_unless_new

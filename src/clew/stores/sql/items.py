@@ -22,8 +22,8 @@ from clew.domain.items import (
     from_path,
     matches,
     to_path,
+    user_label,
 )
-from clew.domain.keys import user_label
 from clew.domain.thread import Json, Owner
 from clew.stores.codec import MICROSECOND, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
 
-from clew.domain.calls import Call
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
 from clew.domain.records import FIRST_FENCE, Claim, Hold, Incoming, Lease, Once
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
+from clew.domain.tool_calls import Call
 from clew.stores.codec import (
     EVENT_COLUMNS,
     LAST_MOMENT,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from clew.domain.coding import WORKTREE
+from clew.apps.coding.plan import WORKTREE
 from clew.domain.errors import NotFound
 from clew.domain.records import Hold
 from clew.domain.retention import GRACE, Binned

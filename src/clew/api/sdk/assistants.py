@@ -1,0 +1,305 @@
+"""/assistants: graphs with a configuration, as LangGraph's clients know them."""
+
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from clew.api.guard import Caller
+from clew.api.routing import Router
+from clew.api.sdk.errors import errors, needs
+from clew.api.sdk.wire import Moment, tell_page
+from clew.domain.assistants import Assistant, Schemas, Search, SortKey, Wish
+from clew.domain.errors import Conflict, Contradictory, Invalid, NotAllowed, NotFound
+from clew.engine.assistants import Roster
+from clew.ports.graphs import Anatomy
+
+MAX_OFFSET = 2**31 - 1
+
+AssistantId = Annotated[str, Path(max_length=256)]
+Object = dict[str, Any]
+Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
+Column = Literal[
+    "assistant_id",
+    "graph_id",
+    "name",
+    "description",
+    "config",
+    "context",
+    "metadata",
+    "version",
+    "created_at",
+    "updated_at",
+]
+
+
+class ConfigIn(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    tags: list[str] | None = None
+    recursion_limit: int | None = None
+    configurable: Object | None = None
+
+
+class AssistantChangeIn(BaseModel):
+    graph_id: str | None = None
+    config: ConfigIn | None = None
+    context: Object | None = None
+    metadata: Object | None = None
+    name: str | None = None
+    description: str | None = None
+
+    def wish(self) -> Wish:
+        """Raises Invalid."""
+        return Wish(
+            graph=self.graph_id,
+            name=self.name,
+            description=self.description,
+            config=None if self.config is None else self.config.model_dump(exclude_unset=True),
+            context=self.context,
+            metadata=self.metadata,
+        )
+
+
+class AssistantIn(AssistantChangeIn):
+    graph_id: str
+    assistant_id: UUID | None = None
+    if_exists: Literal["raise", "do_nothing"] = "raise"
+
+
+class AssistantCountIn(BaseModel):
+    metadata: Object | None = None
+    graph_id: str | None = None
+    name: str | None = None
+
+
+class AssistantSearchIn(AssistantCountIn):
+    limit: Limit = 10
+    offset: Offset = 0
+    sort_by: SortKey | None = None
+    sort_order: Literal["asc", "desc"] | None = None
+    select: list[Column] | None = None
+
+    def search(self) -> Search:
+        return Search(
+            graph=self.graph_id,
+            name=self.name,
+            metadata=self.metadata,
+            sort_by=self.sort_by or "created_at",
+            descending=self.sort_order != "asc",
+            limit=self.limit,
+            offset=self.offset,
+        )
+
+
+class AssistantVersionsIn(BaseModel):
+    metadata: Object | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+
+
+class AssistantLatestIn(BaseModel):
+    version: Annotated[int, Field(ge=1, le=MAX_OFFSET, strict=True)]
+
+
+class AssistantVersionOut(BaseModel):
+    assistant_id: str
+    graph_id: str
+    name: str
+    description: str | None
+    config: Object
+    context: Object
+    metadata: Object
+    version: int
+    created_at: Moment
+
+    @classmethod
+    def of(cls, assistant: Assistant) -> Self:
+        return cls(**_fields(assistant))
+
+
+class AssistantOut(AssistantVersionOut):
+    updated_at: Moment
+
+
+class AssistantPartOut(BaseModel):
+    """An assistant, or the fields of it that were asked for."""
+
+    assistant_id: str = ""
+    graph_id: str = ""
+    name: str = ""
+    description: str | None = None
+    config: Object = {}
+    context: Object = {}
+    metadata: Object = {}
+    version: int = 1
+    created_at: Moment | None = None
+    updated_at: Moment | None = None
+
+    @classmethod
+    def of(cls, assistant: Assistant, select: list[Column] | None) -> Self:
+        return cls(
+            **{name: value for name, value in _fields(assistant).items() if not select or name in select}
+        )
+
+
+class SchemasOut(BaseModel):
+    input_schema: Object | None
+    output_schema: Object | None
+    state_schema: Object | None
+    config_schema: Object | None
+    context_schema: Object | None
+
+    @classmethod
+    def of(cls, schemas: Schemas, **more: str) -> Self:
+        return cls(
+            input_schema=schemas.input,
+            output_schema=schemas.output,
+            state_schema=schemas.state,
+            config_schema=schemas.config,
+            context_schema=schemas.context,
+            **more,
+        )
+
+
+class GraphSchemasOut(SchemasOut):
+    graph_id: str
+
+
+def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
+    router = Router(prefix="/assistants", tags=["langgraph"])
+
+    @router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))
+    @needs("write")
+    async def create_assistant(caller: Caller, body: AssistantIn) -> AssistantOut:
+        """Make an assistant of a graph."""
+        made = await roster.create(
+            caller.owner,
+            body.graph_id,
+            body.wish(),
+            assistant_id=None if body.assistant_id is None else str(body.assistant_id),
+            keeps=body.if_exists == "do_nothing",
+        )
+        return AssistantOut.of(made)
+
+    @router.post("/search", responses=errors(Invalid, NotFound), response_model_exclude_unset=True)
+    @needs("read")
+    async def search_assistants(
+        caller: Caller, body: AssistantSearchIn, response: Response
+    ) -> list[AssistantPartOut]:
+        """The caller's assistants and those of the system, the newest first if not told otherwise."""
+        found, total = await roster.find(caller.owner, body.search())
+        tell_page(response, offset=body.offset, limit=body.limit, total=total)
+        return [AssistantPartOut.of(assistant, body.select) for assistant in found]
+
+    @router.post("/count", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def count_assistants(caller: Caller, body: AssistantCountIn) -> int:
+        """How many a search would find."""
+        wanted = Search(graph=body.graph_id, name=body.name, metadata=body.metadata)
+        _, total = await roster.find(caller.owner, wanted)
+        return total
+
+    @router.get("/{assistant_id}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_assistant(caller: Caller, assistant_id: AssistantId) -> AssistantOut:
+        """One assistant, by its id or by its graph's name. Another owner's is not found."""
+        return AssistantOut.of(await roster.resolve(assistant_id, caller.owner))
+
+    @router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def update_assistant(
+        caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
+    ) -> AssistantOut:
+        """Make a new version of it. Metadata is added to what is there; anything else takes its place."""
+        return AssistantOut.of(await roster.revise(assistant_id, caller.owner, body.wish()))
+
+    @router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def delete_assistant(
+        caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
+    ) -> None:
+        """Delete it with all its versions; and, if told so, the caller's threads that it ran last."""
+        await roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
+
+    @router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def list_versions(
+        caller: Caller, assistant_id: AssistantId, body: AssistantVersionsIn
+    ) -> list[AssistantVersionOut]:
+        """Its versions, the newest first."""
+        found = await roster.versions(
+            assistant_id, caller.owner, metadata=body.metadata or {}, limit=body.limit, offset=body.offset
+        )
+        return [AssistantVersionOut.of(version) for version in found]
+
+    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, NotAllowed))
+    @needs("write")
+    async def set_latest(caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn) -> AssistantOut:
+        """From now on that version counts."""
+        return AssistantOut.of(await roster.set_latest(assistant_id, caller.owner, body.version))
+
+    @router.get("/{assistant_id}/graph", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def draw_graph(
+        caller: Caller,
+        assistant_id: AssistantId,
+        xray: Annotated[Annotated[int, Field(ge=1, le=100)] | bool, Query()] = False,
+    ) -> Object:
+        """The nodes and edges of its graph; with `xray` those of subgraphs too, so many levels deep."""
+        assistant = await roster.resolve(assistant_id, caller.owner)
+        drawing: Object = await anatomy.drawing(assistant.graph, xray=xray)
+        return drawing
+
+    @router.get("/{assistant_id}/schemas", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_schemas(caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
+        """What its graph takes and gives, as JSON Schema."""
+        assistant = await roster.resolve(assistant_id, caller.owner)
+        return GraphSchemasOut.of(await anatomy.schemas(assistant.graph), graph_id=assistant.graph)
+
+    async def subgraphs(
+        caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
+    ) -> dict[str, SchemasOut]:
+        assistant = await roster.resolve(assistant_id, caller.owner)
+        found = await anatomy.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
+        return {name: SchemasOut.of(schemas) for name, schemas in found.items()}
+
+    @router.get("/{assistant_id}/subgraphs", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_subgraphs(
+        caller: Caller, assistant_id: AssistantId, recurse: bool = False
+    ) -> dict[str, SchemasOut]:
+        """The schemas of its graph's subgraphs by namespace; with `recurse`, also of those inside of them."""
+        return await subgraphs(caller, assistant_id, None, recurse)
+
+    @router.get("/{assistant_id}/subgraphs/{namespace}", responses=errors(Invalid, NotFound))
+    @needs("read")
+    async def get_subgraph(
+        caller: Caller,
+        assistant_id: AssistantId,
+        namespace: Annotated[str, Path(max_length=1024)],
+        recurse: bool = False,
+    ) -> dict[str, SchemasOut]:
+        """The same for one namespace."""
+        return await subgraphs(caller, assistant_id, namespace, recurse)
+
+    return router
+
+
+def _fields(assistant: Assistant) -> dict[str, Any]:
+    return {
+        "assistant_id": assistant.id,
+        "graph_id": assistant.graph,
+        "name": assistant.name,
+        "description": assistant.description,
+        "config": assistant.config,
+        "context": assistant.context,
+        "metadata": assistant.metadata,
+        "version": assistant.version,
+        "created_at": assistant.created_at,
+        "updated_at": assistant.updated_at,
+    }

@@ -1,0 +1,200 @@
+"""What a run is asked for with, and how it is shown, in LangGraph's words."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self, TypeAlias
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from clew.api.sdk.wire import Moment
+from clew.domain.assistants import require_one_context
+from clew.domain.events import Order
+from clew.domain.runs import Run
+from clew.domain.thread import Json
+from clew.domain.thread_ids import is_marked
+
+Mode: TypeAlias = Literal[
+    "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints"
+]
+Object: TypeAlias = dict[str, Json]
+
+
+def _named(value: str) -> str:
+    """As we write it, however the caller does."""
+    return value if is_marked(value) else str(UUID(value))
+
+
+# The id of a thread or a run: a UUID to clients, a text to us.
+Id = Annotated[str, AfterValidator(_named), WithJsonSchema({"type": "string", "format": "uuid"})]
+
+
+def _listed(value: object) -> object:
+    """One is as good as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Modes = Annotated[list[Mode], BeforeValidator(_listed)]
+Nodes = Annotated[list[Annotated[str, Field(max_length=256)]], BeforeValidator(_listed)]
+
+
+class Place(BaseModel):
+    """A checkpoint."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint_id: UUID | None = None
+    checkpoint_ns: str = ""
+    checkpoint_map: dict[str, str] | None = None
+    thread_id: str | None = None
+
+
+class SendIn(BaseModel):
+    """A node to go to, with an input of its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node: str
+    input: Json = None
+
+
+class CommandIn(BaseModel):
+    """What to tell the graph beside, or in place of, an input."""
+
+    model_config = ConfigDict(frozen=True)
+
+    resume: Json = None
+    update: Object | list[tuple[str, Json]] | None = None
+    goto: str | SendIn | list[str | SendIn] | None = None
+
+    @property
+    def resumes(self) -> bool:
+        return "resume" in self.model_fields_set and self.resume is not None
+
+
+class RunIn(BaseModel):
+    """A run to begin."""
+
+    model_config = ConfigDict(frozen=True)
+
+    assistant_id: Annotated[str, Field(min_length=1, max_length=256)]
+    input: Json = None
+    command: CommandIn | None = None
+    config: Object = Field(default_factory=dict)
+    context: Object | None = None
+    metadata: Object = Field(default_factory=dict)
+    stream_mode: Modes = ["values"]
+    stream_subgraphs: bool = False
+    stream_resumable: bool = False
+    interrupt_before: Nodes = []
+    interrupt_after: Nodes = []
+    checkpoint: Place | None = None
+    checkpoint_id: UUID | None = None
+    multitask_strategy: Literal["reject", "interrupt", "rollback", "enqueue"] = "enqueue"
+    if_not_exists: Literal["create", "reject"] = "reject"
+    on_disconnect: Literal["cancel", "continue"] = "continue"
+    on_completion: Literal["delete", "keep"] = "delete"
+    after_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 0
+    webhook: Annotated[str, Field(max_length=2000)] | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+    """Accepted and not needed: every step is durable before the next one begins."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """What is null was not said."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None}
+
+    def require_one_context(self) -> None:
+        """Raises Contradictory."""
+        require_one_context(self.config, self.context)
+
+    def order(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> Order:
+        self.require_one_context()
+        place = self.checkpoint.checkpoint_id if self.checkpoint else self.checkpoint_id
+        command = None
+        if self.command is not None and (self.command.update is not None or self.command.goto):
+            command = self.command.model_dump(mode="json", include={"update", "goto"})
+        return Order(
+            run_id=run_id,
+            assistant_id=assistant_id,
+            graph=graph,
+            metadata=self.metadata,
+            strategy=self.multitask_strategy,
+            config=self.config,
+            context=self.context,
+            command=command,
+            checkpoint_id=str(place) if place else "",
+            stops_before=tuple(self.interrupt_before),
+            stops_after=tuple(self.interrupt_after),
+            modes=tuple(dict.fromkeys(self.stream_mode)),
+            subgraphs=self.stream_subgraphs,
+            is_resumable=self.stream_resumable,
+            is_followed=is_followed,
+            webhook=self.webhook or "",
+        )
+
+    @property
+    def after(self) -> timedelta:
+        return timedelta(seconds=self.after_seconds)
+
+
+class RunOut(BaseModel):
+    run_id: str
+    thread_id: str
+    assistant_id: str
+    created_at: Moment
+    updated_at: Moment
+    status: str
+    metadata: Mapping[str, Json]
+    kwargs: Mapping[str, Json]
+    multitask_strategy: str
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        order = run.order
+        return cls(
+            run_id=run.id,
+            thread_id=run.thread_id,
+            assistant_id=order.assistant_id,
+            created_at=run.created_at,
+            updated_at=run.updated_at,
+            status=run.status,
+            metadata=order.metadata,
+            kwargs={
+                "input": run.input,
+                "command": order.command,
+                "config": order.config,
+                "context": order.context,
+                "stream_mode": list(order.modes),
+                "interrupt_before": nodes_of(order.stops_before),
+                "interrupt_after": nodes_of(order.stops_after),
+                "webhook": order.webhook or None,
+                "subgraphs": order.subgraphs,
+                "resumable": order.is_resumable,
+                "temporary": order.is_temporary,
+            },
+            multitask_strategy=order.strategy,
+        )
+
+
+class CancelIn(BaseModel):
+    """Which runs to cancel: these of one thread, or all of a status."""
+
+    thread_id: Id | None = None
+    run_ids: Annotated[list[Id], Field(max_length=1000)] | None = None
+    status: Literal["pending", "running", "all"] | None = None
+
+
+def nodes_of(nodes: Sequence[str]) -> list[str] | str | None:
+    return "*" if nodes == ("*",) else list(nodes) or None

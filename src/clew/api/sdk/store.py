@@ -1,0 +1,145 @@
+"""/store: the items that graphs keep, for a program that has no graph."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from clew.api.guard import Caller
+from clew.api.routing import Router
+from clew.api.sdk.errors import errors, needs
+from clew.api.sdk.wire import Moment
+from clew.domain.durations import LONGEST_MINUTES, minutes
+from clew.domain.errors import Invalid, NotAllowed
+from clew.domain.items import Item, Namespace
+from clew.history.store_items import Shelf
+
+MAX_OFFSET = 2**31 - 1
+
+Label = Annotated[str, Field(pattern=r"^[^.]+$")]
+Labels = Annotated[list[Label], Field(max_length=64)]
+Key = Annotated[str, Field(min_length=1)]
+Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
+
+
+class ItemNameIn(BaseModel):
+    namespace: Annotated[Labels, Field(min_length=1)]
+    key: Key
+
+
+class ItemIn(ItemNameIn):
+    value: dict[str, Any]
+    index: Literal[False] | list[str] | None = None
+    """Taken, and of no effect: nothing is indexed by meaning."""
+    ttl: Annotated[float, Field(gt=0, le=LONGEST_MINUTES)] | None = None
+    """In minutes, from the last time it was written or read."""
+
+
+class ItemSearchIn(BaseModel):
+    namespace_prefix: Labels | None = None
+    filter: dict[str, Any] | None = None
+    limit: Limit = 10
+    offset: Offset = 0
+    query: str | None = None
+    """Taken, and of no effect: the newest come first."""
+    refresh_ttl: bool | None = None
+
+
+class NamespacesIn(BaseModel):
+    prefix: Labels | None = None
+    suffix: Labels | None = None
+    max_depth: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    limit: Limit = 100
+    offset: Offset = 0
+
+
+class ItemOut(BaseModel):
+    namespace: list[str]
+    key: str
+    value: dict[str, Any]
+    created_at: Moment
+    updated_at: Moment
+
+    @classmethod
+    def of(cls, item: Item) -> Self:
+        return cls(
+            namespace=list(item.namespace),
+            key=item.key,
+            value=item.value,
+            created_at=item.created_at,
+            updated_at=item.updated_at,
+        )
+
+
+class FoundItemOut(ItemOut):
+    score: float | None = None
+
+
+class ItemsOut(BaseModel):
+    items: list[FoundItemOut]
+
+
+class NamespacesOut(BaseModel):
+    namespaces: Sequence[Namespace]
+
+
+def store_router(shelf: Shelf) -> APIRouter:
+    router = Router(prefix="/store", tags=["langgraph"])
+
+    @router.put("/items", status_code=204, responses=errors(Invalid, NotAllowed))
+    @needs("write")
+    async def put_item(caller: Caller, body: ItemIn) -> None:
+        """Write an item, new or over an old one."""
+        ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
+        await shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
+
+    @router.get("/items", responses=errors(Invalid))
+    @needs("read")
+    async def get_item(
+        caller: Caller,
+        namespace: Annotated[str, Query(pattern=r"^[^.]+(\.[^.]+)*$")],
+        key: Annotated[str, Query(min_length=1)],
+        refresh_ttl: bool | None = None,
+    ) -> ItemOut | None:
+        """An item; null if there is none."""
+        labels = tuple(namespace.split("."))
+        item = await shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
+        return None if item is None else ItemOut.of(item)
+
+    @router.delete("/items", status_code=204, responses=errors(Invalid, NotAllowed))
+    @needs("write")
+    async def delete_item(caller: Caller, body: ItemNameIn) -> None:
+        """Delete an item. One that is not there is gone already."""
+        await shelf.delete(caller.owner, tuple(body.namespace), body.key)
+
+    @router.post("/items/search", responses=errors(Invalid))
+    @needs("read")
+    async def search_items(caller: Caller, body: ItemSearchIn) -> ItemsOut:
+        """Items in a namespace and below it, the newest change first."""
+        found = await shelf.find(
+            caller.owner,
+            tuple(body.namespace_prefix or ()),
+            wanted=body.filter,
+            limit=body.limit,
+            offset=body.offset,
+            refresh=body.refresh_ttl is not False,
+        )
+        return ItemsOut(items=[FoundItemOut.of(item) for item in found])
+
+    @router.post("/namespaces", responses=errors(Invalid))
+    @needs("read")
+    async def list_namespaces(caller: Caller, body: NamespacesIn) -> NamespacesOut:
+        """Namespaces in which something is; `*` in a prefix or a suffix is any one label."""
+        found = await shelf.namespaces(
+            caller.owner,
+            prefix=tuple(body.prefix or ()),
+            suffix=tuple(body.suffix or ()),
+            max_depth=body.max_depth,
+            limit=body.limit,
+            offset=body.offset,
+        )
+        return NamespacesOut(namespaces=found)
+
+    return router

@@ -1,0 +1,202 @@
+"""What a run streams, as LangGraph's clients read it: server-sent events, named by mode."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from fastapi.sse import format_sse_event
+from pydantic_core import from_json, to_json
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from clew.api.auth import Authenticator
+from clew.api.credentials import Principal
+from clew.api.events import EventStream, Tell
+from clew.api.streams import Streams, first_of
+from clew.domain.errors import Corrupt, NotFound, SchemaMismatch
+from clew.domain.records import Chunk
+from clew.domain.redaction import without
+from clew.domain.runs import Run, RunStatus
+from clew.domain.thread import Json, Thread
+from clew.engine.ordering import Ordering
+from clew.engine.redaction import redacted_texts
+from clew.ports.streams import Follower
+
+CutOff: TypeAlias = Callable[[], Awaitable[None]]
+
+# Without a bell one looks this often whether the run is over.
+LOOK_SECONDS = 2.0
+PING_SECONDS = 15.0
+# A client that waits for an answer hears this often that somebody is there.
+HEARTBEAT_SECONDS = 5.0
+
+
+class RunStream(EventStream):
+    """Follows one run to its end; if the client goes before that, `cut_off` is called.
+
+    Nothing but events: LangGraph's client for JavaScript takes a block with a `retry` for an event without data, and
+    after the first id every block without an event, so that a comment must not end in an empty line.
+    """
+
+    first = b""
+    last = b""
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        run: Run,
+        follower: Follower,
+        stack: ExitStack,
+        caller: Principal,
+        *,
+        streams: Streams,
+        authenticator: Authenticator,
+        headers: dict[str, str],
+        names: Collection[str] = (),
+        cut_off: CutOff | None = None,
+    ) -> None:
+        """`names` are the parts that are wanted, if not all."""
+        super().__init__(self._tell_run, caller, streams, authenticator, headers=headers)
+        self._ordering = ordering
+        self._run = run
+        self._follower = follower
+        self._stack = stack
+        self._owner = caller.owner
+        self._names = names
+        self._cut_off = cut_off
+        self._hidden: Sequence[str] = ()
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stack.close()
+            if not self._is_over and self._cut_off is not None and not self._streams.stopping.is_set():
+                await asyncio.shield(self._cut_off())
+
+    async def _tell_run(self, tell: Tell) -> None:
+        metadata = {"run_id": self._run.id, "attempt": 1}
+        await tell(_frame("metadata", metadata))
+        try:
+            thread = await self._thread()
+            # Nothing is taken back while a run is under way.
+            self._hidden = await redacted_texts(self._ordering.store, thread)
+            run = await self._tell_parts(tell)
+        except NotFound as exc:
+            await tell(_frame("error", {"error": "NotFound", "message": str(exc)}))
+        else:
+            await tell(_last(run))
+        self._is_over = True
+
+    async def _tell_parts(self, tell: Tell) -> Run:
+        """Until the run is over. Raises NotFound if it is deleted."""
+        quiet = 0.0
+        seconds = 0.0 if self._run.status.is_over else LOOK_SECONDS
+        while True:
+            chunk = await self._follower.next(seconds)
+            if chunk is not None:
+                quiet = 0.0
+                await self._tell_part(tell, chunk)
+                continue
+            run = await self._ordering.get(await self._thread(), self._run.id)
+            if run.status.is_over:
+                # What was told before the end was in the log is here by now.
+                while (chunk := await self._follower.next(0)) is not None:
+                    await self._tell_part(tell, chunk)
+                return run
+            quiet += LOOK_SECONDS
+            if quiet >= PING_SECONDS:
+                await tell(b": heartbeat\n")
+                quiet = 0.0
+
+    async def _tell_part(self, tell: Tell, chunk: Chunk) -> None:
+        if self._names and re.split(r"[/|]", chunk.name, maxsplit=1)[0] not in self._names:
+            return
+        data = to_json(without(from_json(chunk.data), self._hidden)) if self._hidden else chunk.data
+        place = str(chunk.number) if self._run.order.is_resumable else None
+        await tell(format_sse_event(data_str=data.decode(), event=chunk.name, id=place))
+
+    async def _thread(self) -> Thread:
+        return await self._ordering.store.get(self._run.thread_id, self._owner)
+
+
+class Waiting(Response):
+    """The values a run ends with, once it is over. Until then now and then a line break, which JSON does not mind."""
+
+    media_type = "application/json"
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        run: Run,
+        caller: Principal,
+        *,
+        streams: Streams,
+        headers: dict[str, str],
+        cut_off: CutOff | None = None,
+    ) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._ordering = ordering
+        self._run = run
+        self._caller = caller
+        self._streams = streams
+        self._cut_off = cut_off
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - Starlette's
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        with self._streams.one("poll", self._caller):
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            try:
+                await first_of(self._answer(send), gone(), self._streams.stopping.wait())
+            finally:
+                if not self._is_over and self._cut_off is not None and not self._streams.stopping.is_set():
+                    await asyncio.shield(self._cut_off())
+
+    async def _answer(self, send: Send) -> None:
+        try:
+            while not (run := await self._rested()).status.is_over:
+                await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+            values = await self._outcome(run)
+        except (NotFound, Corrupt, SchemaMismatch) as exc:
+            values = {"__error__": {"error": type(exc).__name__, "message": str(exc)}}
+        self._is_over = True
+        await send({"type": "http.response.body", "body": to_json(values), "more_body": False})
+
+    async def _rested(self) -> Run:
+        run = self._run
+        return await self._ordering.rested(run.thread_id, self._caller.owner, run.id, HEARTBEAT_SECONDS)
+
+    async def _outcome(self, run: Run) -> Json:
+        if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
+            return {"__error__": failure(run)}
+        thread = await self._ordering.store.get(run.thread_id, self._caller.owner)
+        return await self._ordering.output(thread)
+
+
+def _frame(name: str, data: Json) -> bytes:
+    return format_sse_event(data_str=to_json(data).decode(), event=name)
+
+
+def _last(run: Run) -> bytes:
+    if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
+        return _frame("error", failure(run))
+    return _frame("end", {"status": run.status})
+
+
+def failure(run: Run) -> dict[str, str]:
+    """The exception's own name and words, where it had any."""
+    name, _, words = run.error.partition(": ")
+    if name.isidentifier():
+        return {"error": name, "message": words}
+    name = "TimeoutError" if run.status is RunStatus.TIMEOUT else "RunFailed"
+    return {"error": name, "message": run.reason}

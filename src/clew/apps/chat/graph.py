@@ -1,0 +1,487 @@
+"""The chat workflow: a project manager plans, agents carry its plan out task by task, and it says what came of it.
+
+Every task is a step of its own. Its result is in the checkpoint before anybody hears of it, so that a process that dies
+in the middle goes on with the first task that has none, and says nothing twice.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage
+from langgraph.channels import EphemeralValue
+from langgraph.errors import GraphBubbleUp
+from langgraph.graph import END, START, StateGraph
+
+from clew.apps.chat.agents.project_manager import Situation, make_plan
+from clew.apps.chat.agents.registry import AgentRegistry
+from clew.apps.chat.cpu_budget import CpuBudget
+from clew.apps.chat.documents import Entry, Shelf, by_label, entries
+from clew.apps.chat.plan import (
+    PROJECT_MANAGER,
+    AgentTask,
+    PlannedTask,
+    Result,
+    WorkPlan,
+    has_failed,
+    plan_as_json,
+    progress,
+    read_plan,
+    read_result,
+)
+from clew.apps.chat.workers import AgentWorkers
+from clew.apps.drivers.asking import open_session, run_of_thread
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.session import Session
+from clew.documents.documents import EXTRACTED_CHARACTERS
+from clew.documents.passages import cut
+from clew.domain import views
+from clew.domain.errors import ClewError, Invalid, LimitExceeded, NotFound, Permanent
+from clew.domain.events import (
+    AssistantMessage,
+    Body,
+    Content,
+    Event,
+    Level,
+    Log,
+    StageCompleted,
+    UserMessage,
+)
+from clew.domain.retry import ErrorClass, RetryPolicy
+from clew.domain.thread import Json, Status, Thread
+from clew.graph.stream import clew_message
+from clew.ports.run_context import Run
+from clew.texts.language import DEFAULT
+from clew.texts.phrases import Text, listed, say
+
+# What is said here is private; it is written only where debugging is switched on.
+debug = logging.getLogger("clew.debug")
+
+HISTORY_MESSAGES = 12
+HISTORY_CHARACTERS = 1_000
+_REASON_CHARACTERS = 300
+_BIG_FILE_STEPS = 20
+
+
+class ChatState(TypedDict, total=False):
+    # What a round is given, and what a node says: gone with the next step, for all of it stands in the log.
+    messages: Annotated[list[Any], EphemeralValue]
+    prompt: str
+    language: str
+    documents: list[dict[str, Json]]
+    plan: dict[str, Json]
+    results: list[dict[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatLimits:
+    """What one round may cost."""
+
+    # Of what one task is given, and of what all tasks of a round may make together.
+    input_bytes: int = 200 * 2**20
+    output_bytes: int = 100 * 2**20
+    # Of computing, by all tasks of a round together; waiting for a model is not computing.
+    cpu_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    shelf: Shelf
+    agents: AgentRegistry
+    driver: Callable[[Thread], Driver]
+    policy: Callable[[Thread], RetryPolicy]
+    # The language of a text, and the one spoken before.
+    detect: Callable[[str, str | None], str]
+    workers: AgentWorkers
+    limits: ChatLimits = ChatLimits()
+
+    def graph(self) -> StateGraph[ChatState, None, ChatState, ChatState]:
+        graph = StateGraph(ChatState)
+        graph.add_node("intake", self.intake)
+        graph.add_node("plan", self.plan)
+        graph.add_node("work", self.work)
+        graph.add_node("answer", self.answer)
+        graph.add_edge(START, "intake")
+        graph.add_edge("intake", "plan")
+        graph.add_conditional_edges("plan", _next, ["work", "answer"])
+        graph.add_conditional_edges("work", _next, ["work", "answer"])
+        graph.add_edge("answer", END)
+        return graph
+
+    async def intake(self, state: ChatState) -> ChatState:
+        """Read what the user said and brought."""
+        run = run_of_thread()
+        thread = run.thread
+        first = "Workflow initialized" if thread.round == 1 else f"Resuming workflow, round {thread.round}"
+        await run.record(
+            Log(message=first, progress=0, ref="first"),
+            Log(message="Workflow processing started", progress=0, ref="started"),
+        )
+        asked = await self._asked(run)
+        prompt = _text(asked.content) if asked else _prompt_in(state.get("messages", []))
+        if not prompt.strip():
+            raise Permanent("there is no prompt to work on", ErrorClass.VALIDATION)
+        known = _shown(run, state.get("documents", []))
+        for file_id in asked.documents if asked else ():
+            entry = await self._take_in(run, file_id, known)
+            known = [one for one in known if entry is None or one.id != entry.id] + ([entry] if entry else [])
+        return {
+            "prompt": prompt,
+            "language": self.detect(prompt, state.get("language")),
+            "documents": [entry.as_json() for entry in known],
+            "plan": {},
+            "results": [],
+        }
+
+    async def plan(self, state: ChatState) -> ChatState:
+        """Let the project manager say what will be done."""
+        run = run_of_thread()
+        await run.record(_line("Analyzing request and planning work", 10, PROJECT_MANAGER))
+        session = self._session(run)
+        known = _shown(run, state["documents"])
+        situation = Situation(
+            prompt=state["prompt"],
+            language=state["language"],
+            agents=self.agents.descriptions,
+            documents=[_described(entry) for entry in by_label(known).values()],
+            round=run.thread.round,
+            history=await self._history(run),
+        )
+        plan = await make_plan(session, situation)
+        await run.record(
+            _line("Planned outputs", 20, PROJECT_MANAGER),
+            _line("Work plan created", 25, PROJECT_MANAGER),
+        )
+        said = _message(run, "plan", plan.response, PROJECT_MANAGER, session)
+        return {
+            "plan": plan_as_json(plan),
+            "language": plan.language or state["language"],
+            "messages": [said],
+        }
+
+    async def work(self, state: ChatState) -> ChatState:
+        """Carry out the first task that has no result."""
+        run = run_of_thread()
+        plan = _plan(state)
+        results = state["results"]
+        number, total = len(results) + 1, len(plan.tasks)
+        planned = plan.tasks[number - 1]
+        await self._tell_failure(run, results, total)
+        running = f"Running task {number}/{total}: {planned.agent}"
+        await run.record(_line(running, progress(number - 1, total), planned.agent))
+        session = self._session(run)
+        cpu = CpuBudget(
+            limit=self.limits.cpu_seconds,
+            spent_before=sum(float(result.get("cpu", 0.0)) for result in results),
+        )
+        task = await self._task(run, state, planned, session, cpu)
+        try:
+            result = await self._process(task, session, cpu)
+        except (GraphBubbleUp, LimitExceeded):
+            raise
+        except MemoryError as exc:
+            raise LimitExceeded("resource limit: out of memory", ErrorClass.INTERNAL) from exc
+        except Exception as exc:  # noqa: BLE001 - an agent may raise anything; its task has failed, and the next one runs
+            reason = _reason(exc)
+            debug.debug("%s failed", planned.agent, exc_info=exc)
+            text = say(Text.TASK_FAILED, state["language"], reason=reason)
+            failed = {
+                "agent": planned.agent,
+                "ok": False,
+                "reason": reason,
+                "documents": [],
+                "cpu": cpu.spent,
+            }
+            return {
+                "results": [*results, failed],
+                "messages": [_message(run, f"task.{number}", text, planned.agent, session)],
+            }
+        made = await self._keep(run, state, number, result)
+        done = {
+            "agent": planned.agent,
+            "ok": True,
+            "reason": "",
+            "documents": [one.as_json() for one in made],
+            "cpu": cpu.spent,
+        }
+        said = _message(run, f"task.{number}", result.feedback, planned.agent, session, made)
+        return {
+            "results": [*results, done],
+            "documents": [*state["documents"], *(one.as_json() for one in made)],
+            "messages": [said],
+        }
+
+    async def answer(self, state: ChatState) -> ChatState:
+        """Say what was promised and what was delivered."""
+        run = run_of_thread()
+        plan, results = _plan(state), state["results"]
+        await self._tell_failure(run, results, len(plan.tasks))
+        failed = [result for result in results if not result["ok"]]
+        if has_failed(len(failed), len(results)):
+            reasons = "; ".join(f"{result['agent']}: {result['reason']}" for result in failed)
+            raise Permanent(f"{len(failed)} of {len(results)} tasks failed ({reasons})", ErrorClass.INTERNAL)
+        await run.record(_line("Creating final response", 90, PROJECT_MANAGER))
+        made = by_label(entry for result in results for entry in _shown(run, result["documents"]))
+        text = review(plan, list(made), len(failed), state["language"])
+        delivered = [made[label] for label in plan.final_documents if label in made] or list(made.values())
+        said = clew_message(
+            text,
+            id=f"{run.thread.round}.last",
+            agent=PROJECT_MANAGER,
+            marker="last",
+            documents=[entry.id for entry in delivered],
+        )
+        return {"messages": [said]}
+
+    def closing(
+        self,
+        thread: Thread,  # noqa: ARG002 - other graphs may need it
+        log: Sequence[Event],
+        status: Status,
+        reason: str,
+    ) -> list[Body]:
+        """What a round ends with, in the same commit as its end."""
+        if status is Status.COMPLETED:
+            return [_ending("Workflow completed successfully", status)]
+        language = self._language(log)
+        if status is Status.STOPPED:
+            text = say(Text.STOPPED, language)
+            return [_ending("Workflow stopped by user", status), _last(text)]
+        text = say(Text.FAILED, language, reason=reason)
+        return [
+            _ending("Workflow failure reported", status),
+            _last(text),
+            _ending(f"Workflow failed: {reason}", status),
+        ]
+
+    async def _take_in(self, run: Run, file_id: str, known: Sequence[Entry]) -> Entry | None:
+        thread = run.thread
+        fresh = [entry.label for entry in known if entry.origin == "user" and entry.round == thread.round]
+        try:
+            entry, warnings = await self.shelf.take_in(
+                thread, file_id, fresh, progress=_reading(run, file_id)
+            )
+        except NotFound:
+            gone = f"The file {file_id} is no longer there"
+            await run.record(Log(message=gone, level="warning", ref=f"gone/{file_id}"))
+            return None
+        await run.record(
+            *(
+                Log(message=f"{entry.label}: {warning}", level="warning", ref=f"{entry.id}/{number}")
+                for number, warning in enumerate(warnings)
+            ),
+            entry.added,
+        )
+        return entry
+
+    async def _process(self, task: AgentTask, session: Session, cpu: CpuBudget) -> Result:
+        """Let the agent do its task where it holds up nobody, and check what it gives back."""
+        name = task["context"]["agentType"]
+        debug.debug("task for %s: %s", name, _without_data(task))
+        given = await self.workers.process(self.agents.role(name), session, task, cpu)
+        result = read_result(given, max_bytes=self.limits.output_bytes)
+        labels = [document.label for document in result.documents]
+        debug.debug("result of %s: %s %s", name, result.feedback, labels)
+        return result
+
+    async def _task(
+        self, run: Run, state: ChatState, planned: PlannedTask, session: Session, cpu: CpuBudget
+    ) -> AgentTask:
+        async def extract(texts: Sequence[tuple[str, bool]], prompt: str) -> Sequence[str]:
+            return await self.workers.extracts(texts, prompt, cpu, limit=EXTRACTED_CHARACTERS)
+
+        thread, stamp = run.thread, run.stamp()
+        known = _shown(run, state["documents"])
+        if planned.inputs is None:
+            chosen = [entry for entry in known if entry.origin == "user" and entry.round == thread.round]
+        else:
+            labelled = by_label(known)
+            # A document that an earlier task did not make after all is not there; the agent works with the others.
+            chosen = [labelled[label] for label in planned.inputs if label in labelled]
+        if sum(entry.size for entry in chosen) > self.limits.input_bytes:
+            raise Permanent(
+                f"resource limit: a task is given more than {self.limits.input_bytes} bytes",
+                ErrorClass.VALIDATION,
+            )
+        return {
+            "taskId": stamp.new_id(),
+            "workflowId": thread.id,
+            "prompt": planned.prompt,
+            "inputDocuments": [
+                await self.shelf.shown(thread, entry, planned.prompt, session, extract) for entry in chosen
+            ],
+            "outputSpecifications": [
+                {"label": output.label, "description": output.description} for output in planned.outputs
+            ],
+            "context": {
+                "workflowRound": thread.round,
+                "agentType": planned.agent,
+                "timestamp": stamp.now.isoformat(),
+                "language": state["language"],
+            },
+        }
+
+    async def _keep(self, run: Run, state: ChatState, number: int, result: Result) -> list[Entry]:
+        before = sum(document["size"] for done in state["results"] for document in done["documents"])
+        if before + result.size > self.limits.output_bytes:
+            raise Permanent(
+                f"resource limit: the round made more than {self.limits.output_bytes} bytes",
+                ErrorClass.VALIDATION,
+            )
+        return [
+            await self.shelf.put(run.thread, str(number), document)
+            for document in {one.label: one for one in result.documents}.values()
+        ]
+
+    async def _tell_failure(self, run: Run, results: Sequence[dict[str, Json]], total: int) -> None:
+        """Of the task before: told only now, when its result is in the checkpoint and will not change any more."""
+        if results and not results[-1]["ok"]:
+            number, last = len(results), results[-1]
+            text = f"Task {number}/{total} failed: {last['agent']}: {last['reason']}"
+            await run.record(Log(message=text, level="error", agent=last["agent"], ref=f"failed/{number}"))
+
+    def _session(self, run: Run) -> Session:
+        return open_session(run, self.driver(run.thread), self.policy(run.thread))
+
+    async def _asked(self, run: Run) -> UserMessage | None:
+        """What the user said to begin this round."""
+        _, events = await run.transcript()
+        said = [event.body for event in events if event.round == run.thread.round]
+        return next((body for body in reversed(said) if isinstance(body, UserMessage)), None)
+
+    async def _history(self, run: Run) -> list[dict[str, str]]:
+        """What was said in the rounds before, without what was taken back."""
+        _, events = await run.transcript()
+        earlier = [event for event in events if event.round < run.thread.round]
+        said = list(views.messages(run.thread, earlier))[-HISTORY_MESSAGES:]
+        return [
+            {"role": message.role, "content": cut(_text(message.content), HISTORY_CHARACTERS)}
+            for message in said
+        ]
+
+    def _language(self, log: Sequence[Event]) -> str:
+        """The language this round is held in: what its steps found, else what the user's own words say."""
+        for event in reversed(log):
+            match event.body:
+                case StageCompleted(output={"language": str(language)}) if language:
+                    return language
+                case UserMessage(content=content):
+                    return self.detect(_text(content), None)
+                case _:
+                    pass
+        return DEFAULT
+
+
+def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> str:
+    """The final message: what was promised, what is there, what is not."""
+    missing = [label for label in plan.final_documents if label not in made]
+    delivered = [label for label in plan.final_documents if label in made] or list(made)
+    said = [say(Text.DONE, language)]
+    if delivered:
+        said.append(say(Text.DELIVERED, language, documents=listed(delivered, language)))
+    if missing:
+        said.append(say(Text.MISSING, language, documents=listed(missing, language)))
+    if failed:
+        said.append(say(Text.TASKS_FAILED, language, failed=failed, total=len(plan.tasks)))
+    return " ".join(said)
+
+
+def _shown(run: Run, stored: Iterable[dict[str, Json]]) -> list[Entry]:
+    """Without what was taken back, before this round or before a failed one was taken up again: nobody works with it."""
+    return [entry for entry in entries(stored) if entry.id not in run.thread.redacted]
+
+
+def _next(state: ChatState) -> str:
+    return "work" if len(state["results"]) < len(_plan(state).tasks) else "answer"
+
+
+def _plan(state: ChatState) -> WorkPlan:
+    """The plan again, which was checked when it was made."""
+    stored = state["plan"]
+    agents = {task["agent"] for task in stored["objWorkplan"]}
+    inputs = {one["label"] for task in stored["objWorkplan"] for one in task.get("inputDocuments", ())}
+    return read_plan(stored, agents=agents, documents=inputs)
+
+
+def _line(message: str, done: int, agent: str) -> Log:
+    return Log(message=message, progress=done, agent=agent, ref=message)
+
+
+def _ending(message: str, status: Status) -> Log:
+    level: Level = "error" if status is Status.FAILED else "info"
+    return Log(message=message, progress=100, level=level, agent=PROJECT_MANAGER, status=status)
+
+
+def _last(text: str) -> AssistantMessage:
+    return AssistantMessage(content=text, agent=PROJECT_MANAGER, marker="last")
+
+
+def _message(
+    run: Run, name: str, text: str, agent: str, session: Session, made: Sequence[Entry] = ()
+) -> AIMessage:
+    return clew_message(
+        text,
+        id=f"{run.thread.round}.{name}",
+        agent=agent,
+        documents=[entry.id for entry in made],
+        added=[entry.added for entry in made],
+        tokens=(session.tokens_in, session.tokens_out),
+    )
+
+
+def _described(entry: Entry) -> dict[str, Json]:
+    return {
+        "label": entry.label,
+        "kind": entry.kind,
+        "origin": entry.origin,
+        "round": entry.round,
+        "summary": entry.summary,
+    }
+
+
+def _reading(run: Run, file_id: str) -> Callable[[int, int], None]:
+    """Says how far the reading of a big file got: at each quarter."""
+    told: set[int] = set()
+
+    def tell(done: int, total: int) -> None:
+        quarter = 4 * done // max(1, total)
+        if total >= _BIG_FILE_STEPS and 0 < quarter < 4 and quarter not in told:
+            told.add(quarter)
+            text = f"Reading the file: {done} of {total} parts"
+            run.note(Log(message=text, progress=0, ref=f"reading/{file_id}/{quarter}"))
+
+    return tell
+
+
+def _prompt_in(messages: Any) -> str:
+    """The last thing said in what a round was given, where nobody said anything in the log."""
+    for message in reversed(messages if isinstance(messages, list) else []):
+        content = message.get("content") if isinstance(message, dict) else getattr(message, "content", None)
+        if isinstance(content, str | list):
+            return _text(content)
+    return ""
+
+
+def _text(content: Content) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and "text" in part)
+
+
+def _reason(exc: Exception) -> str:
+    """For the thread's owner, in one line."""
+    if isinstance(exc, Invalid) and exc.field:
+        return f"{exc.field}: {exc}"
+    first_line = str(exc).partition("\n")[0][:_REASON_CHARACTERS]
+    if isinstance(exc, ClewError):
+        return first_line
+    return f"{type(exc).__name__}: {first_line}" if first_line else type(exc).__name__
+
+
+def _without_data(task: AgentTask) -> str:
+    shown: Json = json.loads(json.dumps(task))
+    for document in shown["inputDocuments"]:
+        document["data"] = f"<{len(document['data'])} characters of base64>"
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,214 @@
+"""A work plan by rules: from what a prompt asks for and which documents there are, to tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from clew.apps.chat.offline.wishes import Wish, Wishes, read_wishes
+from clew.apps.chat.plan import MAX_LABEL, MAX_TEXT, Output, PlannedTask, WorkPlan
+from clew.documents.passages import cut
+from clew.domain.documents import split_name
+from clew.domain.thread import Json
+from clew.texts.phrases import Text, listed, say
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A document as the rules see it."""
+
+    label: str
+    kind: str  # text, table, picture, other
+    round: int
+    is_made: bool  # by an agent, not brought by the user
+
+    @classmethod
+    def of(cls, described: Mapping[str, Json]) -> "Held":
+        return cls(
+            label=str(described["label"]),
+            kind=str(described.get("kind", "other")),
+            round=int(described.get("round", 0)),
+            is_made=described.get("origin") == "agent",
+        )
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making."""
+
+    tasks: list[PlannedTask] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    finals: list[str] = field(default_factory=list)
+
+    def made(self) -> list[str]:
+        return [output.label for task in self.tasks for output in task.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    prompt: str
+    language: str
+    agents: frozenset[str]
+    documents: Sequence[Held]
+    round: int = 1
+
+    def plan(self) -> WorkPlan:
+        wishes = read_wishes(self.prompt, [document.label for document in self.documents])
+        at_hand = self._at_hand(wishes)
+        draft = Draft()
+        if Wish.TRANSLATION in wishes.wishes:
+            draft.remarks.append(self._say(Text.NO_TRANSLATION))
+        self._summarize(draft, wishes, at_hand)
+        self._analyse(draft, wishes, at_hand)
+        self._search(draft, wishes, at_hand)
+        self._code(draft, wishes, at_hand)
+        self._write(draft, wishes, at_hand)
+        return WorkPlan(
+            final_documents=tuple(dict.fromkeys(draft.finals or draft.made())),
+            tasks=tuple(draft.tasks),
+            response=self._response(draft, wishes, at_hand),
+            language=self.language,
+        )
+
+    def _at_hand(self, wishes: Wishes) -> list[Held]:
+        """What the wish is about: what it names, else what the user brought now, else what was there last."""
+        if wishes.named:
+            named = [document for document in self.documents if document.label in wishes.named]
+            return [*named, *self._also_needed(wishes, named)]
+        brought = [document for document in self.documents if not document.is_made]
+        if now := [document for document in brought if document.round == self.round]:
+            return now
+        made = [document for document in self.documents if document.is_made and document.kind == "text"]
+        # A follow-up like "now as PDF" means what was made last; "summarize it" means what it was made of.
+        return made[-1:] if made and not wishes.explicit else brought or made
+
+    def _also_needed(self, wishes: Wishes, named: Sequence[Held]) -> list[Held]:
+        """What the other half of a wish is about: "summarize a.txt and chart the sales" means a table as well."""
+        kinds = {document.kind for document in named}
+        wants = {"text": Wish.SUMMARY in wishes.wishes, "table": self._asks_figures(wishes)}
+        missing = {kind for kind, is_wanted in wants.items() if is_wanted and kind not in kinds}
+        if missing == {kind for kind, is_wanted in wants.items() if is_wanted}:
+            return []  # the named ones are what all of it is about, whether they serve it or not
+        others = [
+            one for one in self.documents if one.kind in missing and not one.is_made and one not in named
+        ]
+        return [one for one in others if one.round == self.round] or others
+
+    def _summarize(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
+        texts = [document.label for document in at_hand if document.kind == "text"]
+        # Somebody who brings texts and says nothing a rule understands is served best by a summary.
+        says_nothing = not wishes.wishes and not wishes.outputs and not wishes.formats
+        is_wanted = Wish.SUMMARY in wishes.wishes or wishes.is_a_report or says_nothing
+        if not (texts and is_wanted and "summarizer" in self.agents):
+            return
+        # Where the summary is all that is wanted, it is written in the format that is wanted.
+        alone = not self._wants_figures(wishes, at_hand)
+        asked = [*wishes.texts, *(self._free(f"summary.{ending}", draft) for ending in wishes.written)]
+        direct = alone and len(asked) == 1
+        label = asked[0] if direct else self._free("summary.md", draft)
+        self._add(draft, "summarizer", [label], texts, Text.SUMMARIZE, texts)
+        if direct:
+            draft.finals.append(label)
+
+    def _wants_figures(self, wishes: Wishes, at_hand: Sequence[Held]) -> bool:
+        tables = any(document.kind == "table" for document in at_hand)
+        asked = self._asks_figures(wishes) or wishes.is_a_report
+        only_tables = tables and not any(document.kind == "text" for document in at_hand)
+        other = Wish.CONVERSION in wishes.wishes or Wish.CODE in wishes.wishes or bool(wishes.code)
+        return tables and (asked or (only_tables and not other))
+
+    def _analyse(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
+        if not self._wants_figures(wishes, at_hand):
+            if Wish.CHART in wishes.wishes or wishes.tables or wishes.pictures:
+                draft.remarks.append(self._say(Text.NO_TABLE))
+            return
+        if "analyst" not in self.agents or (Wish.SEARCH in wishes.wishes and not self._asks_figures(wishes)):
+            return
+        tables = [document.label for document in at_hand if document.kind == "table"]
+        stem = split_name(tables[0])[0][:60]
+        wants_chart = Wish.CHART in wishes.wishes or wishes.pictures or not wishes.tables
+        outputs = [*wishes.tables, *wishes.pictures]
+        if wants_chart and not wishes.pictures:
+            outputs.append(self._free(f"{stem}_chart.png", draft))
+        if not wishes.tables:
+            outputs.append(self._free(f"{stem}_table.xlsx", draft))
+        self._add(draft, "analyst", outputs, tables, Text.ANALYSE, tables)
+        draft.finals += [*wishes.tables, *wishes.pictures]
+
+    def _asks_figures(self, wishes: Wishes) -> bool:
+        return bool(wishes.wishes & {Wish.CHART, Wish.TABLE} or wishes.tables or wishes.pictures)
+
+    def _search(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
+        readable = [document.label for document in at_hand if document.kind in ("text", "table")]
+        if Wish.SEARCH not in wishes.wishes or draft.tasks or "researcher" not in self.agents:
+            return
+        if not readable:
+            return
+        label = wishes.texts[0] if wishes.texts else self._free("findings.md", draft)
+        self._add(draft, "researcher", [label], readable, Text.SEARCH, readable)
+        draft.finals.append(label)
+
+    def _code(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
+        if "coder" not in self.agents or not (
+            wishes.code or (Wish.CODE in wishes.wishes and not draft.tasks)
+        ):
+            return
+        outputs = wishes.code or [self._free("main.py", draft)]
+        inputs = [document.label for document in at_hand if document.kind in ("text", "table")]
+        self._add(draft, "coder", outputs, inputs, Text.CODE, outputs)
+        draft.finals += outputs
+
+    def _write(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
+        labels = [label for label in wishes.texts if label not in draft.made()]
+        if not wishes.texts and not draft.finals:
+            stem = self._stem(at_hand)
+            labels = [self._free(f"{stem}.{ending}", draft) for ending in wishes.written]
+            if not labels and wishes.is_a_report:
+                labels = [self._free("report.docx", draft)]
+        inputs = [label for label in draft.made() if split_name(label)[1] in ("md", "png", "xlsx", "csv")]
+        if not draft.tasks:
+            inputs = [document.label for document in at_hand if document.kind != "other"]
+        if labels and not inputs:
+            draft.remarks.append(self._say(Text.NO_FREE_TEXT))
+        if not labels or not inputs or "writer" not in self.agents:
+            return
+        self._add(draft, "writer", labels, inputs, Text.WRITE, labels)
+        draft.finals += labels
+
+    def _stem(self, at_hand: Sequence[Held]) -> str:
+        """A document in another format keeps its name."""
+        return split_name(at_hand[0].label)[0][:80] if len(at_hand) == 1 else "report"
+
+    def _add(
+        self,
+        draft: Draft,
+        agent: str,
+        outputs: Sequence[str],
+        inputs: Sequence[str],
+        step: Text,
+        about: Sequence[str],
+    ) -> None:
+        made = tuple(Output(label=label) for label in outputs)
+        asked = cut(self.prompt, MAX_TEXT)
+        draft.tasks.append(PlannedTask(agent=agent, prompt=asked, outputs=made, inputs=tuple(inputs)))
+        draft.steps.append(self._say(step, documents=listed(about, self.language)))
+
+    def _response(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> str:
+        said = [self._say(Text.OFFLINE), *dict.fromkeys(draft.remarks)]
+        if draft.tasks:
+            steps = "\n".join(f"{number}. {step}" for number, step in enumerate(draft.steps, 1))
+            return "\n\n".join([*said, f"{self._say(Text.WILL_DO)}\n{steps}"])
+        if wishes.wishes and not at_hand:
+            said.append(self._say(Text.NO_DOCUMENT))
+        return "\n\n".join([*said, self._say(Text.NO_TASK)])
+
+    def _free(self, label: str, draft: Draft) -> str:
+        """The label, or one like it: a plan must not put out what the user brought."""
+        taken = {document.label for document in self.documents if not document.is_made} | set(draft.made())
+        stem, ending = split_name(label)
+        candidate, number = label[-MAX_LABEL:], 2
+        while candidate in taken:
+            candidate, number = f"{stem}_{number}.{ending}", number + 1
+        return candidate
+
+    def _say(self, text: Text, **values: object) -> str:
+        return say(text, self.language, **values)

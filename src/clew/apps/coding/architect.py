@@ -1,0 +1,36 @@
+"""Plans how an issue is solved, before anybody touches a file."""
+
+from collections.abc import Sequence
+
+from clew.apps.coding.plan import MAX_PLAN, Issue, visible
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
+from clew.apps.prompts import prompt
+from clew.documents.passages import cut
+from clew.domain.thread import Json
+
+MOST_FILES = 2_000
+
+
+async def design(
+    driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
+) -> str:
+    """The plan in Markdown. Cut, and rid of what is invisible, before anybody sees it: what is shown is all there is."""
+    facts: dict[str, Json] = {
+        "issue": {"id": issue.id, "title": issue.title},
+        "files": list[Json](files[:MOST_FILES]),
+        "remark": remark,
+    }
+    if len(files) > MOST_FILES:
+        facts["files that are not listed"] = len(files) - MOST_FILES
+    reply = await driver.ask(
+        Inquiry(
+            purpose=Purpose.DESIGN,
+            role=prompt("architect"),
+            prompt=f"Plan how to solve the issue {issue.id}: {issue.title}",
+            material=(Material(label="issue", text=issue.body),),
+            facts=facts,
+            workplace=workplace,
+        )
+    )
+    return cut(visible(reply.text).strip(), MAX_PLAN)

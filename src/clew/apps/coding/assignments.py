@@ -1,0 +1,54 @@
+"""What a coding workflow is begun with: a worktree that may be worked in, and an issue, fetched before it begins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clew.apps.coding.plan import WORKTREE, require_issue_id
+from clew.apps.coding.ports import Tracker, Worktrees
+from clew.domain.errors import Invalid
+from clew.domain.thread import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`settings` are the thread's, which never change; `state` is what its graph begins with."""
+
+    settings: dict[str, Json]
+    state: dict[str, Json]
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignments:
+    worktrees: Worktrees
+    # By the name of a profile.
+    tracker: Callable[[str], Tracker]
+
+    async def make(
+        self, issue_id: str | None, path: str | None, *, profile: str, text: str | None, is_local: bool
+    ) -> Assignment:
+        """Raises Invalid naming the field, NotFound for an unknown issue, Transient or Permanent of the tracker.
+
+        `is_local` is somebody who needs no key, and so is at this machine: only they may name any folder where
+        nobody said which are allowed.
+        """
+        issue_id = require_issue_id(issue_id)
+        if path is None:
+            raise Invalid(
+                "a coding workflow needs the absolute path of a git work tree", field="worktreePath"
+            )
+        if not self.worktrees.has_roots and not is_local:
+            raise Invalid("no folder is open to coding workflows: set coding.roots", field="worktreePath")
+        tracker = self.tracker(profile)
+        worktree = await self.worktrees.find(path)
+        issue = await tracker.fetch(issue_id, text)
+        known: dict[str, Json] = {
+            "issue_id": issue_id,
+            WORKTREE: worktree.path,
+            "worktree_name": worktree.name,
+        }
+        return Assignment(
+            settings=known,
+            state={**known, "profile": profile, "issue": issue.as_json(), "remark": ""},
+            title=f"{issue_id}: {issue.title}",
+        )

@@ -1,0 +1,295 @@
+"""The coding workflow: an issue becomes a plan, a person approves it, and it is carried out in a worktree.
+
+    architect_node -> human_approval_node -> developer_node <-> reviewer_node
+
+The graph stops before `human_approval_node`. What is asked there is the plan itself, and nothing runs but a plan that
+was shown and approved, as the log has it.
+
+Files cannot be rolled back with a transaction. So a step that changes them says in the log that it begins, before it
+does; whoever repeats it after a crash finds that line, ends what the crash left running, starts from what is in the
+worktree, and tells the developer so. The reviewer always sees all that differs from the commit the work began at.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypedDict
+
+from langgraph.channels import EphemeralValue
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from clew.apps.coding import reviewer
+from clew.apps.coding.architect import design
+from clew.apps.coding.developer import Task, develop
+from clew.apps.coding.plan import WORKTREE, Issue, plan_hash, visible
+from clew.apps.coding.ports import Worktree, Worktrees
+from clew.apps.drivers.asking import open_session, run_of_thread
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Purpose, Workplace
+from clew.apps.drivers.session import Once, Session
+from clew.domain.errors import Invalid, Permanent
+from clew.domain.events import AssistantMessage, Level, Log, Resolution, Suspension
+from clew.domain.ledger import is_yes
+from clew.domain.retry import ErrorClass, RetryPolicy
+from clew.domain.thread import Json, Kind, Thread
+from clew.graph.stream import clew_message
+from clew.ports.run_context import Run
+
+GATE = "human_approval_node"
+# What of the state whoever approves is shown.
+SHOWN = ("issue_id", "worktree_path", "plan", "plan_hash")
+
+_MOST_LISTED = 200
+
+
+class CodingState(TypedDict, total=False):
+    # What a node says: gone with the next step, for all of it stands in the log.
+    messages: Annotated[list[Any], EphemeralValue]
+    issue_id: str
+    worktree_path: str
+    worktree_name: str
+    profile: str
+    issue: dict[str, Json]
+    remark: str  # what a person said with a new round, to a plan that was rejected
+    base: str  # the commit all changes are compared with
+    changed_before: list[str]
+    plan: str
+    plan_hash: str
+    human_approved: bool | None
+    comment: str  # what the person said who approved the plan
+    summary: str
+    changed_files: list[str]
+    reviews: int
+    review: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coding:
+    worktrees: Worktrees
+    driver: Callable[[Thread], Driver]
+    policy: Callable[[Thread], RetryPolicy]
+    review_rounds: int = 3
+
+    def graph(self) -> CompiledStateGraph[CodingState, None, CodingState, CodingState]:
+        graph = StateGraph(CodingState)
+        graph.add_node("architect_node", self.architect_node)
+        graph.add_node(GATE, human_approval_node)
+        graph.add_node("developer_node", self.developer_node)
+        graph.add_node("reviewer_node", self.reviewer_node)
+        graph.add_edge(START, "architect_node")
+        graph.add_edge("architect_node", GATE)
+        graph.add_conditional_edges(GATE, _after_gate, ["developer_node", END])
+        graph.add_edge("developer_node", "reviewer_node")
+        graph.add_conditional_edges("reviewer_node", _after_review, ["developer_node", END])
+        return graph.compile(interrupt_before=[GATE])
+
+    async def architect_node(self, state: CodingState) -> CodingState:
+        """Plan. Nothing is changed yet, and it is checked that nothing was."""
+        run = run_of_thread()
+        issue = _issue(state)
+        await run.record(_line("Planning", 10, "architect", f"plan/{run.thread.round}"))
+        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
+            base = await worktree.base()
+            session = self._session(run)
+            before = await worktree.changes(base)
+            plan = await design(
+                session, issue, await worktree.files(), remark=state.get("remark", ""), workplace=workplace
+            )
+            await _require_untouched(session, worktree, base, before.fingerprint, "plan")
+        return {
+            "base": base,
+            "changed_before": list(before.files[:_MOST_LISTED]),
+            "plan": plan,
+            "plan_hash": plan_hash(plan),
+            # Of a round before this one.
+            "comment": "",
+            "summary": "",
+            "changed_files": [],
+            "reviews": 0,
+            "review": {},
+            "messages": [_message(run, "plan", plan, "architect", session)],
+        }
+
+    async def developer_node(self, state: CodingState) -> CodingState:
+        """Change the files: once, or after a crash again, from what is there."""
+        run = run_of_thread()
+        await _approved(run, state)
+        number = state["reviews"] + 1
+        async with self._at_work(run) as (worktree, workplace):
+            earlier = await _begin(run, number)
+            session = self._session(run)
+            task = Task(
+                issue=_issue(state),
+                plan=state["plan"],
+                changes=await worktree.changes(state["base"]),
+                remarks=str(state["review"].get("remarks", "")),
+                comment=state.get("comment", ""),
+                is_repeated=earlier > 0,
+            )
+            # Once: a second attempt must know of the first, so it is the whole step that is tried again.
+            summary = await develop(Once(session), worktree, task, workplace)
+            changed = await worktree.changes(state["base"])
+        return {
+            "summary": summary,
+            "changed_files": list(changed.files[:_MOST_LISTED]),
+            "messages": [_message(run, f"develop.{number}", summary, "developer", session)],
+        }
+
+    async def reviewer_node(self, state: CodingState) -> CodingState:
+        """Look at all that differs from where the work began."""
+        run = run_of_thread()
+        number = state["reviews"] + 1
+        await run.record(_line(f"Review {number}", 80, "reviewer", f"review/{run.thread.round}.{number}"))
+        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
+            session = self._session(run)
+            changes = await worktree.changes(state["base"])
+            said = await reviewer.review(
+                session,
+                _issue(state),
+                state["plan"],
+                changes,
+                comment=state.get("comment", ""),
+                changed_before=state["changed_before"],
+                workplace=workplace,
+            )
+            await _require_untouched(session, worktree, state["base"], changes.fingerprint, "review")
+        name = f"review.{number}"
+        if not said.approved and number >= self.review_rounds:
+            await run.record(
+                AssistantMessage(content=said.remarks, agent="reviewer", ref=f"{run.thread.round}.{name}")
+            )
+            raise Permanent(
+                f"not approved after {_times(number)}; what was done is in the worktree",
+                ErrorClass.VALIDATION,
+            )
+        text = said.remarks or "Approved."
+        marker: Literal["last", "step"] = "last" if said.approved else "step"
+        return {
+            "reviews": number,
+            "review": {"approved": said.approved, "remarks": said.remarks},
+            "changed_files": list(changes.files[:_MOST_LISTED]),
+            "messages": [_message(run, name, text, "reviewer", session, marker)],
+        }
+
+    @asynccontextmanager
+    async def _at_work(self, run: Run) -> AsyncGenerator[tuple[Worktree, Workplace]]:
+        """The worktree, by nobody else's hand. Where it is stands in the thread's settings, which no input reaches."""
+        path = run.thread.settings.get(WORKTREE)
+        if not isinstance(path, str):
+            raise Permanent(
+                "a coding workflow is started with an issueId and a worktreePath", ErrorClass.VALIDATION
+            )
+        try:
+            worktree = await self.worktrees.find(path)
+        except Invalid as exc:
+            raise Permanent(f"the worktree is gone: {exc}", ErrorClass.VALIDATION) from exc
+        if worktree.path != path:
+            raise Permanent("the worktree is gone: another folder has its name", ErrorClass.VALIDATION)
+        if self.driver(run.thread).can(Purpose.EDIT):
+            await _require_harmless(worktree)
+        async with worktree.alone() as lock:
+            yield worktree, Workplace(folder=path, lock=lock)
+
+    def _session(self, run: Run) -> Session:
+        return open_session(run, self.driver(run.thread), self.policy(run.thread))
+
+
+@asynccontextmanager
+async def _reading(worktree: Worktree, workplace: Workplace) -> AsyncGenerator[Workplace]:
+    """For a step that changes nothing: a program's own git reads no settings of the repository there."""
+    async with worktree.looking() as given:
+        yield replace(workplace, variables=given)
+
+
+async def _require_harmless(worktree: Worktree) -> None:
+    """Raises Permanent where a program that uses git as it is would start other programs without knowing."""
+    if names := await worktree.starts():
+        raise Permanent(
+            f"the git configuration of the worktree starts programs: {', '.join(names[:10])}. Remove this from the"
+            " repository, or move it to your own global configuration if you trust it",
+            ErrorClass.VALIDATION,
+        )
+
+
+async def human_approval_node(state: CodingState) -> CodingState:
+    """Whether the plan that was approved, as the log has it, is the one in hand."""
+    approved = state.get("human_approved") is True
+    comment = ""
+    if approved:
+        comment = await _approved(run_of_thread(), state)
+    return {"human_approved": approved, "comment": comment}
+
+
+async def _approved(run: Run, state: CodingState) -> str:
+    """What was said with the yes. Raises Permanent unless a person was shown this very plan in this round and said yes.
+
+    A caller may write the state over the gate, or send a run past it; the log is out of a caller's reach.
+    """
+    _, events = await run.transcript()
+    shown: Suspension | None = None
+    given: Json = None
+    for event in events:
+        match event.body:
+            case Suspension(kind=Kind.APPROVAL, prompt=dict(prompt)) as asked if "plan" in prompt:
+                shown, given = asked, None
+            case Resolution(call_id=call_id, answer=answer) if shown and call_id == shown.call_id:
+                given = answer if event.round == run.thread.round else None
+            case _:
+                pass
+    if shown is None or not is_yes(given) or shown.prompt["plan"] != state.get("plan"):
+        raise Permanent("the plan is not the one that was approved", ErrorClass.VALIDATION)
+    return visible(str(given.get("feedback") or "")).strip() if isinstance(given, dict) else ""
+
+
+async def _begin(run: Run, number: int) -> int:
+    """Say in the log that this step begins; how often it was begun before without coming to its end."""
+    step = f"develop/{run.thread.round}.{number}/"
+    _, events = await run.transcript()
+    earlier = sum(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)
+    text = f"Developing, step {number}"
+    if earlier:
+        text += ": begun before and cut short, goes on from what is in the worktree"
+    await run.record(
+        _line(text, 40, "developer", f"{step}{earlier + 1}", level="warning" if earlier else "info")
+    )
+    return earlier
+
+
+async def _require_untouched(driver: Driver, worktree: Worktree, base: str, before: str, what: str) -> None:
+    """Raises Permanent if files changed under somebody who only looks. Who has no hands is not suspected."""
+    if driver.can(Purpose.EDIT) and (await worktree.changes(base)).fingerprint != before:
+        raise Permanent(
+            f"files changed during the {what}, which changes none: look at the worktree",
+            ErrorClass.VALIDATION,
+        )
+
+
+def _after_gate(state: CodingState) -> str:
+    return "developer_node" if state.get("human_approved") is True else END
+
+
+def _after_review(state: CodingState) -> str:
+    return END if state["review"]["approved"] else "developer_node"
+
+
+def _issue(state: CodingState) -> Issue:
+    stored = state.get("issue")
+    if not stored:
+        raise Permanent("there is no issue to work on: start the workflow anew", ErrorClass.VALIDATION)
+    return Issue(**stored)
+
+
+def _line(message: str, done: int, agent: str, ref: str, *, level: Level = "info") -> Log:
+    return Log(message=message, progress=done, agent=agent, ref=ref, level=level)
+
+
+def _message(
+    run: Run, name: str, text: str, agent: str, session: Session, marker: Literal["step", "last"] = "step"
+) -> Any:
+    tokens = (session.tokens_in, session.tokens_out)
+    return clew_message(text, id=f"{run.thread.round}.{name}", agent=agent, marker=marker, tokens=tokens)
+
+
+def _times(number: int) -> str:
+    return "1 review" if number == 1 else f"{number} reviews"

@@ -1,0 +1,60 @@
+"""Looks at what changed, and says whether it is what was planned."""
+
+from collections.abc import Sequence
+
+from clew.apps.coding.plan import Changes, Issue, Review, read_review
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
+from clew.apps.drivers.replies import json_in
+from clew.apps.prompts import prompt
+from clew.domain.errors import Invalid, Permanent
+from clew.domain.retry import ErrorClass
+from clew.domain.thread import Json
+
+ATTEMPTS = 2
+NOTHING = "Nothing was changed."
+
+
+async def review(
+    driver: Driver,
+    issue: Issue,
+    plan: str,
+    changes: Changes,
+    *,
+    comment: str = "",
+    changed_before: Sequence[str],
+    workplace: Workplace,
+) -> Review:
+    """Raises Permanent when no answer can be read as a yes or a no: silence is no yes."""
+    if not changes.files:
+        return Review(False, NOTHING)
+    complaint = ""
+    for _ in range(ATTEMPTS):
+        facts: dict[str, Json] = {
+            "issue": {"id": issue.id, "title": issue.title},
+            "files": list(changes.files),
+            "changed before the work began": list(changed_before),
+        }
+        if complaint:
+            facts["complaint"] = complaint
+        reply = await driver.ask(
+            Inquiry(
+                purpose=Purpose.REVIEW,
+                role=prompt("reviewer"),
+                prompt=f"Review the changes for the issue {issue.id}.",
+                material=(
+                    Material(label="plan", text=plan),
+                    *([Material(label="comment", text=comment)] if comment else []),
+                    Material(label="issue", text=issue.body),
+                    Material(label="changes", text=changes.text),
+                ),
+                facts=facts,
+                wants_json=True,
+                workplace=workplace,
+            )
+        )
+        try:
+            return read_review(json_in(reply.text))
+        except Invalid as exc:
+            complaint = f"Your last answer could not be read: {exc.field}: {exc}"
+    raise Permanent(f"the reviewer said neither yes nor no. {complaint}", ErrorClass.VALIDATION)

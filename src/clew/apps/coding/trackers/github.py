@@ -1,0 +1,35 @@
+"""Issues of GitHub, by `owner/name#12`; or by `12` where the settings name a repository."""
+
+import re
+
+from clew.apps.coding.plan import Issue
+from clew.apps.coding.trackers.http import Outside, body_in, title_in
+from clew.domain.errors import Invalid
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,9})")
+_NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
+
+
+class GitHub:
+    def __init__(self, outside: Outside, *, url: str, repository: str = "") -> None:
+        self._outside = outside
+        self._url = url.rstrip("/")
+        self._repository = repository
+
+    async def fetch(self, issue_id: str, text: str | None) -> Issue:  # noqa: ARG002 - it has the issue's own
+        repository, number = self._place(issue_id)
+        found = await self._outside.get(f"{self._url}/repos/{repository}/issues/{number}", issue_id)
+        return Issue(
+            id=issue_id,
+            title=title_in(found.get("title")) or issue_id,
+            body=body_in(found.get("body")),
+            url=title_in(found.get("html_url")),
+        )
+
+    def _place(self, issue_id: str) -> tuple[str, str]:
+        if named := _NAMED.fullmatch(issue_id):
+            return f"{named[1]}/{named[2]}", named[3]
+        if self._repository and (number := _NUMBER.fullmatch(issue_id)):
+            return self._repository, number[1]
+        also = " or 12" if self._repository else ""
+        raise Invalid(f"expected an issue of GitHub like owner/name#12{also}", field="issueId")

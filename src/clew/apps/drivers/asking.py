@@ -1,0 +1,79 @@
+"""How the workflows of our own ask: through a session whose retries are in the log, and whose calls may be kept."""
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Inquiry, Reply
+from clew.apps.drivers.session import Failure, Session
+from clew.domain.errors import NotAllowed
+from clew.domain.events import Log
+from clew.domain.records import ModelCall
+from clew.domain.retry import RetryPolicy
+from clew.graph.run import current_run
+from clew.ports.run_context import Run
+
+logger = logging.getLogger(__name__)
+
+
+def open_session(run: Run, driver: Driver, policy: RetryPolicy) -> Session:
+    async def audit(
+        inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int, failure: Failure | None
+    ) -> None:
+        call = _audited(run, driver.model, inquiry, reply, outcome, milliseconds)
+        if failure is not None:
+            _tell_operators(run, driver, failure)
+            answered = failure.answered
+            call = replace(call, error=answered.text if answered else str(failure))
+        await run.audit(call)
+
+    return Session(
+        driver, policy, tell=lambda text: run.note(Log(message=text, level="warning")), audit=audit
+    )
+
+
+def _tell_operators(run: Run, driver: Driver, failure: Failure) -> None:
+    """By names and numbers alone: the provider's own words may quote the conversation, and are with the model calls."""
+    told: dict[str, Any] = {
+        "thread_id": run.thread.id,
+        "driver": driver.name,
+        "model": driver.model,
+        "error_class": failure.error_class,
+    }
+    answered = failure.answered
+    if answered is not None and answered.status is not None:
+        told["status_code"] = answered.status
+    if answered is not None and answered.code:
+        told["code"] = answered.code
+    logger.warning("model call failed", extra=told)
+
+
+def run_of_thread() -> Run:
+    run = current_run()
+    if run is None:
+        raise NotAllowed("this graph lives on a thread's log: it runs under Clew only")
+    return run
+
+
+def _audited(
+    run: Run, model: str, inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int
+) -> ModelCall:
+    stamp = run.stamp()
+    return ModelCall(
+        id=stamp.new_id(),
+        thread_id=run.thread.id,
+        turn_ref=run.thread.last_seq,
+        model=model,
+        rendered_context={
+            "purpose": str(inquiry.purpose),
+            "role": inquiry.role,
+            "facts": dict(inquiry.facts),
+            "material": [{"label": one.label, "text": one.text} for one in inquiry.material],
+            "prompt": inquiry.prompt,
+        },
+        created_at=stamp.now,
+        status=outcome,
+        usage={"input_tokens": reply.tokens_in, "output_tokens": reply.tokens_out} if reply else {},
+        latency_ms=milliseconds,
+    )

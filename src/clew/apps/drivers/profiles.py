@@ -1,0 +1,80 @@
+"""Which driver a profile means, opened when it is first needed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from clew.apps.drivers.api import Access, ApiDriver, open_model
+from clew.apps.drivers.cli import CliDriver
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.offline import OfflineDriver
+from clew.domain.errors import ConfigError
+from clew.domain.profile import Profile
+from clew.domain.thread import Thread
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """What programs are started with. `folder` is an empty one, for those that are asked about nothing in particular."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    seconds: float = 1800
+
+
+class Drivers:
+    """By profile. What a profile lacks is said to the thread that needs it, not to the whole process."""
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        access: Access,
+        programs: Programs,
+        keys: Mapping[str, SecretStr] | None = None,
+    ) -> None:
+        self._profiles = profiles
+        # Of the profiles that have one of their own.
+        self._keys = keys or {}
+        self._access = access
+        self._programs = programs
+        self._opened: dict[str, Driver] = {}
+
+    def of(self, thread: Thread) -> Driver:
+        """Raises ConfigError when the thread's profile is gone, or its driver cannot be used here."""
+        return self.named(str(thread.settings.get("profile", DEFAULT)))
+
+    def named(self, name: str) -> Driver:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    async def aclose(self) -> None:
+        for driver in self._opened.values():
+            if isinstance(driver, ApiDriver):
+                await driver.aclose()
+
+    def _open(self, name: str) -> Driver:
+        if name not in self._profiles:
+            raise ConfigError(f"there is no profile {name!r} any more")
+        profile = self._profiles[name]
+        if profile.driver == "offline":
+            return OfflineDriver()
+        if profile.driver == CliDriver.name:
+            return CliDriver(
+                profile.command,
+                model=profile.model,
+                environment=self._programs.environment,
+                folder=self._programs.folder,
+                seconds=self._programs.seconds,
+            )
+        return open_model(
+            profile.driver,
+            self._access,
+            model=profile.model,
+            base_url=profile.base_url,
+            key=self._keys.get(name),
+        )

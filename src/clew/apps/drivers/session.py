@@ -1,0 +1,99 @@
+"""A driver as one task uses it: asked again by the profile's policy, and counted."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
+from clew.domain.errors import GivenUp, Permanent, Transient
+from clew.domain.retry import ErrorClass, GiveUp, RetryPolicy, decide
+from clew.failpoints import failpoint
+from clew.telemetry import shared_metrics
+
+Outcome = Literal["ok", "failed", "cancelled"]
+Tell = Callable[[str], None]
+Failure = Transient | Permanent
+Audit = Callable[[Inquiry, Reply | None, Outcome, int, Failure | None], Awaitable[None]]
+
+
+async def _not_kept(
+    inquiry: Inquiry, reply: Reply | None, outcome: Outcome, milliseconds: int, failure: Failure | None
+) -> None:
+    """Nobody keeps what was sent."""
+
+
+class Session:
+    """`tell` hears of every attempt that will be repeated, `audit` of every one that was made."""
+
+    def __init__(
+        self, driver: Driver, policy: RetryPolicy, *, tell: Tell = lambda _: None, audit: Audit = _not_kept
+    ) -> None:
+        self.name = driver.name
+        self.model = driver.model
+        self.tokens_in = 0
+        self.tokens_out = 0
+        self._driver = driver
+        self._policy = policy
+        self._tell = tell
+        self._audit = audit
+
+    def can(self, purpose: Purpose) -> bool:
+        return self._driver.can(purpose)
+
+    async def ask(self, inquiry: Inquiry) -> Reply:
+        failed = 0
+        while True:
+            try:
+                return await self.attempt(inquiry)
+            except Transient as exc:
+                failed += 1
+                error_class = ErrorClass(exc.error_class or ErrorClass.INTERNAL)
+                jitter = random.uniform(0, 0.5)  # noqa: S311 - spreads a crowd, guards nothing
+                decision = decide(
+                    self._policy, error_class, failed, jitter=jitter, retry_after=exc.retry_after
+                )
+                if isinstance(decision, GiveUp):
+                    raise GivenUp(f"{decision.reason}: {exc}", error_class) from exc
+                shared_metrics().retries.labels(error_class).inc()
+                self._tell(
+                    f"Attempt {failed} failed ({error_class}), trying again in {decision.seconds:.1f} s"
+                )
+                await asyncio.sleep(decision.seconds)
+
+    async def attempt(self, inquiry: Inquiry) -> Reply:
+        """Ask once, for whoever must look at what was done before asking again."""
+        started = time.perf_counter()
+        outcome: Outcome = "failed"
+        reply: Reply | None = None
+        failure: Failure | None = None
+        failpoint("llm_before")
+        try:
+            reply = await self._driver.ask(inquiry)
+            outcome = "ok"
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        except (Transient, Permanent) as exc:
+            failure = exc
+            raise
+        finally:
+            if self.model:
+                milliseconds = int((time.perf_counter() - started) * 1000)
+                await self._audit(inquiry, reply, outcome, milliseconds, failure)
+        failpoint("llm_after_before_commit")
+        self.tokens_in += reply.tokens_in
+        self.tokens_out += reply.tokens_out
+        return reply
+
+
+class Once:
+    """A session that asks once: whoever asks decides whether to ask again."""
+
+    def __init__(self, session: Session) -> None:
+        self.name = session.name
+        self.model = session.model
+        self.can = session.can
+        self.ask = session.attempt

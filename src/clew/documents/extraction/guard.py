@@ -1,0 +1,204 @@
+"""The Extractor port: every file is read by a process of its own, which is stopped when it costs too much."""
+
+import asyncio
+import codecs
+import json
+import logging
+import signal
+import socket
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+
+from clew.documents.extraction.frames import LENGTHS, MAX_HEAD, NAME_LENGTH, End, Progress, Warned, unpack
+from clew.documents.extraction.limits import Limits
+from clew.documents.extraction.process import Job, NurseryProcess
+from clew.domain.documents import Extraction, clean_name
+from clew.domain.errors import Transient
+from clew.domain.records import ContentItem
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 2
+READER = "clew.documents.extraction.formats:read"
+
+_CHUNK = 256 * 1024
+_DECODER = codecs.getincrementaldecoder("utf-8")
+_MAX_WARNINGS = 100
+_DYING_SECONDS = 1.0
+# What frames may add to the data in them.
+_OVERHEAD = 16 * 2**20
+
+
+@asynccontextmanager
+async def open_extractor(
+    limits: Limits | None = None, *, workers: int = WORKERS, reader: str = READER
+) -> AsyncGenerator["GuardedExtractor"]:
+    """`workers` files are read at once. Nothing is started before the first file comes."""
+    extractor = GuardedExtractor(limits or Limits(), workers=workers, reader=reader)
+    try:
+        yield extractor
+    finally:
+        await extractor.close()
+
+
+class GuardedExtractor:
+    def __init__(self, limits: Limits, *, workers: int = WORKERS, reader: str = READER) -> None:
+        self._limits = limits
+        self._reader = reader
+        self._places = asyncio.Semaphore(workers)
+        self._starting = asyncio.Lock()
+        self._nursery: NurseryProcess | None = None
+
+    async def extract(
+        self,
+        name: str,
+        parts: AsyncIterable[bytes],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Extraction:
+        async with self._places:
+            nursery = await self._ready()
+            reader, writer, job = await _begin(nursery)
+            answer = Answer(self._limits, progress)
+            deadline = asyncio.timeout(self._limits.wall_seconds)
+            died = False
+            try:
+                async with deadline:
+                    await _send(writer, name, parts)
+                    await answer.receive(reader)
+                died = not answer.is_complete
+            except TimeoutError:
+                if not deadline.expired():
+                    raise  # the bytes did not come in time, which says nothing about them
+                answer.stop(f"reading stopped after {self._limits.wall_seconds:g} seconds")
+            finally:
+                writer.transport.abort()
+                if not died:
+                    nursery.stop(job)
+            if died:
+                answer.stop(await self._why(nursery, job))
+            # Its place is free when the process is gone, not when it has said everything.
+            await nursery.ended(job)
+            return answer.extraction()
+
+    async def close(self) -> None:
+        if self._nursery is not None:
+            await self._nursery.close()
+
+    async def _ready(self) -> NurseryProcess:
+        async with self._starting:
+            if self._nursery is None or not self._nursery.is_alive:
+                await self.close()
+                self._nursery = None
+                self._nursery = await NurseryProcess.start(
+                    "clew.documents.extraction.nursery",
+                    self._reader,
+                    json.dumps(asdict(self._limits)),
+                    needs="the reading of documents needs what pip install 'clew[documents]' brings",
+                )
+            return self._nursery
+
+    async def _why(self, nursery: NurseryProcess, job: Job) -> str:
+        """What to say about a child that hung up in the middle. Raises Transient if that was not the file's doing."""
+        status = await nursery.ended(job, seconds=_DYING_SECONDS)
+        if status is None:  # it closed its mouth and lives on, or its end is told late
+            nursery.stop(job)
+            status = await nursery.ended(job)
+            if status is None:
+                await nursery.close()
+                raise Transient("the process that reads documents is gone")
+            if status == -signal.SIGKILL:
+                status = 0  # that was us
+        logger.warning("a file stopped its reader", extra={"signal": -status})
+        match -status:
+            case signal.SIGXCPU:
+                return f"reading stopped after {self._limits.cpu_seconds} seconds of computing"
+            case signal.SIGKILL:
+                return "reading stopped: there was not enough memory"
+            case _:
+                return "it is damaged in a way that stops its reader"
+
+
+class Answer:
+    """What a child says about one file, believed no further than it can be checked."""
+
+    def __init__(self, limits: Limits, progress: Callable[[int, int], None] | None) -> None:
+        self._progress = progress
+        self._room = limits.output_bytes + _OVERHEAD
+        self._contents: list[ContentItem] = []
+        self._warnings: list[str] = []
+        self.is_complete = False
+
+    async def receive(self, reader: asyncio.StreamReader) -> None:
+        """Until the child says it is done, or is gone."""
+        try:
+            while not self.is_complete:
+                head, data = LENGTHS.unpack(await reader.readexactly(LENGTHS.size))
+                self._room -= head + data
+                if head > MAX_HEAD or self._room < 0:
+                    self.stop("reading stopped: it gives more than may be kept")
+                    return
+                self._take(await reader.readexactly(head), await _text(reader, data))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        except ValueError:
+            self.stop("reading stopped: its reader no longer makes sense")
+
+    def stop(self, warning: str) -> None:
+        """Nothing more is expected."""
+        self._warnings.append(warning)
+        self.is_complete = True
+
+    def extraction(self) -> Extraction:
+        return Extraction(contents=tuple(self._contents), warnings=tuple(self._warnings))
+
+    def _take(self, head: bytes, data: str) -> None:
+        match unpack(head, data, number=len(self._contents) + 1):
+            case ContentItem() as item:
+                self._contents.append(item)
+            case Warned(text):
+                if len(self._warnings) < _MAX_WARNINGS:
+                    self._warnings.append(text)
+            case Progress(done, total):
+                if self._progress is not None:
+                    self._progress(done, total)
+            case End():
+                self.is_complete = True
+
+
+async def _begin(nursery: NurseryProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Job]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_CHUNK)
+        try:
+            return reader, writer, nursery.begin(theirs)
+        except Transient:
+            writer.transport.abort()
+            raise
+
+
+async def _send(writer: asyncio.StreamWriter, name: str, parts: AsyncIterable[bytes]) -> None:
+    label = clean_name(name).encode()
+    try:
+        writer.write(NAME_LENGTH.pack(len(label)) + label)
+        async for part in parts:
+            writer.write(part)
+            await writer.drain()
+        writer.write_eof()
+    except (ConnectionError, BrokenPipeError):
+        return  # the child is gone; what it said before is still to be heard
+
+
+async def _text(reader: asyncio.StreamReader, size: int) -> str:
+    """Decoded piece by piece: tens of megabytes at once would hold up everybody else."""
+    decoder = _DECODER()
+    pieces: list[str] = []
+    while size:
+        data = await reader.read(min(size, _CHUNK))
+        if not data:
+            raise asyncio.IncompleteReadError(b"", size)
+        pieces.append(decoder.decode(data).replace("\0", "\ufffd"))
+        size -= len(data)
+    pieces.append(decoder.decode(b"", final=True))
+    return "".join(pieces)

@@ -1,0 +1,101 @@
+"""PDF: one item a page, its images after it."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from io import BytesIO
+
+import pypdfium2  # type: ignore[import-untyped]  # it ships no types
+from pypdfium2 import raw
+
+from clew.documents.extraction.image import check_pixels, embedded
+from clew.documents.extraction.reading import MAX_PIXELS, Reading, Source, Unreadable
+
+MAX_IMAGES = 500
+# Of all images of a document together: decoding is what a PDF can make most expensive.
+_DECODED_PIXELS = 4 * MAX_PIXELS
+
+
+def read_pdf(source: Source, reading: Reading) -> None:
+    try:
+        pdf = pypdfium2.PdfDocument(source.data)
+    except pypdfium2.PdfiumError as exc:
+        if getattr(exc, "err_code", None) == raw.FPDF_ERR_PASSWORD:
+            raise Unreadable("the PDF asks for a password") from exc
+        raise Unreadable("the PDF is damaged") from exc
+    pages = len(pdf)
+    if not pages:
+        raise Unreadable("the PDF has no page that can be read")
+    pictures = Pictures(reading)
+    has_text = False
+    for number in range(1, pages + 1):
+        try:
+            page = pdf[number - 1]
+            text = _text(page)
+        except pypdfium2.PdfiumError:
+            reading.warn(f"page {number} is damaged")
+            continue
+        has_text = has_text or bool(text)
+        part = f"page_{number}"
+        reading.text(text, part=part, page=number, pages=pages)
+        pictures.of_page(page, part)
+        page.close()
+        reading.progress(number, pages)
+    if not has_text:
+        reading.warn("there is no text on its pages; they may be scanned")
+
+
+class Pictures:
+    """The images of a document, each once however many pages show it."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._seen: set[bytes] = set()
+        self._pixels = _DECODED_PIXELS
+
+    def of_page(self, page: pypdfium2.PdfPage, part: str) -> None:
+        number = 0
+        try:
+            for data in self._new(page):
+                number += embedded(data, f"{part}_image_{number + 1}", self._reading)
+        except pypdfium2.PdfiumError:
+            self._reading.warn(f"an image on {part} is damaged")
+
+    def _new(self, page: pypdfium2.PdfPage) -> Iterator[bytes]:
+        for image in page.get_objects([raw.FPDF_PAGEOBJ_IMAGE]):
+            if len(self._seen) >= MAX_IMAGES:
+                return
+            width, height = image.get_px_size()
+            if not self._may_decode(width, height):
+                continue
+            stream = bytes(image.get_data(decode_simple=True))
+            digest = sha256(b"%d %d " % (width, height) + stream).digest()
+            if digest in self._seen:
+                continue
+            self._seen.add(digest)
+            if len(self._seen) == MAX_IMAGES:
+                self._reading.warn(f"only the first {MAX_IMAGES} images were kept")
+            is_jpeg = image.get_filters(skip_simple=True) == ["DCTDecode"]
+            yield stream if is_jpeg else _png(image)
+
+    def _may_decode(self, width: int, height: int) -> bool:
+        try:
+            check_pixels(width, height)
+        except Unreadable as exc:
+            self._reading.warn(f"an image was left out: {exc}")
+            return False
+        self._pixels -= width * height
+        return self._pixels >= 0
+
+
+def _png(image: pypdfium2.PdfImage) -> bytes:
+    out = BytesIO()
+    image.get_bitmap().to_pil().save(out, "PNG", compress_level=3)
+    return out.getvalue()
+
+
+def _text(page: pypdfium2.PdfPage) -> str:
+    textpage = page.get_textpage()
+    text: str = textpage.get_text_bounded(errors="replace")
+    textpage.close()
+    # U+FFFE is pdfium's mark for a hyphen at the end of a line.
+    return text.replace("\r\n", "\n").replace("\ufffe", "-").rstrip("\0").strip()

@@ -1,0 +1,131 @@
+"""The items of LangGraph's store as somebody outside of a graph may use them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from clew.domain.errors import ClewError, Invalid, NotAllowed
+from clew.domain.history import NAMESPACE
+from clew.domain.items import (
+    DeleteItem,
+    FindItems,
+    GetItem,
+    Item,
+    ListNamespaces,
+    Namespace,
+    Pattern,
+    PutItem,
+    Question,
+    asked_below,
+    check_filter,
+    is_of_histories,
+    shown_below,
+    to_path,
+    user_label,
+)
+from clew.domain.thread import Json, Owner
+from clew.ports.items import Items
+
+logger = logging.getLogger(__name__)
+
+# So many bytes of a namespace and a key fit into the index of any database.
+MAX_NAME: Final = 2000
+# LangGraph keeps this one for itself.
+RESERVED: Final = "langgraph"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """Items are their tenant's, or one user's of it: a key of one user sees what runs of that user keep, and nothing else.
+    Chat histories, which graphs see among them, are written by ChatHistory alone: where they are kept, nothing else is."""
+
+    items: Items
+
+    async def put(
+        self, owner: Owner, namespace: Namespace, key: str, value: Json, *, ttl: timedelta | None = None
+    ) -> None:
+        """Raises Invalid, NotAllowed."""
+        _require_writable(namespace, key)
+        change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl)
+        await self.items.change(owner.tenant, [], [change])
+
+    async def delete(self, owner: Owner, namespace: Namespace, key: str) -> None:
+        """One that is not there is gone already. Raises NotAllowed."""
+        _require_writable(namespace, key)
+        change = DeleteItem(namespace=(*_root(owner), *namespace), key=key)
+        await self.items.change(owner.tenant, [], [change])
+
+    async def get(self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool = True) -> Item | None:
+        """Reading an item lets its time to live begin anew, unless told not to."""
+        found = await self._ask(owner, GetItem(namespace=namespace, key=key))
+        if refresh and isinstance(found, Item):
+            await self._refresh(owner, [found])
+        return cast("Item | None", found)
+
+    async def find(
+        self,
+        owner: Owner,
+        prefix: Namespace,
+        *,
+        wanted: Mapping[str, Json] | None = None,
+        limit: int,
+        offset: int,
+        refresh: bool = True,
+    ) -> Sequence[Item]:
+        """Items in the namespace and below it, the newest change first. Raises Invalid for a filter nobody knows."""
+        check_filter(wanted)
+        question = FindItems(prefix=prefix, filter=wanted or None, limit=limit, offset=offset)
+        found = cast("Sequence[Item]", await self._ask(owner, question))
+        if refresh:
+            await self._refresh(owner, found)
+        return found
+
+    async def namespaces(
+        self,
+        owner: Owner,
+        *,
+        prefix: Namespace = (),
+        suffix: Namespace = (),
+        max_depth: int | None = None,
+        limit: int,
+        offset: int,
+    ) -> Sequence[Namespace]:
+        question = ListNamespaces(
+            patterns=(Pattern(at="prefix", labels=prefix), Pattern(at="suffix", labels=suffix)),
+            max_depth=max_depth,
+            limit=limit,
+            offset=offset,
+        )
+        return cast("Sequence[Namespace]", await self._ask(owner, question))
+
+    async def _ask(self, owner: Owner, question: Question) -> object:
+        root = _root(owner)
+        (answer,) = await self.items.ask(owner.tenant, [asked_below(question, root)])
+        return shown_below(answer, len(root))
+
+    async def _refresh(self, owner: Owner, found: Sequence[Item]) -> None:
+        worn = [((*_root(owner), *item.namespace), item.key) for item in found if item.is_worn]
+        if not worn:
+            return
+        try:
+            await self.items.refresh(owner.tenant, worn)
+        except ClewError as exc:
+            # The caller has what it asked for; that it may expire early is no reason to withhold it.
+            logger.warning("could not refresh the time to live of %d store items: %s", len(worn), exc.code)
+
+
+def _root(owner: Owner) -> Namespace:
+    return user_label(owner.user_id)
+
+
+def _require_writable(namespace: Namespace, key: str) -> None:
+    if len((to_path(namespace) + key).encode()) > MAX_NAME:
+        raise Invalid(f"a namespace and a key have at most {MAX_NAME} bytes together", "key")
+    if namespace[0] == RESERVED:
+        raise Invalid(f"a namespace does not begin with {RESERVED!r}", "namespace")
+    if is_of_histories(namespace, NAMESPACE):
+        raise NotAllowed(
+            "chat histories are kept in this namespace; POST /api/histories/{key}/messages writes them"
+        )

@@ -1,0 +1,91 @@
+"""Checkpoints: the rows behind LangGraph's checkpointer."""
+
+from collections.abc import (
+    Collection,
+    Mapping,
+    Sequence,
+)
+from typing import Protocol
+
+from clew.domain.checkpoints import ChannelValue, Found, StoredCheckpoint, Superstep, TaskWrites
+
+
+class Checkpoints(Protocol):
+    """Keeps LangGraph's checkpoints by thread and namespace, in the order they were stored.
+
+    Writing under a buried thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
+    Threads that are nobody's (a graph used without our engine) have neither.
+    """
+
+    async def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> None:
+        """Store steps of one thread, oldest first, in one transaction; a value that is there already stays.
+
+        Raises ParentGone if a parent that a step builds on is no longer there.
+        """
+        ...
+
+    async def put_writes(
+        self, thread_id: str, ns: str, writes: TaskWrites, *, fence: int | None = None
+    ) -> None:
+        """Add what a task wrote. Of two writes with one index the first stays, but of special ones the last."""
+        ...
+
+    async def get(self, thread_id: str, ns: str, checkpoint_id: str | None = None) -> Found | None:
+        """The checkpoint, or the newest one."""
+        ...
+
+    async def find(
+        self,
+        thread_id: str | None = None,
+        ns: str | None = None,
+        *,
+        checkpoint_id: str | None = None,
+        before: str | None = None,
+        below: int | None = None,
+        limit: int,
+    ) -> Sequence[StoredCheckpoint]:
+        """Checkpoints, newest first. `before` is the id of a checkpoint in any namespace of the thread.
+
+        `below` goes on after the `seq` of the last one seen.
+        """
+        ...
+
+    async def writes_of(
+        self, thread_id: str, ns: str, checkpoint_ids: Collection[str]
+    ) -> Sequence[TaskWrites]: ...
+
+    async def values_of(
+        self,
+        thread_id: str,
+        ns: str,
+        versions: Mapping[str, Collection[str]],
+        *,
+        held: Mapping[str, str] | None = None,
+    ) -> Sequence[ChannelValue]:
+        """The channels' values at these versions, and all that they are built of.
+
+        `held` names older versions the caller has: what those are built of is left out. A caller that cannot build
+        on what it holds, because its version is of another branch, asks again without.
+        """
+        ...
+
+    async def copy(self, source: str, target: str) -> None:
+        """Copy a thread's checkpoints, values and writes; what the target has already stays.
+
+        The source may be written to meanwhile: the copy is a state it was in. Raises NotFound if one of them was deleted.
+        """
+        ...
+
+    async def delete(self, thread_id: str) -> None: ...
+
+    async def delete_runs(self, run_ids: Collection[str]) -> None:
+        """Delete the checkpoints these runs made. Values that others build on stay."""
+        ...
+
+    async def prune(self, thread_id: str) -> None:
+        """Delete all but the newest checkpoint of each namespace.
+
+        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises NotAllowed if the thread
+        is running.
+        """
+        ...

@@ -1,0 +1,131 @@
+"""Retention: trash, cleanup, cluster-wide jobs and disk space."""
+
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from clew.domain.retention import Binned, Candidate, Gone, Job, Orphan, Selection, Ticks, Usage
+from clew.domain.thread import Owner
+
+
+class Trash(Protocol):
+    """Threads deleted softly: for everybody else they do not exist, and for a while they can be brought back."""
+
+    async def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
+        """Whoever runs the thread can write no more. Raises NotFound."""
+        ...
+
+    async def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
+        """As if it had never been away, and just been looked at. Raises NotFound, also once its time there is over."""
+        ...
+
+    async def find(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[Binned]:
+        """Those that were deleted last come first."""
+        ...
+
+
+class Cleanups(Protocol):
+    """Deletes threads in bulk. One cleanup at a time in the whole cluster; one that was cut short can be taken up.
+
+    A `runner` is whoever is at it, for as long as its lease. Methods that delete raise LostLease once it is another.
+    """
+
+    async def begin(self, job: Job, *, runner: str, lease: timedelta) -> bool:
+        """Write the job down and be at it; False if another one is under way."""
+        ...
+
+    async def begin_turn(
+        self, job: Job, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
+    ) -> bool:
+        """The same for a cleanup that nobody asked for, if `is_due` says so of the time of the last one.
+
+        Of many callers one gets the turn. While another cleanup is under way nobody does, and it is still due after.
+        Counting begins with the first call.
+        """
+        ...
+
+    async def has_unfinished(self) -> bool:
+        """A read, so that looking for something to take up costs nothing."""
+        ...
+
+    async def take_up(self, *, runner: str, lease: timedelta) -> Job | None:
+        """The oldest job that is not finished, if nobody is at one."""
+        ...
+
+    async def last(self) -> Job | None:
+        """The one that was begun last."""
+        ...
+
+    async def due(
+        self, wanted: Selection, *, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[Candidate]:
+        """Threads that are due now, the oldest first, from behind `after`."""
+        ...
+
+    async def count(self, wanted: Selection) -> tuple[int, int]:
+        """How many threads of the selection's owner are due, and how many are not."""
+        ...
+
+    async def delete(
+        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
+    ) -> Sequence[Gone]:
+        """Delete those that are still due, all in one transaction with the job's progress. One that somebody holds at
+        this moment stays, for another cleanup.
+
+        Rows of very long logs are left to `Store.purge`.
+        """
+        ...
+
+    async def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> None:
+        """Count one that cannot be deleted, and go on behind it."""
+        ...
+
+    async def orphans(self, *, after: str) -> tuple[Sequence[Orphan], str | None]:
+        """Checkpoints whose thread does not exist, of some threads after this id; and where to go on, if anywhere."""
+        ...
+
+    async def delete_orphans(
+        self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
+    ) -> Sequence[Gone]:
+        """Delete those that nobody wrote to since they were seen."""
+        ...
+
+    async def forget(self, owner: Owner, *, limit: int) -> int:
+        """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
+        ...
+
+    async def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Job:
+        """Be at it no longer; without a time to finish, somebody will take it up. Returns the job as it is now."""
+        ...
+
+
+class Duties(Protocol):
+    """What happens once in the whole cluster."""
+
+    async def tick(self, *, now: datetime) -> Ticks:
+        """Look at the clock, and remember it for whoever looks next."""
+        ...
+
+    async def use_up(self, signature: str, *, now: datetime, believed: timedelta) -> bool:
+        """False if it was used within the time it is believed."""
+        ...
+
+
+class Space(Protocol):
+    """The room that everything takes."""
+
+    async def usage(self, wanted: Selection) -> Usage:
+        """What the threads of the selection's owner amount to, and how many of them are due by it."""
+        ...
+
+    async def sizes(self) -> Mapping[str, int]:
+        """Bytes by table, indexes included, as far as the database can tell."""
+        ...
+
+    async def give_back(self, *, seconds: float) -> int:
+        """Return unused room to the system for about so long; how many bytes it was."""
+        ...

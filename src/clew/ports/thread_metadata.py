@@ -1,0 +1,27 @@
+"""Thread metadata: what clients find threads by."""
+
+from collections.abc import (
+    Collection,
+    Mapping,
+    Sequence,
+)
+from typing import Protocol
+
+from clew.domain.labels import ThreadSearch
+from clew.domain.thread import Json
+
+
+class Labels(Protocol):
+    """What clients hang on their threads to find them by. Not part of the log: the thread is the same without."""
+
+    async def put(self, thread_id: str, labels: Mapping[str, Json]) -> None:
+        """Set these; others stay. Raises NotFound, Invalid."""
+        ...
+
+    async def of(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Json]]: ...
+
+    async def find(self, wanted: ThreadSearch) -> Sequence[str]:
+        """The ids of the threads that have these labels, and objects of them inside of theirs."""
+        ...
+
+    async def count(self, wanted: ThreadSearch) -> int: ...

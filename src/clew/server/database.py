@@ -1,0 +1,242 @@
+"""Opens the database that a URL names: one for all who name it, and the tables as they are best on it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import inf
+from pathlib import Path
+
+from uuid_utils import uuid7
+
+from clew.config import DatabaseUrl, Settings
+from clew.domain.errors import ConfigError
+from clew.engine.bus import Silence
+from clew.ports.api_keys import Keys
+from clew.ports.assistants import Assistants
+from clew.ports.files import Files
+from clew.ports.histories import Histories
+from clew.ports.inbox import Inbox
+from clew.ports.model_calls import Audit, Summaries
+from clew.ports.notifier import Bell
+from clew.ports.numbers import Numbers
+from clew.ports.retention import Space
+from clew.ports.tool_calls import Calls
+from clew.retention.cleanup import Cleanup
+from clew.stores.sql.assistants import AssistantRows
+from clew.stores.sql.audit import AuditRows
+from clew.stores.sql.calls import CallRows
+from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.files import FileRows
+from clew.stores.sql.histories import HistoryRows
+from clew.stores.sql.inbox import InboxRows
+from clew.stores.sql.keys import KeyRows
+from clew.stores.sql.migrate import begun_at, versions
+from clew.stores.sql.numbers import NumberRows
+from clew.stores.sql.summaries import SummaryRows
+from clew.stores.sql.threads import Threads
+from clew.stores.sql.work import Database
+from clew.stores.sqlite import SQLiteDatabase, open_sqlite
+from clew.stores.sqlite_bell import SQLiteBell
+from clew.stores.sqlite_space import SQLiteSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Everything that is kept, on one database."""
+
+    db: Database
+    threads: Threads
+    calls: Calls
+    summaries: Summaries
+    audit: Audit
+    files: Files
+    inbox: Inbox
+    keys: Keys
+    assistants: Assistants
+    numbers: Numbers
+
+    async def begun_at(self) -> datetime:
+        """When the database was made: the same to every process on it."""
+        return await self.db.read(begun_at)
+
+    async def version(self) -> int:
+        """How many migrations the database has seen. Raises Unavailable if it does not answer."""
+        return len(await self.db.read(versions))
+
+
+def open_threads(db: Database) -> Threads:
+    if isinstance(db, SQLiteDatabase):
+        return Threads(db)
+    from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
+    from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
+
+    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else Threads(db)
+
+
+def open_histories(db: Database) -> Histories:
+    if isinstance(db, SQLiteDatabase):
+        return HistoryRows(db)
+    from clew.stores import postgres_histories  # noqa: PLC0415 - needs the extra, which is here
+
+    return postgres_histories.open_histories(db)
+
+
+def open_space(db: Database, path: Path | None) -> Space:
+    """`path` is the file of a SQLite database that has one."""
+    if isinstance(db, SQLiteDatabase):
+        return SQLiteSpace(db, path)
+    from clew.stores.postgres_space import PostgresSpace  # noqa: PLC0415 - not everybody has one
+
+    return PostgresSpace(db)
+
+
+def open_bell(db: Database, settings: Settings) -> Bell:
+    """Between the processes that share this database, where there is a way."""
+    database = settings.database
+    if isinstance(db, SQLiteDatabase):
+        return SQLiteBell(db) if database.url.path is not None else Silence()
+    if database.direct_url is None and database.is_behind_transaction_pooler:
+        return Silence()
+    from clew.stores.postgres_bell import PostgresBell  # noqa: PLC0415 - not everybody has one
+
+    return PostgresBell((database.direct_url or database.url).reveal(), deadline=database.statement_seconds)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A database and how many use it."""
+
+    users: int = 0
+    db: Database | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+
+_open: dict[tuple[asyncio.AbstractEventLoop, DatabaseUrl], _Open] = {}
+
+
+@asynccontextmanager
+async def open_database(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
+    """One database for all who name it in this event loop: two writers on one file would wait for each other."""
+    if url.kind == "memory":
+        async with open_sqlite(None) as db:
+            yield db
+        return
+    key = (asyncio.get_running_loop(), url)
+    entry = _open.setdefault(key, _Open())
+    entry.users += 1
+    try:
+        async with entry.opening:
+            if entry.db is None:
+                entry.db = await entry.closing.enter_async_context(_opened(url, settings))
+        yield entry.db
+    finally:
+        entry.users -= 1
+        if not entry.users:
+            del _open[key]
+            await entry.closing.aclose()
+
+
+@asynccontextmanager
+async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
+    if url.dsn is None:
+        if isinstance(settings, Settings):
+            opened = open_sqlite(
+                url.path, readers=settings.database.readers, busy_seconds=settings.database.busy_seconds
+            )
+        else:
+            opened = open_sqlite(url.path)
+        async with opened as db:
+            yield db
+        return
+    try:
+        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - an extra, not everybody has it
+    except ModuleNotFoundError as exc:
+        raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
+    dsn = url.reveal()
+    if _is_pooled(url, settings):
+        dsn += f"{'&' if '?' in dsn else '?'}pgbouncer=true"
+    if isinstance(settings, Settings):
+        database = settings.database
+        deadline = database.acquire_seconds + database.statement_seconds
+        opening = open_postgres(
+            dsn,
+            pool_min=database.pool_min,
+            pool_max=database.pool_max,
+            deadline=deadline,
+            connect_seconds=database.connect_seconds,
+        )
+    else:
+        opening = open_postgres(dsn)
+    async with opening as server:
+        yield server
+
+
+def _is_pooled(url: DatabaseUrl, settings: Settings | str) -> bool:
+    if isinstance(settings, Settings) and settings.database.transaction_pooler != "auto":
+        return settings.database.transaction_pooler == "yes"
+    return url.is_transaction_pooler
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    return str(uuid7())
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
+    """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
+    url = settings.database.url
+    make_folder(url)
+    async with open_database(url, settings) as db:
+        yield stores_on(db)
+
+
+def make_folder(url: DatabaseUrl) -> None:
+    """A folder of ours is for its owner only, and not for version control: conversations are private."""
+    if url.path is None or url.path.parent.exists():
+        return
+    try:
+        url.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if url.path.parent.name == ".clew":
+            (url.path.parent / ".gitignore").write_text("*\n", "utf-8")
+    except OSError as exc:
+        raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
+
+
+def open_cleanup(stores: Stores, path: Path | None, *, lease: timedelta, ttl: timedelta) -> Cleanup:
+    """A cleanup without a server: nobody waits for it, so it goes on until all is done. `path` is as in `open_space`."""
+    return Cleanup(
+        rows=CleanupRows(stores.db),
+        duties=DutyRows(stores.db),
+        store=stores.threads,
+        calls=stores.calls,
+        space=open_space(stores.db, path),
+        clock=utc_now,
+        new_id=new_id,
+        let_go=lambda _: None,
+        lease=lease,
+        budget_seconds=inf,
+        ttl=ttl,
+    )
+
+
+def stores_on(db: Database) -> Stores:
+    return Stores(
+        db=db,
+        threads=open_threads(db),
+        calls=CallRows(db),
+        summaries=SummaryRows(db),
+        audit=AuditRows(db),
+        files=FileRows(db),
+        inbox=InboxRows(db),
+        keys=KeyRows(db),
+        assistants=AssistantRows(db),
+        numbers=NumberRows(db),
+    )

@@ -1,0 +1,90 @@
+"""What people use who bring a graph of their own and do not run our server: a checkpointer and a store, opened by a URL."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.store.base import TTLConfig
+
+from clew.checkpointer.saver import Checkpointer
+from clew.config import DatabaseUrl, Settings, read_database_url
+from clew.domain.errors import ConfigError
+from clew.domain.retention import Selection, owned_by
+from clew.history.graph_store import DEFAULT_TENANT, GraphStore
+from clew.server.database import open_cleanup, open_database, open_histories, stores_on
+from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.items import ItemRows
+from clew.stores.sql.work import Database
+
+# A cleanup that was killed is taken up by a server after so long.
+LEASE = timedelta(seconds=30)
+# Not used for what is deleted by its owner.
+TTL = timedelta(days=30)
+
+
+class UnknownBackend(ConfigError, ValueError):
+    """No database of ours has such a URL."""
+
+
+@asynccontextmanager
+async def create_graph_store(
+    settings: Settings | str, *, tenant: str = DEFAULT_TENANT, ttl: TTLConfig | None = None
+) -> AsyncGenerator[GraphStore]:
+    """A store for `graph.compile(store=...)`, set up and open until the block ends.
+
+    `settings` are ours, or a URL: `sqlite:////absolute/path.db`, `postgresql://...`, `memory://`. The default tenant is
+    the one of bots and servers that name none, so both see the same items and chat histories.
+    """
+    url = settings.graph_store_url if isinstance(settings, Settings) else _url(settings)
+    async with open_database(url, settings) as db:
+        yield graph_store_on(db, backend=url.kind, tenant=tenant, ttl=ttl)
+
+
+def graph_store_on(
+    db: Database, *, backend: str, tenant: str = DEFAULT_TENANT, ttl: TTLConfig | None = None
+) -> GraphStore:
+    return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl)
+
+
+@asynccontextmanager
+async def create_checkpointer(
+    settings: Settings | str, *, serde: SerializerProtocol | None = None
+) -> AsyncGenerator[Checkpointer]:
+    """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends; the same URLs."""
+    url = settings.database.url if isinstance(settings, Settings) else _url(settings)
+    async with (
+        open_database(url, settings) as db,
+        aclosing(Checkpointer(CheckpointRows(db), serde=serde)) as saver,
+    ):
+        yield saver
+
+
+async def delete_by_tenant(settings: Settings | str, tenant: str) -> int:
+    """Delete all threads of a tenant with everything that belongs to them; returns how many. The same URLs.
+
+    Raises Invalid for an empty name: nothing is deleted that belongs to no tenant in particular. Raises NotAllowed
+    while another cleanup is under way.
+    """
+    return await _delete(settings, owned_by(tenant))
+
+
+async def delete_by_user(settings: Settings | str, user_id: str, *, tenant: str = "default") -> int:
+    """The same for one user of a tenant. Threads without a user stay."""
+    return await _delete(settings, owned_by(tenant, user_id))
+
+
+async def _delete(settings: Settings | str, wanted: Selection) -> int:
+    url = settings.database.url if isinstance(settings, Settings) else _url(settings)
+    async with open_database(url, settings) as db:
+        cleanup = open_cleanup(stores_on(db), url.path, lease=LEASE, ttl=TTL)
+        job = (await cleanup.delete_all(wanted)).job
+        await cleanup.give_back()
+    return job.deleted if job else 0
+
+
+def _url(text: str) -> DatabaseUrl:
+    try:
+        return read_database_url(text)
+    except ConfigError as exc:
+        raise UnknownBackend(str(exc)) from None

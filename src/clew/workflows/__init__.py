@@ -1,1 +1,0 @@
-"""Graphs, one file each: who speaks after whom."""
