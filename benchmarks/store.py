@@ -30,7 +30,7 @@ import aiosqlite
 from clew.domain.events import Opening, UserMessage
 from clew.domain.lifecycle import Change, Stamp, open_thread, record
 from clew.domain.thread import Owner
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Many, Statement, Update, Work
 from clew.stores.sqlite import numbered, open_sqlite
 
@@ -107,7 +107,7 @@ async def load(commit: Commit, callers: int, seconds: float, arm: Arm) -> None:
 @asynccontextmanager
 async def clew(folder: Path) -> AsyncIterator[Commit]:
     async with open_sqlite(folder / "clew.sqlite") as db:
-        yield Threads(db).commit
+        yield ThreadRows(db).commit
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def plain(folder: Path) -> AsyncIterator[Commit]:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "journal_size_limit = 67108864"):
             await connection.execute(f"PRAGMA {pragma}")
         lock = asyncio.Lock()
-        statements: Callable[[Any, Change], Work[None]] = Threads.commit.__wrapped__  # type: ignore[attr-defined]
+        statements: Callable[[Any, Change], Work[None]] = ThreadRows.commit.__wrapped__  # type: ignore[attr-defined]
 
         async def commit(change: Change) -> None:
             async with lock:
@@ -189,7 +189,7 @@ async def measure_commits(folder: Path, seconds: float, repeat: int) -> None:
 
 async def measure_tails(folder: Path, repeat: int) -> None:
     async with open_sqlite(folder / "tails.sqlite") as db:
-        store = Threads(db)
+        store = ThreadRows(db)
         for length in LENGTHS:
             await fill(store, f"t{length}", length)
         seconds: dict[int, list[float]] = {length: [] for length in LENGTHS}
@@ -208,7 +208,7 @@ async def measure_tails(folder: Path, repeat: int) -> None:
     print(f"\nFlat within {worst:.2f} times (goal {GOAL_FLAT:g}): {verdict(worst <= GOAL_FLAT)}")
 
 
-async def fill(store: Threads, thread_id: str, length: int) -> None:
+async def fill(store: ThreadRows, thread_id: str, length: int) -> None:
     change = open_thread(thread_id, Opening(owner=Owner(), graph="chat"), None, stamp=stamp())
     await store.commit(change)
     while (left := length - change.thread.last_seq) > 0:

@@ -65,7 +65,7 @@ async def clew(app: App) -> tuple[ASGIApp, Say, str]:
     async def say(text: str) -> None:
         thread = await app.stores.threads.get(thread_id)
         await app.stores.threads.commit(record(thread, [Log(message=text)], stamp=stamp()))
-        app.execution.bus.publish(thread_id, thread.last_seq)
+        app.execution.notifier.publish(thread_id, thread.last_seq)
 
     return app.http, say, f"/api/workflows/{thread_id}/events"
 

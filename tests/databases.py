@@ -9,7 +9,7 @@ import pytest
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_threads import PostgresThreads
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Database, Rows, Statement, Value, Work
 from clew.stores.sqlite import open_sqlite
 
@@ -45,7 +45,7 @@ async def open_database(where: str) -> AsyncGenerator[Database]:
 
 def open_store(db: Database) -> Store:
     """The Store port as the product puts it on this database."""
-    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else Threads(db)
+    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else ThreadRows(db)
 
 
 async def query(db: Database, sql: str, *args: Value) -> Rows:

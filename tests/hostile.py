@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clew.documents.extraction.confine import ALLOWED
-from clew.documents.extraction.reading import Reading, Source
+from clew.documents.extraction.reading import Reading, SourceFile
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def read(source: Source, reading: Reading) -> None:
+def read(source: SourceFile, reading: Reading) -> None:
     """The name of the file says what to try; an item says how that went."""
     reading.text("before", part="first")
     name, _, argument = source.data.decode().partition(" ")

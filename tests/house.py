@@ -10,7 +10,7 @@ from typing import Any
 
 from clew.config import load_settings
 from clew.domain.events import Body, Event, Opening
-from clew.domain.records import Scope
+from clew.domain.records import RunScope
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.tool_calls import Call
 from clew.engine.commands import Request
@@ -45,7 +45,7 @@ class House:
     app: App
 
     async def start(
-        self, graph: str, message: str | None = None, scope: Scope | None = None, **state: Any
+        self, graph: str, message: str | None = None, scope: RunScope | None = None, **state: Any
     ) -> Thread:
         return await self.app.execution.commands.start(
             Opening(owner=Owner(), graph=graph),

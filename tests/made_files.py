@@ -18,7 +18,7 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
 from clew.documents.extraction.formats import read
-from clew.documents.extraction.reading import Budget, Enough, Reading, Source
+from clew.documents.extraction.reading import Enough, ReadBudget, Reading, SourceFile
 from clew.domain.documents import Extraction
 from clew.domain.records import ContentItem
 
@@ -47,8 +47,8 @@ def read_here(name: str, data: bytes, *, output_bytes: int = OUTPUT_BYTES) -> Ex
     sink = Collected()
     try:
         read(
-            Source(name, data),
-            Reading(read, sink, Budget.of(data, output_bytes=output_bytes), path=name),
+            SourceFile(name, data),
+            Reading(read, sink, ReadBudget.of(data, output_bytes=output_bytes), path=name),
         )
     except Enough as exc:
         sink.warning(str(exc))

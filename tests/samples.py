@@ -22,7 +22,7 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.lifecycle import Change, Stamp, open_thread, record
-from clew.domain.thread import Executor, Kind, Owner, Status, Thread
+from clew.domain.thread import Executor, Owner, Status, SuspensionKind, Thread
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ANN = Owner(tenant="acme", user_id="ann")
@@ -68,7 +68,7 @@ def waits(
     call_id: str = "c1",
     *,
     executor: Executor = Executor.HUMAN,
-    kind: Kind = Kind.APPROVAL,
+    kind: SuspensionKind = SuspensionKind.APPROVAL,
     deadline: datetime | None = None,
 ) -> Suspension:
     return Suspension(
@@ -126,7 +126,7 @@ EVERY_BODY: Sequence[Body] = (
     Suspension(
         call_id="c1",
         executor=Executor.HUMAN,
-        kind=Kind.ELICITATION,
+        kind=SuspensionKind.ELICITATION,
         prompt={"question": "which?"},
         args_hash="ab12",
         index=1,

@@ -12,11 +12,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
-from clew.cli.server import Server
+from clew.cli.server import ClewServer
 from clew.cli.serving import bind
 
 
-class QuietServer(Server):
+class QuietServer(ClewServer):
     """Leaves the signals of the process that runs the tests alone."""
 
     @contextmanager

@@ -5,8 +5,9 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-from clew.apps.chat.plan import AgentTask, TaskContent, TaskDocument
+from clew.apps.chat.plan import AgentTask, TaskDocument
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
+from clew.documents.documents import TaskContent
 
 CSV = (
     "region,month,sales\n"

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from clew.domain.errors import Permanent, Transient
 from clew.domain.events import Log
 from clew.graph.agent import Agent
-from clew.graph.context_window import Budget, Compaction
+from clew.graph.context_window import Compaction, ContextBudget
 from clew.graph.run import current_run
 from clew.graph.tools import tool
 from tests.graphs import (
@@ -208,6 +208,6 @@ def frugal_agent() -> Any:
         model=Obedient(),
         tools=(look_up, chatter),
         inject=the_time,
-        budget=Budget(results_kept=1),
+        budget=ContextBudget(results_kept=1),
         compaction=Compaction(messages=6, keep=4),
     ).graph()

@@ -30,9 +30,9 @@ from langgraph.store.sqlite import AsyncSqliteStore
 from clew import create_checkpointer, create_graph_store
 from clew.config import load_settings
 from clew.domain.errors import Invalid, Unavailable
-from clew.domain.history import Message, NewMessage, Place, Shape
+from clew.domain.history import HistoryId, HistoryMessage, NewMessage, Shape
 from clew.history.agent_node import AgentNode
-from clew.history.chat_history import ChatHistory, Outcome
+from clew.history.chat_history import ChatHistory, HistoryOutcome
 from clew.history.graph_store import GraphStore
 from clew.history.keys import DEFAULT_CANDIDATES
 from clew.ports.histories import Histories
@@ -486,7 +486,7 @@ async def test_the_items_are_those_of_the_seed(kind: str, store: BaseStore) -> N
     history = ChatHistory(store)
     said = [NewMessage(role="user" if n % 2 else "assistant", content=f"m{n}") for n in range(1, 402)]
     for start in range(0, 401, 67):
-        assert await history.extend("telegram:9", said[start : start + 67]) is Outcome.OK
+        assert await history.extend("telegram:9", said[start : start + 67]) is HistoryOutcome.OK
     namespace = ("agent_chat_history", "telegram:9")
     meta = await store.aget(namespace, "__meta__")
     assert meta is not None
@@ -630,7 +630,7 @@ async def test_a_tail_costs_the_same_however_long_the_history(tmp_path: Path) ->
     steps: list[int] = []
     async with open_database(str(tmp_path / "db")) as db:
         histories = HistoryRows(db)
-        place = Place(namespace=("h",), key="k")
+        place = HistoryId(namespace=("h",), key="k")
         for _ in range(2):
             for _ in range(10):
                 many = [NewMessage(role="user", content="x" * 200)] * (50 if not steps else 5000)
@@ -724,7 +724,7 @@ async def test_callbacks_at_once_lose_nothing(kind: str, store: BaseStore) -> No
     assert_pairs(messages, {f"q{n}" for n in range(24)})
 
 
-def assert_pairs(messages: Sequence[Message], asked: set[str]) -> None:
+def assert_pairs(messages: Sequence[HistoryMessage], asked: set[str]) -> None:
     """Every question once, each with its answer right behind it."""
     questions = messages[::2]
     assert {m.content for m in questions} == asked
@@ -1004,7 +1004,7 @@ async def test_a_conflict_is_retried_three_times_and_then_told(
     store = Overwriting(overwritten)
     history = ChatHistory(store, metrics=metrics, sleep=sleep, jitter=lambda: 0.5)
     outcome = await history.extend("wecom_dm:u", [NewMessage(role="user", content="hi")])
-    assert outcome is (Outcome.OK if written else Outcome.CONFLICT)
+    assert outcome is (HistoryOutcome.OK if written else HistoryOutcome.CONFLICT)
     assert store.writes == min(overwritten + 1, 4)
     assert waits == [pytest.approx(wait * 1.25) for wait in (0.025, 0.05, 0.1)][: min(overwritten, 3)]
     failures = {} if written else {("memory", "wecom_dm", "conflict"): 1.0}

@@ -23,10 +23,10 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from clew import AgentNode
-from clew.api.cron import SIGNATURE, sign
+from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.config import load_settings
 from clew.domain.events import Opening
-from clew.domain.retention import Job, selection
+from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
 from clew.server.app import App, open_app
@@ -539,7 +539,7 @@ class TestCleanup:
             await spec.age(thread_id, 31)
         await spec.age(young[0], 31)
         await spec.age(young[1], 29)
-        heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+        heads = spec.app.execution.graph_driver._saver._heads  # type: ignore[attr-defined]
         assert all(heads.get(thread_id, "", None) is not None for thread_id in (*old, *young))
 
         seen = await spec.cleanup("?days_old=30&dry_run=true")
@@ -794,7 +794,7 @@ class TestCleanup:
     ) -> None:
         async with opened(where, tmp_path, CLEW_CLEANUP_BUDGET_SECONDS="0") as spec:
             thread_id = await spec.start()
-            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            heads = spec.app.execution.graph_driver._saver._heads  # type: ignore[attr-defined]
             assert heads.get(thread_id, "", None) is not None
             await spec.age(thread_id, 31)
             await _slow_down(spec.db, "threads", seconds=3)
@@ -880,7 +880,7 @@ class TestDatabaseDown:
         async with opened(url, tmp_path) as spec:
             thread_id = await spec.start()
             await spec.age(thread_id, 31)
-            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            heads = spec.app.execution.graph_driver._saver._heads  # type: ignore[attr-defined]
             assert heads.get(thread_id, "", None) is not None
             own_postgres.stop("immediate")
             with caplog.at_level(logging.ERROR):
@@ -931,7 +931,7 @@ class TestDatabaseDown:
         """It accepts connections and answers none; a key is looked up first, and then the thread is deleted."""
         async with opened(own_postgres.create_database("frozen"), tmp_path) as spec:
             thread_id = await spec.start()
-            heads = spec.app.execution.bridge._saver._heads  # type: ignore[attr-defined]
+            heads = spec.app.execution.graph_driver._saver._heads  # type: ignore[attr-defined]
             key = await new_key(spec.app.stores.keys, owner=Owner())
             loop = asyncio.get_running_loop()
             async with client_of(spec.app.http, key) as http:
@@ -1131,7 +1131,7 @@ class TestSchedule:
             await query(
                 one.db, "UPDATE duties SET last_at = last_at - $1 WHERE name = 'cleanup schedule'", DAY
             )
-            asked = Job(
+            asked = CleanupJob(
                 id="asked for",
                 selection=selection(now=both[0].clock(), days_old=365),
                 started_at=both[0].clock(),

@@ -104,7 +104,7 @@ class Place:
         until(filled(self.agents / "begun"))
         return chat
 
-    def let_go(self) -> None:
+    def evict(self) -> None:
         (self.agents / "go").touch()
 
 
@@ -280,7 +280,7 @@ class TestStart:
         chat.ask("DELETE", f"/messages/{first}", 409)
         chat.ask("DELETE", f"/messages/{first}/files/file_1", 404)
         chat.ask("DELETE", "/messages/msg_unknown", 404)
-        place.let_go()
+        place.evict()
         assert chat.ended().status == "completed"
         assert len([one for one in chat.messages if one["role"] == "user"]) == 1
 
@@ -411,7 +411,7 @@ class TestObjects:
         chat.ask("POST", "/resume")
         until(filled(place.agents / "begun"))
         assert [one["status"] for one in chat.messages] == ["first", "step", "step"]
-        place.let_go()
+        place.evict()
         said = chat.ended().messages
         assert [one["status"] for one in said] == ["first", "step", "step", "step", "last"]
         assert [one["sequenceNo"] for one in said] == [1, 2, 3, 4, 5]
@@ -465,7 +465,7 @@ class TestObjects:
         logs, status = chat.logs, chat.ask("GET", "/status")
         assert set(status) == {"status", "lastActivity"}
         assert status["lastActivity"] >= logs[-1]["timestamp"]
-        place.let_go()
+        place.evict()
         ended = chat.ended().ask("GET", "/status")
         assert ended["lastActivity"] > status["lastActivity"]
 
@@ -841,7 +841,7 @@ class TestPolling:
 
         for path in ("/status", "/logs", "/messages"):
             until(lambda: is_known(path))  # noqa: B023 - called here only; what it begins with may yet be written
-        place.let_go()
+        place.evict()
         chat.ended()
         for path, known in tags.items():
             after = chat.send("GET", path, headers=known)

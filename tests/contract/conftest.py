@@ -7,15 +7,15 @@ import pytest
 from clew.ports.api_keys import Keys
 from clew.ports.files import Files
 from clew.ports.inbox import Inbox
-from clew.ports.model_calls import Audit, Summaries
+from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
-from clew.stores.sql.audit import AuditRows
-from clew.stores.sql.calls import CallRows
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
+from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.summaries import SummaryRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, locate, open_database, open_store
 
@@ -48,8 +48,8 @@ def summaries(database: Database) -> Summaries:
 
 
 @pytest.fixture
-def audit(database: Database) -> Audit:
-    return AuditRows(database)
+def audit(database: Database) -> ModelCalls:
+    return ModelCallRows(database)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from clew.domain.events import UserMessage
 from clew.domain.lifecycle import finish, next_round, redact
 from clew.domain.records import ModelCall
 from clew.domain.thread import Status, Thread
-from clew.ports.model_calls import Audit
+from clew.ports.model_calls import ModelCalls
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
-from clew.stores.sql.audit import EMPTY_SINCE
+from clew.stores.sql.model_calls import EMPTY_SINCE
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, query
 from tests.samples import NOW, new_id, opened, stamp
@@ -44,7 +44,7 @@ def model_call(turn_ref: int, *, thread_id: str = "t1", age: timedelta = timedel
     )
 
 
-async def test_a_model_call_comes_back_as_it_was(audit: Audit) -> None:
+async def test_a_model_call_comes_back_as_it_was(audit: ModelCalls) -> None:
     sent = model_call(1)
     failed = replace(
         model_call(2),
@@ -59,7 +59,7 @@ async def test_a_model_call_comes_back_as_it_was(audit: Audit) -> None:
     assert await audit.find("t1") == [failed, sent]
 
 
-async def test_the_newest_of_one_thread_come_first(audit: Audit) -> None:
+async def test_the_newest_of_one_thread_come_first(audit: ModelCalls) -> None:
     for turn in (2, 1, 3):
         await audit.add(model_call(turn))
         await audit.add(model_call(turn * 10, thread_id="t2"))
@@ -69,14 +69,14 @@ async def test_the_newest_of_one_thread_come_first(audit: Audit) -> None:
 
 
 @pytest.mark.accept("002-29")
-async def test_without_a_bound_nothing_is_forgotten(audit: Audit) -> None:
+async def test_without_a_bound_nothing_is_forgotten(audit: ModelCalls) -> None:
     for turn in range(5):
         await audit.add(model_call(turn, age=1000 * DAY))
     assert len(await audit.find("t1")) == 5
 
 
 @pytest.mark.accept("002-29")
-async def test_a_row_cap_is_a_threads_own(audit: Audit) -> None:
+async def test_a_row_cap_is_a_threads_own(audit: ModelCalls) -> None:
     await audit.add(model_call(1, thread_id="t2"))
     for turn in range(1, 8):
         await audit.add(model_call(turn), keep=3)
@@ -86,7 +86,7 @@ async def test_a_row_cap_is_a_threads_own(audit: Audit) -> None:
 
 
 @pytest.mark.accept("002-29")
-async def test_what_is_too_old_goes_and_what_is_younger_stays(audit: Audit) -> None:
+async def test_what_is_too_old_goes_and_what_is_younger_stays(audit: ModelCalls) -> None:
     for turn, days in ((1, 40), (2, 31), (3, 30), (4, 29)):
         await audit.add(model_call(turn, age=days * DAY))
     await audit.add(model_call(9, thread_id="t2", age=50 * DAY))
@@ -96,7 +96,7 @@ async def test_what_is_too_old_goes_and_what_is_younger_stays(audit: Audit) -> N
     assert await audit.trim(older_than=NOW - 30 * DAY) == 0
 
 
-async def test_forgetting_goes_in_bounded_steps_the_oldest_first(audit: Audit) -> None:
+async def test_forgetting_goes_in_bounded_steps_the_oldest_first(audit: ModelCalls) -> None:
     for turn in range(1, 6):
         await audit.add(model_call(turn, age=(10 - turn) * DAY))
     assert await audit.trim(older_than=NOW, limit=2) == 2
@@ -118,7 +118,7 @@ async def conversation(store: Store, rounds: int) -> tuple[Thread, list[str], li
     return change.thread, messages, ends
 
 
-async def sent_of(audit: Audit, thread_id: str) -> list[bool]:
+async def sent_of(audit: ModelCalls, thread_id: str) -> list[bool]:
     """Of which calls it is still known what was sent, the oldest first."""
     found = await audit.find(thread_id)
     return [call.rendered_context is not None for call in reversed(found)]
@@ -126,7 +126,7 @@ async def sent_of(audit: Audit, thread_id: str) -> list[bool]:
 
 @pytest.mark.parametrize("document_id", ["", "file_1"])
 async def test_with_a_message_goes_what_models_were_told_since(
-    store: Store, audit: Audit, document_id: str
+    store: Store, audit: ModelCalls, document_id: str
 ) -> None:
     thread, messages, ends = await conversation(store, 3)
     before = [replace(model_call(seq - 1, thread_id="t3"), latency_ms=seq) for seq in ends]
@@ -139,7 +139,9 @@ async def test_with_a_message_goes_what_models_were_told_since(
     assert await sent_of(audit, "t1") == [True]
 
 
-async def test_a_call_made_in_the_same_round_counts_whatever_its_place(store: Store, audit: Audit) -> None:
+async def test_a_call_made_in_the_same_round_counts_whatever_its_place(
+    store: Store, audit: ModelCalls
+) -> None:
     thread, messages, ends = await conversation(store, 2)
     begun = ends[0] + 1
     for turn in (ends[0], begun):
@@ -149,7 +151,7 @@ async def test_a_call_made_in_the_same_round_counts_whatever_its_place(store: St
 
 
 async def test_a_call_that_is_told_late_does_not_bring_back_what_was_taken_back(
-    store: Store, audit: Audit
+    store: Store, audit: ModelCalls
 ) -> None:
     thread, messages, ends = await conversation(store, 1)
     change = redact(thread, messages[0], stamp=stamp())
@@ -162,7 +164,7 @@ async def test_a_call_that_is_told_late_does_not_bring_back_what_was_taken_back(
 
 
 async def test_calls_told_while_a_message_is_taken_back_keep_nothing_of_it(
-    store: Store, audit: Audit
+    store: Store, audit: ModelCalls
 ) -> None:
     thread, messages, ends = await conversation(store, 1)
     taken_back = store.commit(redact(thread, messages[0], stamp=stamp()))

@@ -8,7 +8,7 @@ import pytest
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.events import Body, Resolution, RoundFinished, ToolCall, ToolResult
 from clew.domain.lifecycle import expire, next_round, resolve, stop
-from clew.domain.thread import Executor, Kind, Status, Thread
+from clew.domain.thread import Executor, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
@@ -214,7 +214,7 @@ async def test_calls_past_their_deadline_the_longest_overdue_first(
         waits("now", deadline=NOW),
         waits("early", deadline=NOW + HOUR),
         waits("never"),
-        waits("doubt", kind=Kind.IN_DOUBT, deadline=NOW - HOUR),
+        waits("doubt", kind=SuspensionKind.IN_DOUBT, deadline=NOW - HOUR),
     )
     assert [call.id for call in await calls.due(now=NOW, limit=10)] == ["latest", "late", "now"]
     assert [call.id for call in await calls.due(now=NOW, limit=1)] == ["latest"]

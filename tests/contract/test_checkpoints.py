@@ -22,7 +22,7 @@ from langgraph.types import Command, Overwrite, interrupt
 
 from clew.checkpointer.saver import Checkpointer
 from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
-from clew.domain.errors import Corrupt, Invalid, LostLease, NotAllowed, NotFound
+from clew.domain.errors import Corrupt, Invalid, InvalidState, LostLease, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.thread import Status
 from clew.ports.threads import Store
@@ -249,7 +249,7 @@ class TestGuards:
         await say(chat(saver), "hello", on("t"))
         found = await saver.aget_tuple(on("t"))
         assert found is not None
-        await store.bury("t", now=NOW)
+        await store.tombstone("t", now=NOW)
         while await store.purge():
             pass
         for write in (
@@ -427,7 +427,7 @@ class TestDeletion:
         await store.commit(opened("t"))
         await say(chat(saver), "hello", on("t"))
         # Not purged yet.
-        await store.bury("t", now=NOW)
+        await store.tombstone("t", now=NOW)
         with pytest.raises(NotFound):
             await saver.acopy_thread("t", "copy")
 
@@ -452,7 +452,7 @@ class TestDeletion:
         await store.commit(change)
         await say(chat(saver), "hello", on("t"))
         before = await listed(saver, on("t"))
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await saver.aprune(["t"])
         assert [one.config for one in await listed(saver, on("t"))] == [one.config for one in before]
         await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from clew.domain.errors import NotFound
-from clew.domain.records import Chunk
-from clew.ports.streams import ChunkRows
+from clew.domain.records import StreamPart
+from clew.ports.streams import StreamPartStore
 from clew.ports.threads import Store
-from clew.stores.sql.chunks import PAGE, ChunkTable
+from clew.stores.sql.stream_parts import PAGE, StreamPartRows
 from clew.stores.sql.work import Database
 from tests.databases import query
 from tests.samples import ANN, NOW, opened
@@ -17,15 +17,17 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def chunks(database: Database) -> ChunkRows:
-    return ChunkTable(database)
+def chunks(database: Database) -> StreamPartStore:
+    return StreamPartRows(database)
 
 
-def parts(first: int, last: int) -> list[Chunk]:
-    return [Chunk(number, "values|a:1", f'{{"é": {number}}}'.encode()) for number in range(first, last + 1)]
+def parts(first: int, last: int) -> list[StreamPart]:
+    return [
+        StreamPart(number, "values|a:1", f'{{"é": {number}}}'.encode()) for number in range(first, last + 1)
+    ]
 
 
-async def test_parts_are_read_after_any_number(store: Store, chunks: ChunkRows) -> None:
+async def test_parts_are_read_after_any_number(store: Store, chunks: StreamPartStore) -> None:
     await store.commit(opened("t1"))
     await chunks.add("t1", "r1", parts(1, 3), now=NOW)
     await chunks.add("t1", "r1", parts(10_000_000_001, 10_000_000_002), now=NOW)
@@ -35,7 +37,7 @@ async def test_parts_are_read_after_any_number(store: Store, chunks: ChunkRows) 
     assert await chunks.after("t1", "r1", 10_000_000_002) == []
 
 
-async def test_parts_are_of_one_run_of_one_thread(store: Store, chunks: ChunkRows) -> None:
+async def test_parts_are_of_one_run_of_one_thread(store: Store, chunks: StreamPartStore) -> None:
     for thread_id in ("t1", "t2"):
         await store.commit(opened(thread_id))
     await chunks.add("t1", "r1", parts(1, 1), now=NOW)
@@ -45,21 +47,23 @@ async def test_parts_are_of_one_run_of_one_thread(store: Store, chunks: ChunkRow
     assert await chunks.after("t2", "r1", 0) == []
 
 
-async def test_what_is_kept_stays_as_it_was_told_first(store: Store, chunks: ChunkRows) -> None:
+async def test_what_is_kept_stays_as_it_was_told_first(store: Store, chunks: StreamPartStore) -> None:
     await store.commit(opened("t1"))
     await chunks.add("t1", "r1", parts(1, 2), now=NOW)
-    await chunks.add("t1", "r1", [Chunk(2, "other", b"{}"), *parts(3, 3)], now=NOW)
+    await chunks.add("t1", "r1", [StreamPart(2, "other", b"{}"), *parts(3, 3)], now=NOW)
     assert await chunks.after("t1", "r1", 0) == parts(1, 3)
 
 
-async def test_a_reader_who_is_far_behind_gets_a_page_at_a_time(store: Store, chunks: ChunkRows) -> None:
+async def test_a_reader_who_is_far_behind_gets_a_page_at_a_time(
+    store: Store, chunks: StreamPartStore
+) -> None:
     await store.commit(opened("t1"))
     await chunks.add("t1", "r1", parts(1, PAGE + 10), now=NOW)
     assert await chunks.after("t1", "r1", 0) == parts(1, PAGE)
     assert await chunks.after("t1", "r1", PAGE) == parts(PAGE + 1, PAGE + 10)
 
 
-async def test_old_parts_are_forgotten_some_at_a_time(store: Store, chunks: ChunkRows) -> None:
+async def test_old_parts_are_forgotten_some_at_a_time(store: Store, chunks: StreamPartStore) -> None:
     await store.commit(opened("t1"))
     await chunks.add("t1", "r1", parts(1, 5), now=NOW)
     await chunks.add("t1", "r2", parts(6, 7), now=NOW + timedelta(hours=1))
@@ -70,10 +74,10 @@ async def test_old_parts_are_forgotten_some_at_a_time(store: Store, chunks: Chun
     assert await chunks.after("t1", "r2", 0) == parts(6, 7)
 
 
-async def test_parts_go_with_their_thread(store: Store, chunks: ChunkRows, database: Database) -> None:
+async def test_parts_go_with_their_thread(store: Store, chunks: StreamPartStore, database: Database) -> None:
     await store.commit(opened("t1"))
     await chunks.add("t1", "r1", parts(1, 5), now=NOW)
-    await store.bury("t1", ANN, now=NOW)
+    await store.tombstone("t1", ANN, now=NOW)
     while await store.purge(only="t1"):
         pass
     for gone in ("t1", "never"):

@@ -11,17 +11,17 @@ import pytest
 
 from clew.domain.cron_jobs import CronJob
 from clew.domain.errors import LostLease, NotFound
-from clew.domain.events import Order, RoundFinished
+from clew.domain.events import RoundFinished, RunSpec
 from clew.domain.records import Incoming
-from clew.domain.retention import Candidate, Job, Reason, Selection, is_due, selection, trash
+from clew.domain.retention import Candidate, CleanupJob, Reason, Selection, is_due, selection, trash
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
 from clew.ports.threads import Store
 from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.cleanup import CleanupRows, condition
+from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.crons import CronRows
-from clew.stores.sql.duties import DutyRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.trash import TrashRows
@@ -43,8 +43,8 @@ def rows(database: Database) -> CleanupRows:
 
 
 @pytest.fixture
-def duties(database: Database) -> DutyRows:
-    return DutyRows(database)
+def cluster_state(database: Database) -> ClusterStateRows:
+    return ClusterStateRows(database)
 
 
 @pytest.fixture
@@ -72,14 +72,14 @@ async def old(
     await age(database, thread_id, days)
 
 
-async def begun(rows: CleanupRows, wanted: Selection = WEEK, runner: str = "r1") -> Job:
-    job = Job(id=new_id(), selection=wanted, started_at=NOW)
+async def begun(rows: CleanupRows, wanted: Selection = WEEK, runner: str = "r1") -> CleanupJob:
+    job = CleanupJob(id=new_id(), selection=wanted, started_at=NOW)
     assert await rows.begin(job, runner=runner, lease=LEASE)
     return job
 
 
 async def delete(
-    rows: CleanupRows, job: Job, some: Sequence[Candidate], runner: str = "r1", now: datetime = NOW
+    rows: CleanupRows, job: CleanupJob, some: Sequence[Candidate], runner: str = "r1", now: datetime = NOW
 ) -> list[str]:
     gone = await rows.delete(job, some, runner=runner, lease=LEASE, now=now)
     return [one.thread_id for one in gone]
@@ -93,7 +93,7 @@ def cron(thread_id: str, *, next_at: datetime | None = NOW + 90 * DAY, is_enable
     return CronJob(
         id=new_id(),
         owner=ANN,
-        order=Order(run_id="", assistant_id="a", graph="chat"),
+        order=RunSpec(run_id="", assistant_id="a", graph="chat"),
         schedule="0 0 1 * *",
         thread_id=thread_id,
         is_enabled=is_enabled,
@@ -255,7 +255,7 @@ async def test_one_at_a_time_and_the_rest_is_taken_up(
     for n in range(4):
         await old(store, database, f"t{n}", days=20 - n)
     job = await begun(rows)
-    another = Job(id=new_id(), selection=WEEK, started_at=NOW)
+    another = CleanupJob(id=new_id(), selection=WEEK, started_at=NOW)
     assert not await rows.begin(another, runner="r2", lease=LEASE)
     assert await rows.take_up(runner="r2", lease=LEASE) is None
     found = await due(rows)
@@ -489,7 +489,7 @@ class TestTurns:
         """How many of these callers begin the cleanup of every hour; it ends at once."""
 
         async def one() -> bool:
-            job = Job(id=new_id(), selection=WEEK, started_at=now)
+            job = CleanupJob(id=new_id(), selection=WEEK, started_at=now)
             runner = new_id()
             if not await rows.begin_turn(job, self.is_due(now), runner=runner, lease=LEASE):
                 return False
@@ -528,25 +528,29 @@ class TestTurns:
     ) -> None:
         await self.take(rows, NOW)
         now = NOW + self.HOUR
-        job = Job(id=new_id(), selection=WEEK, started_at=now)
+        job = CleanupJob(id=new_id(), selection=WEEK, started_at=now)
         assert await rows.begin_turn(job, self.is_due(now), runner="killed", lease=LEASE)
         await query(database, "UPDATE duties SET lease_until = 0 WHERE owner = 'killed'")
         assert await rows.take_up(runner="r2", lease=LEASE) == job
 
 
 class TestDuties:
-    async def test_a_signature_is_used_once(self, duties: DutyRows) -> None:
+    async def test_a_signature_is_used_once(self, cluster_state: ClusterStateRows) -> None:
         believed = timedelta(minutes=10)
-        used = await asyncio.gather(*(duties.use_up("s", now=NOW, believed=believed) for _ in range(5)))
+        used = await asyncio.gather(
+            *(cluster_state.use_up("s", now=NOW, believed=believed) for _ in range(5))
+        )
         assert sorted(used) == [False] * 4 + [True]
-        assert await duties.use_up("other", now=NOW, believed=believed)
-        assert not await duties.use_up("s", now=NOW + believed, believed=believed)
-        assert await duties.use_up("s", now=NOW + 3 * believed, believed=believed), "and then forgotten"
+        assert await cluster_state.use_up("other", now=NOW, believed=believed)
+        assert not await cluster_state.use_up("s", now=NOW + believed, believed=believed)
+        assert await cluster_state.use_up("s", now=NOW + 3 * believed, believed=believed), (
+            "and then forgotten"
+        )
 
-    async def test_a_jump_is_remembered(self, duties: DutyRows) -> None:
-        await duties.tick(now=NOW)
-        await duties.tick(now=NOW + DAY)
+    async def test_a_jump_is_remembered(self, cluster_state: ClusterStateRows) -> None:
+        await cluster_state.tick(now=NOW)
+        await cluster_state.tick(now=NOW + DAY)
         jumped = NOW + 31 * DAY
-        assert (await duties.tick(now=jumped)).jumped_at == jumped
-        ticks = await duties.tick(now=jumped + timedelta(minutes=2))
+        assert (await cluster_state.tick(now=jumped)).jumped_at == jumped
+        ticks = await cluster_state.tick(now=jumped + timedelta(minutes=2))
         assert (ticks.last_at, ticks.jumped_at) == (jumped + timedelta(minutes=2), jumped)

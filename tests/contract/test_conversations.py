@@ -7,7 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from clew.domain.errors import Duplicate, LostLease, Repeated
+from clew.domain.errors import AlreadyDone, Duplicate, LostLease
 from clew.domain.events import Body, Resolution, RoundFinished, RoundStarted
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
@@ -81,7 +81,7 @@ async def test_messages_wait_in_the_order_they_came_in_whatever_the_clock_says(
     assert after is not None
     assert after.source_id == "update-1"
     await store.commit(opened("thread-3"), admits=first)
-    with pytest.raises(Repeated):
+    with pytest.raises(AlreadyDone):
         await store.commit(opened("thread-9"), admits=first)
     await inbox.settle(after, now=NOW)
     last = await conversations.first(held)
@@ -273,7 +273,7 @@ async def test_with_its_thread_goes_the_conversation_and_what_waits_in_it(
         await inbox.admit(message(number), now=NOW)
     (held,) = await claimed(conversations)
     await store.commit(opened("thread-1"), admits=await conversations.first(held))
-    await store.bury("thread-1", now=NOW)
+    await store.tombstone("thread-1", now=NOW)
     while await store.purge():
         pass
     assert await query(database, "SELECT 1 FROM conversations") == []
@@ -295,7 +295,7 @@ async def test_a_chat_whose_thread_was_deleted_goes_on_in_another(
     if softly:
         await TrashRows(database).put("thread-1", now=NOW)
     else:
-        await store.bury("thread-1", now=NOW)
+        await store.tombstone("thread-1", now=NOW)
     await inbox.admit(message(2), now=NOW)
     with pytest.raises(LostLease):
         await conversations.keep(held, {"seq": 8}, lease=LEASE)
@@ -328,7 +328,7 @@ async def test_what_is_being_admitted_while_its_thread_is_deleted_goes_with_it(w
         await store.commit(opened("thread-1"), admits=message(1))
 
         async def delete() -> None:
-            await store.bury("thread-1", now=NOW)
+            await store.tombstone("thread-1", now=NOW)
             while await store.purge():
                 pass
 
@@ -353,7 +353,7 @@ async def test_a_message_that_comes_while_its_thread_is_purged_does_not_wait_for
         store, inbox = open_store(db), InboxRows(db)
         await inbox.admit(message(1), now=NOW)
         await store.commit(opened("thread-1"))
-        await store.bury("thread-1", now=NOW)
+        await store.tombstone("thread-1", now=NOW)
         connection = await asyncpg.connect(where)
         async with connection.transaction():
             await connection.execute("SELECT 1 FROM conversations FOR UPDATE")

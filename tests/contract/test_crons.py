@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
-from clew.domain.errors import NotAllowed, NotFound
-from clew.domain.events import Order
+from clew.domain.errors import InvalidState, NotFound
+from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 from clew.ports.crons import Crons
 from clew.ports.threads import Store
@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 LATER = NOW + timedelta(hours=2)
 LEASE = timedelta(seconds=30)
 ALL = CronSearch()
-ORDER = Order(
+ORDER = RunSpec(
     run_id="",
     assistant_id="a",
     graph="echo",
@@ -94,7 +94,7 @@ async def test_another_owners_cron_does_not_exist(crons: Crons) -> None:
 async def test_an_owner_has_only_so_many(crons: Crons) -> None:
     await crons.add(job("c1"), most=2)
     await crons.add(job("c2"), most=2)
-    with pytest.raises(NotAllowed, match="more than 2 crons"):
+    with pytest.raises(InvalidState, match="more than 2 crons"):
         await crons.add(job("c3"), most=2)
     await crons.add(job("c3", owner=BOB), most=2)
     await crons.delete("c1", ANN)
@@ -187,7 +187,7 @@ async def test_the_crons_of_a_thread_go_with_it(crons: Crons, store: Store, data
     await store.commit(change)
     await crons.add(job(thread_id="t1"), most=10)
     await crons.add(job("other"), most=10)
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     with pytest.raises(NotFound):
         await crons.add(job("late", thread_id="t1"), most=10)
     while await store.purge():

@@ -15,7 +15,7 @@ from clew.domain.thread import CANNOT_BE_READ, Owner, Status, Thread
 from clew.ports.model_calls import Summaries
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
-from clew.stores.sql.calls import CallRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database, Statement, Work
 from clew.stores.sqlite import open_sqlite
 from tests.databases import open_database, open_store, query
@@ -73,7 +73,7 @@ async def test_a_damaged_event_is_its_own_threads_trouble(
     assert len(await calls.due(now=NOW, limit=9)) == 3
     assert len(await store.claim("r1", lease=timedelta(0), limit=9)) == 0
     await store.commit(finish(threads["bad"], Status.FAILED, stamp=stamp()))
-    await store.bury("bad", now=NOW)
+    await store.tombstone("bad", now=NOW)
     assert await store.purge() == ["bad"]
     assert await store.read("bad") == []
 
@@ -152,7 +152,7 @@ async def test_with_row_and_log_damaged_a_thread_is_corrupt_and_lists_go_on(
     assert [thread.id for thread in await store.find(status={Status.BLOCKED}, limit=3)] == ["fine", "good"]
     with pytest.raises(NotFound):
         await store.get_listed("bad", Owner(tenant="thieves"))
-    await store.bury("bad", now=NOW)
+    await store.tombstone("bad", now=NOW)
     assert await store.purge() == ["bad"]
 
 
@@ -226,7 +226,7 @@ async def test_bytes_flipped_at_random_harm_one_thread_at_most(where: str, seed:
             assert (await store.get("good"), await store.read("good"), await calls.find("good")) == good
             assert "good" in {thread.id for thread in await store.find()}
             assert "good" in {call.thread_id for call in await calls.due(now=NOW, limit=9)}
-        await store.bury("bad", now=NOW)
+        await store.tombstone("bad", now=NOW)
         assert await store.purge() == ["bad"]
 
 

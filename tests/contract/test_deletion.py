@@ -15,7 +15,7 @@ from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
 from clew.ports.files import Files
 from clew.ports.inbox import Inbox
-from clew.ports.model_calls import Audit, Summaries
+from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.postgres import PostgresDatabase
@@ -89,7 +89,7 @@ async def test_a_purge_empties_every_table_that_knows_threads(store: Store, data
     before = await counts(database, "kept", list(tables))
     assert all(before.values())
     assert await counts(database, "gone", list(tables)) == before
-    await store.bury("gone", now=NOW)
+    await store.tombstone("gone", now=NOW)
     while await store.purge(limit=1):
         pass
     assert await counts(database, "gone", list(tables)) == dict.fromkeys(tables, 0)
@@ -99,10 +99,10 @@ async def test_a_purge_empties_every_table_that_knows_threads(store: Store, data
 @pytest.mark.accept("002-39")
 async def test_deleting_answers_once(store: Store) -> None:
     await store.commit(opened())
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     for _ in range(2):
         with pytest.raises(NotFound):
-            await store.bury("t1", now=NOW)
+            await store.tombstone("t1", now=NOW)
         with pytest.raises(NotFound):
             await store.get("t1")
         assert await store.find() == []
@@ -113,7 +113,7 @@ async def test_two_deletions_at_once_one_of_them_was_first(store: Store) -> None
     for n in range(10):
         await store.commit(opened(f"t{n}"))
         outcomes = await asyncio.gather(
-            *(store.bury(f"t{n}", now=NOW) for _ in range(2)), return_exceptions=True
+            *(store.tombstone(f"t{n}", now=NOW) for _ in range(2)), return_exceptions=True
         )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "NotFound"]
 
@@ -123,7 +123,7 @@ async def test_nothing_comes_back_from_the_dead(
     store: Store,
     calls: Calls,
     summaries: Summaries,
-    audit: Audit,
+    audit: ModelCalls,
     files: Files,
     inbox: Inbox,
     database: Database,
@@ -134,7 +134,7 @@ async def test_nothing_comes_back_from_the_dead(
     await store.commit(change)
     (lease,) = await store.claim("r1", lease=NOW - NOW, limit=1)
     tables = await tables_of_threads(database)
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     if purged:
         assert await store.purge() == ["t1"]
     before = await counts(database, "t1", list(tables))
@@ -204,7 +204,7 @@ async def test_what_a_channel_delivered_is_remembered_and_a_run_is_not(
             await inbox.admit(incoming, now=NOW)
             if number == "is done":
                 await inbox.withdraw(incoming, now=NOW)
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     while await store.purge():
         pass
     left = await query(database, "SELECT source, thread_id, payload, status FROM inbox")
@@ -214,7 +214,7 @@ async def test_what_a_channel_delivered_is_remembered_and_a_run_is_not(
 async def test_purging_goes_in_bounded_steps_and_ends(store: Store) -> None:
     for n in range(5):
         await store.commit(opened(f"t{n}"))
-        await store.bury(f"t{n}", now=NOW)
+        await store.tombstone(f"t{n}", now=NOW)
     purged = [await store.purge(limit=2) for _ in range(4)]
     assert [len(ids) for ids in purged] == [2, 2, 1, 0]
     assert sorted(thread_id for ids in purged for thread_id in ids) == [f"t{n}" for n in range(5)]
@@ -235,7 +235,7 @@ async def age(database: Database, thread_id: str, days: int) -> None:
 async def test_who_asks_for_one_thread_waits_for_whoever_is_purging_it(where: str, store: Store) -> None:
     """And a sweep does not: it takes what is free."""
     await store.commit(opened("t1"))
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     with psycopg.connect(where) as sweep:
         sweep.execute("SELECT 1 FROM tombstones WHERE thread_id = 't1' FOR UPDATE")
         assert await store.purge() == []
@@ -249,14 +249,14 @@ async def test_what_was_deleted_long_ago_is_forgotten(store: Store, database: Da
     for thread_id in ("old", "young", "unpurged"):
         await store.commit(opened(thread_id))
     for thread_id in ("old", "young"):
-        await store.bury(thread_id, now=NOW)
+        await store.tombstone(thread_id, now=NOW)
         assert await store.purge() == [thread_id]
-    await store.bury("unpurged", now=NOW)
+    await store.tombstone("unpurged", now=NOW)
     for thread_id, days in (("old", 91), ("young", 89), ("unpurged", 91)):
         await age(database, thread_id, days)
     older = timedelta(days=90)
-    assert await store.forget_buried(older=older) == 1
-    assert await store.forget_buried(older=older) == 0
+    assert await store.forget_tombstones(older=older) == 1
+    assert await store.forget_tombstones(older=older) == 0
     assert {row[0] for row in await query(database, "SELECT thread_id FROM tombstones")} == {
         "young",
         "unpurged",
@@ -271,10 +271,10 @@ async def test_what_was_deleted_long_ago_is_forgotten(store: Store, database: Da
 async def test_forgetting_goes_in_bounded_steps(store: Store, database: Database) -> None:
     for n in range(5):
         await store.commit(opened(f"t{n}"))
-        await store.bury(f"t{n}", now=NOW)
+        await store.tombstone(f"t{n}", now=NOW)
         await age(database, f"t{n}", 91)
     await store.purge()
-    forgotten = [await store.forget_buried(older=timedelta(0), limit=2) for _ in range(4)]
+    forgotten = [await store.forget_tombstones(older=timedelta(0), limit=2) for _ in range(4)]
     assert forgotten == [2, 2, 1, 0]
 
 
@@ -284,9 +284,9 @@ async def test_a_run_is_refused_also_when_its_thread_is_forgotten(store: Store, 
     change = opened()
     await store.commit(change)
     (lease,) = await store.claim("r1", lease=timedelta(seconds=30), limit=1)
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     await store.purge()
-    assert await store.forget_buried(older=timedelta(0)) == 1
+    assert await store.forget_tombstones(older=timedelta(0)) == 1
     writes = TaskWrites(checkpoint_id="c1", task_id="task", writes=[])
     for late in (
         store.commit(recorded(change.thread, said())),
@@ -330,7 +330,7 @@ async def test_a_deletion_in_the_midst_of_writers_is_final(where: str) -> None:
                 asyncio.create_task(_write_on(open_store(db), thread_id, started)) for db in (one, two, two)
             ]
             await started.wait()
-            await open_store(one).bury(thread_id, now=NOW)
+            await open_store(one).tombstone(thread_id, now=NOW)
             await open_store(two).purge()
             await asyncio.gather(*writers)
             assert await counts(one, thread_id, tables) == dict.fromkeys(tables, 0)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from clew.domain.labels import ThreadSearch
-from clew.domain.records import Errand
+from clew.domain.records import RunHook
 from clew.domain.thread import Status
-from clew.ports.run_hooks import Errands
+from clew.domain.thread_metadata import ThreadSearch
+from clew.ports.run_hooks import RunHookStore
 from clew.ports.threads import Store
-from clew.stores.sql.errands import ErrandRows
-from clew.stores.sql.labels import LabelRows
+from clew.stores.sql.run_hooks import RunHookRows
+from clew.stores.sql.thread_metadata import ThreadMetadataRows
 from clew.stores.sql.work import Database
 from tests.databases import query
 from tests.samples import ANN, NOW, opened
@@ -26,25 +26,25 @@ LONG = timedelta(days=1)
 
 
 @pytest.fixture
-def errands(database: Database) -> Errands:
-    return ErrandRows(database)
+def errands(database: Database) -> RunHookStore:
+    return RunHookRows(database)
 
 
-def errand(given: str = "r", /, **changes: Any) -> Errand:
-    made = Errand(
+def errand(given: str = "r", /, **changes: Any) -> RunHook:
+    made = RunHook(
         run_id=given, thread_id="t", webhook="https://example.com/é", is_temporary=True, begins_at=NOW
     )
     return replace(made, **changes)
 
 
-async def claimed(errands: Errands, lease: timedelta = LEASE) -> list[Errand]:
+async def claimed(errands: RunHookStore, lease: timedelta = LEASE) -> list[RunHook]:
     are_due = await errands.are_due()
     found = await errands.claim(lease=lease, limit=100)
     assert are_due == bool(found)
     return sorted(found, key=lambda one: one.run_id)
 
 
-async def test_what_was_added_is_claimed_once(errands: Errands) -> None:
+async def test_what_was_added_is_claimed_once(errands: RunHookStore) -> None:
     plain = errand("r2", webhook="", is_temporary=False)
     for one in (errand(), plain):
         await errands.add(one, wait=AT_ONCE)
@@ -54,14 +54,14 @@ async def test_what_was_added_is_claimed_once(errands: Errands) -> None:
     assert await claimed(errands) == []
 
 
-async def test_a_lease_that_has_run_out_frees_it(errands: Errands) -> None:
+async def test_a_lease_that_has_run_out_frees_it(errands: RunHookStore) -> None:
     await errands.add(errand(), wait=AT_ONCE)
     assert await claimed(errands, lease=AT_ONCE) == [errand()]
     assert await claimed(errands) == [errand()]
     assert await claimed(errands) == []
 
 
-async def test_one_that_is_put_off_comes_back_as_it_was_left(errands: Errands) -> None:
+async def test_one_that_is_put_off_comes_back_as_it_was_left(errands: RunHookStore) -> None:
     await errands.add(errand(), wait=AT_ONCE)
     (held,) = await claimed(errands)
     await errands.put_off(left := replace(held, webhook="", attempts=3), wait=AT_ONCE)
@@ -70,7 +70,7 @@ async def test_one_that_is_put_off_comes_back_as_it_was_left(errands: Errands) -
     assert await claimed(errands) == []
 
 
-async def test_one_that_is_done_is_gone(errands: Errands) -> None:
+async def test_one_that_is_done_is_gone(errands: RunHookStore) -> None:
     await errands.add(errand(), wait=AT_ONCE)
     await errands.done("r")
     await errands.done("r")
@@ -78,13 +78,13 @@ async def test_one_that_is_done_is_gone(errands: Errands) -> None:
     assert await claimed(errands) == []
 
 
-async def test_one_that_is_there_already_stays_as_it_is(errands: Errands) -> None:
+async def test_one_that_is_there_already_stays_as_it_is(errands: RunHookStore) -> None:
     await errands.add(errand(), wait=AT_ONCE)
     await errands.add(errand(webhook="https://other.example/"), wait=LONG)
     assert await claimed(errands) == [errand()]
 
 
-async def test_while_its_thread_runs_there_is_nothing_to_do(errands: Errands, store: Store) -> None:
+async def test_while_its_thread_runs_there_is_nothing_to_do(errands: RunHookStore, store: Store) -> None:
     change = opened()
     assert change.thread.status is Status.RUNNING
     await store.commit(change)
@@ -92,21 +92,21 @@ async def test_while_its_thread_runs_there_is_nothing_to_do(errands: Errands, st
     assert await claimed(errands) == []
 
 
-async def test_errands_go_with_their_thread(errands: Errands, store: Store, database: Database) -> None:
+async def test_errands_go_with_their_thread(errands: RunHookStore, store: Store, database: Database) -> None:
     change = opened()
     await store.commit(change)
     await errands.add(errand(thread_id=change.thread.id), wait=AT_ONCE)
     await errands.add(errand("other"), wait=AT_ONCE)
-    await store.bury(change.thread.id, now=NOW)
+    await store.tombstone(change.thread.id, now=NOW)
     while await store.purge():
         pass
     assert [tuple(row) for row in await query(database, "SELECT run_id FROM errands")] == [("other",)]
 
 
 async def test_a_thread_that_goes_with_its_run_is_in_no_list(
-    errands: Errands, store: Store, database: Database
+    errands: RunHookStore, store: Store, database: Database
 ) -> None:
-    labels = LabelRows(database)
+    labels = ThreadMetadataRows(database)
     change = opened()
     await store.commit(change)
     wanted = ThreadSearch(owner=ANN)

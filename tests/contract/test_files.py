@@ -230,7 +230,7 @@ async def test_bytes_that_came_again_meanwhile_are_left_to_the_upload(
 
 
 async def _purge(store: Store, thread_id: str) -> None:
-    await store.bury(thread_id, now=NOW)
+    await store.tombstone(thread_id, now=NOW)
     while await store.purge(only=thread_id):
         pass
 

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from clew.domain.errors import NotAllowed
+from clew.domain.errors import InvalidState
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -39,12 +39,12 @@ from clew.domain.lifecycle import (
     suspend,
     take_up,
 )
-from clew.domain.thread import Executor, Kind, Status, Thread
+from clew.domain.thread import Executor, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
-from clew.stores.sql.calls import CallRows
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sqlite import open_sqlite
 from tests.samples import NOW, new_id, opened
 
@@ -65,7 +65,7 @@ suspensions = st.builds(
     Suspension,
     call_id=call_ids,
     executor=executors,
-    kind=st.sampled_from([kind for kind in Kind if kind]),
+    kind=st.sampled_from([kind for kind in SuspensionKind if kind]),
     prompt=answers,
     deadline=st.sampled_from([None, NOW]),
 )
@@ -96,7 +96,7 @@ class ThreadMachine(RuleBasedStateMachine):
         self.thread: Thread | None = None
         self.log: list[Event] = []
         db = self._runner.run(self._open.enter_async_context(open_sqlite(None)))
-        self.store, self.calls = Threads(db), CallRows(db)
+        self.store, self.calls = ThreadRows(db), CallRows(db)
 
     def teardown(self) -> None:
         self._runner.run(self._open.aclose())
@@ -108,7 +108,7 @@ class ThreadMachine(RuleBasedStateMachine):
         self._now += timedelta(seconds=13)
         try:
             change = decide(self.thread, Stamp(self._now, new_id))
-        except NotAllowed:
+        except InvalidState:
             return
         self._runner.run(self.store.commit(change))
         self.thread = change.thread

@@ -22,8 +22,8 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from clew.domain.errors import Invalid, NotAllowed
-from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.errors import Invalid, InvalidState
+from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.history.graph_store import GraphStore
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
@@ -195,7 +195,7 @@ async def test_another_tenant_sees_nothing(store: GraphStore) -> None:
 
 
 async def test_a_history_reads_like_items_and_is_not_written_like_them(store: GraphStore) -> None:
-    place = Place(namespace=("agent_chat_history",), key="telegram:1")
+    place = HistoryId(namespace=("agent_chat_history",), key="telegram:1")
     await store.histories.append(place, [NewMessage(role="user", content="Hi")], shape=Shape())
     meta = await store.aget(place.path, "__meta__")
     chunk = await store.aget(place.path, "chunk:000000")
@@ -203,9 +203,9 @@ async def test_a_history_reads_like_items_and_is_not_written_like_them(store: Gr
     assert chunk is not None
     assert meta.value["latest_chunk_key"] == chunk.value["chunk_key"] == chunk.key
     assert chunk.value["messages"] == [{"seq": 1, "role": "user", "content": "Hi"}]
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         await store.aput(place.path, "__meta__", {})
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         await store.adelete(place.path, "chunk:000000")
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clew.domain.errors import NotFound
-from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.thread import Owner
 from clew.ports.histories import Histories
 from clew.ports.threads import Store
@@ -16,7 +16,7 @@ from tests.samples import NOW, opened
 
 pytestmark = pytest.mark.anyio
 
-PLACE = Place(namespace=("agent_chat_history",), key="telegram:1")
+PLACE = HistoryId(namespace=("agent_chat_history",), key="telegram:1")
 SHAPE = Shape(chunk_size=4)
 
 
@@ -32,7 +32,7 @@ def turn(number: int) -> list[NewMessage]:
     ]
 
 
-async def contents(histories: Histories, place: Place = PLACE) -> list[str]:
+async def contents(histories: Histories, place: HistoryId = PLACE) -> list[str]:
     return [message.content for message in await histories.read(place)]
 
 
@@ -77,10 +77,10 @@ async def test_the_summary_counts_messages_and_writes(histories: Histories) -> N
 async def test_conversations_namespaces_and_tenants_are_apart(histories: Histories) -> None:
     places = [
         PLACE,
-        Place(namespace=("agent_chat_history",), key="telegram:12"),
-        Place(namespace=("agent_chat_history", "telegram:1"), key="x"),
-        Place(namespace=("other",), key="telegram:1"),
-        Place(namespace=("agent_chat_history",), key="telegram:1", tenant="acme"),
+        HistoryId(namespace=("agent_chat_history",), key="telegram:12"),
+        HistoryId(namespace=("agent_chat_history", "telegram:1"), key="x"),
+        HistoryId(namespace=("other",), key="telegram:1"),
+        HistoryId(namespace=("agent_chat_history",), key="telegram:1", tenant="acme"),
     ]
     for number, place in enumerate(places):
         await histories.append(place, turn(number), shape=SHAPE)
@@ -165,7 +165,9 @@ async def test_thousands_are_appended_in_one_go(histories: Histories) -> None:
 async def test_the_memory_of_a_thread_goes_with_it_and_is_not_brought_back(
     store: Store, histories: Histories, database: Database
 ) -> None:
-    own = {name: Place(namespace=("agent_chat_history",), key=name) for name in ("t1", "t2", "never-opened")}
+    own = {
+        name: HistoryId(namespace=("agent_chat_history",), key=name) for name in ("t1", "t2", "never-opened")
+    }
     for name in ("t1", "t2"):
         await store.commit(opened(name))
     for name, place in own.items():
@@ -176,7 +178,7 @@ async def test_the_memory_of_a_thread_goes_with_it_and_is_not_brought_back(
     await histories.append(PLACE, turn(1), shape=SHAPE)
     await histories.append(PLACE, turn(2), shape=SHAPE, thread_id="t1")
 
-    await store.bury("t1", now=NOW)
+    await store.tombstone("t1", now=NOW)
     while await store.purge(only="t1"):
         pass
     for late in (turn(2), turn(3)):
@@ -191,7 +193,7 @@ async def test_the_memory_of_a_thread_goes_with_it_and_is_not_brought_back(
 
 async def test_the_histories_of_a_user_or_a_tenant_are_deleted_together(histories: Histories) -> None:
     places = [
-        Place(tenant=tenant, namespace=("n",), key=key)
+        HistoryId(tenant=tenant, namespace=("n",), key=key)
         for tenant, key in (("acme", "a"), ("acme", "b"), ("acme", "c"), ("rival", "a"))
     ]
     for place, user in zip(places, ("ann", "", "ann", "ann"), strict=True):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.errors import Conflict, Duplicate, NotFound, Repeated
+from clew.domain.errors import AlreadyDone, Conflict, Duplicate, NotFound
 from clew.domain.records import Incoming, Once
 from clew.ports.inbox import Inbox
 from clew.ports.threads import Store
@@ -62,7 +62,7 @@ async def test_a_delivery_leaves_the_queue_with_the_change_it_led_to(store: Stor
     await store.commit(opened(), admits=DELIVERED)
     assert await inbox.queued() == []
     assert not await inbox.admit(DELIVERED, now=NOW)
-    with pytest.raises(Repeated) as again:
+    with pytest.raises(AlreadyDone) as again:
         await store.commit(opened("t2"), admits=DELIVERED)
     assert again.value.answer == {"thread_id": "t1"}
     with pytest.raises(NotFound):
@@ -89,7 +89,7 @@ async def test_a_change_that_is_refused_leaves_its_delivery_in_the_queue(store: 
 async def test_a_repeated_request_gets_the_answer_of_then(store: Store, inbox: Inbox) -> None:
     first = opened()
     await store.commit(first, once=REQUEST)
-    with pytest.raises(Repeated) as again:
+    with pytest.raises(AlreadyDone) as again:
         await store.commit(recorded(first.thread, said()), once=replace(REQUEST, response={"id": "other"}))
     assert again.value.answer == REQUEST.response
     assert (await store.get("t1")).last_seq == first.thread.last_seq
@@ -133,7 +133,7 @@ async def test_of_many_equal_requests_at_once_one_happens(where: str) -> None:
         assert len(await stores[0].find()) == 1
     repeated = [outcome for outcome in outcomes if outcome is not None]
     assert len(repeated) == 19
-    assert all(isinstance(one, Repeated) and one.answer == REQUEST.response for one in repeated)
+    assert all(isinstance(one, AlreadyDone) and one.answer == REQUEST.response for one in repeated)
 
 
 async def test_only_what_is_done_and_old_is_forgotten(store: Store, inbox: Inbox) -> None:
@@ -196,7 +196,7 @@ async def test_what_is_withdrawn_does_not_come_to_its_turn_and_is_remembered(
     (told,) = await inbox.waiting(DELIVERED.source, "t1")
     assert (told.payload, told.withdrawn_at) == (DELIVERED.payload, NOW + DAY)
     assert await inbox.queued() == []
-    with pytest.raises(Repeated):
+    with pytest.raises(AlreadyDone):
         await store.commit(recorded(await store.get("t1"), said()), admits=waits)
     assert not await inbox.admit(waits, now=NOW, is_opened=True)
     await inbox.forget(older_than=NOW + 2 * DAY)
@@ -226,7 +226,7 @@ async def test_what_is_settled_is_told_of_no_more(store: Store, inbox: Inbox) ->
 
 async def test_what_is_for_a_thread_that_is_there_is_refused_for_another(store: Store, inbox: Inbox) -> None:
     await store.commit(opened("t1"))
-    await store.bury("t1", None, now=NOW)
+    await store.tombstone("t1", None, now=NOW)
     for gone in ("t1", "never"):
         waits = replace(delivered(1, thread_id=gone), conversation=gone)
         with pytest.raises(NotFound):

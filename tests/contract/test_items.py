@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clew.domain.errors import Invalid, NotAllowed
-from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.errors import Invalid, InvalidState
+from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.items import (
     Answer,
     DeleteItem,
@@ -29,7 +29,7 @@ from clew.stores.sql.work import Database, Statement, Work
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
-TENANT = Place(namespace=("h",), key="k").tenant
+TENANT = HistoryId(namespace=("h",), key="k").tenant
 
 
 class Ports(NamedTuple):
@@ -276,14 +276,14 @@ async def test_a_refresh_prolongs_what_is_alive_and_wakes_nothing(ports: Ports) 
     assert await get(items, "a", "brief") is not None, "a put without a time to live lifts it"
 
 
-async def fill(histories: Histories, place: Place, count: int, shape: Shape) -> None:
+async def fill(histories: Histories, place: HistoryId, count: int, shape: Shape) -> None:
     for number in range(count):
         role = "user" if number % 2 == 0 else "assistant"
         await histories.append(place, [NewMessage(role=role, content=str(number + 1))], shape=shape)  # type: ignore[arg-type]
 
 
 async def test_a_history_is_seen_as_the_seeds_items(ports: Ports) -> None:
-    place = Place(namespace=("agent_chat_history",), key="telegram:1")
+    place = HistoryId(namespace=("agent_chat_history",), key="telegram:1")
     await fill(ports.histories, place, 7, Shape(chunk_size=3, value_field="text"))
     at = "agent_chat_history/telegram:1"
     meta = await get(ports.items, at, "__meta__")
@@ -315,9 +315,11 @@ async def test_a_history_is_seen_as_the_seeds_items(ports: Ports) -> None:
 
 
 async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
-    await fill(ports.histories, Place(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
-    await fill(ports.histories, Place(namespace=("h", "deep"), key="two"), 1, Shape(chunk_size=2))
-    await fill(ports.histories, Place(namespace=("h",), key="one", tenant="other"), 9, Shape(chunk_size=2))
+    await fill(ports.histories, HistoryId(namespace=("h",), key="one"), 5, Shape(chunk_size=2))
+    await fill(ports.histories, HistoryId(namespace=("h", "deep"), key="two"), 1, Shape(chunk_size=2))
+    await fill(
+        ports.histories, HistoryId(namespace=("h",), key="one", tenant="other"), 9, Shape(chunk_size=2)
+    )
     await ports.items.change(TENANT, [], [put("h/one", "note", {"last_seq": 5}), put("hh")])
     found = await find(ports.items, "h", limit=100)
     assert [(item.namespace, item.key) for item in found] == [
@@ -337,12 +339,12 @@ async def test_histories_are_found_and_listed_among_items(ports: Ports) -> None:
 
 
 async def test_a_history_cannot_be_written_as_items(ports: Ports) -> None:
-    await fill(ports.histories, Place(namespace=("h",), key="one"), 3, Shape(chunk_size=2))
+    await fill(ports.histories, HistoryId(namespace=("h",), key="one"), 3, Shape(chunk_size=2))
     for key in ("__meta__", "chunk:000000", "chunk:000009"):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await ports.items.change(TENANT, [], [put("a"), put("h/one", key)])
     for key in ("__meta__", "chunk:000000"):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await ports.items.change(TENANT, [], [DeleteItem(namespace=("h", "one"), key=key)])
     assert await get(ports.items, "a") is None
     await ports.items.change(TENANT, [], [put("h/one", "note"), put("h/two", "chunk:000000")])

@@ -9,11 +9,11 @@ import pytest
 
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import RoundFinished
-from clew.domain.labels import MOST, ThreadSearch
 from clew.domain.thread import Owner, Status
-from clew.ports.thread_metadata import Labels
+from clew.domain.thread_metadata import MOST, ThreadSearch
+from clew.ports.thread_metadata import ThreadMetadata
 from clew.ports.threads import Store
-from clew.stores.sql.labels import LabelRows
+from clew.stores.sql.thread_metadata import ThreadMetadataRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, open_store, query
@@ -27,23 +27,25 @@ RIVAL = Owner(tenant="rival", user_id=ANN.user_id)
 
 
 @pytest.fixture
-def labels(database: Database) -> Labels:
-    return LabelRows(database)
+def labels(database: Database) -> ThreadMetadata:
+    return ThreadMetadataRows(database)
 
 
-async def labelled(store: Store, labels: Labels, thread_id: str, seconds: float = 0, **given: Any) -> None:
+async def labelled(
+    store: Store, labels: ThreadMetadata, thread_id: str, seconds: float = 0, **given: Any
+) -> None:
     await store.commit(opened(thread_id, seconds=seconds))
     await labels.put(thread_id, given)
 
 
-async def found(kept: Labels, owner: Owner = ANN, **wanted: Any) -> list[str]:
+async def found(kept: ThreadMetadata, owner: Owner = ANN, **wanted: Any) -> list[str]:
     search = ThreadSearch(owner=owner, **wanted)
     ids = list(await kept.find(search))
     assert await kept.count(search) == len(ids)
     return ids
 
 
-async def test_what_was_put_is_there(store: Store, labels: Labels) -> None:
+async def test_what_was_put_is_there(store: Store, labels: ThreadMetadata) -> None:
     given: dict[str, Any] = {
         "text": "é\0",
         "n": [1, {"a": None}],
@@ -55,7 +57,7 @@ async def test_what_was_put_is_there(store: Store, labels: Labels) -> None:
     assert await labels.of(("t1", "t2", "t3")) == {"t1": given, "t2": {}, "t3": {}}
 
 
-async def test_a_name_is_replaced_whole_and_others_stay(store: Store, labels: Labels) -> None:
+async def test_a_name_is_replaced_whole_and_others_stay(store: Store, labels: ThreadMetadata) -> None:
     await labelled(store, labels, "t1", kept=1, deep={"a": 1, "b": {"c": 2}}, deeper=3, plain=4)
     await labels.put("t1", {"deep": {"d": 5}, "plain": {"now": "deep"}})
     assert (await labels.of(("t1",)))["t1"] == {
@@ -69,7 +71,7 @@ async def test_a_name_is_replaced_whole_and_others_stay(store: Store, labels: La
 
 
 @pytest.mark.parametrize("name", ['"', "\\", "%", "_", "a,b", "['a'", "", "é", '", "', "x" * 900])
-async def test_a_name_may_be_anything(store: Store, labels: Labels, name: str) -> None:
+async def test_a_name_may_be_anything(store: Store, labels: ThreadMetadata, name: str) -> None:
     """It never becomes SQL, and never part of another name."""
     given: dict[str, Any] = {name: {"in": 1}, f"{name}x": 1}
     await labelled(store, labels, "t1", **given)
@@ -79,7 +81,7 @@ async def test_a_name_may_be_anything(store: Store, labels: Labels, name: str) -
     assert await found(labels, labels={name: {"in": 1}}) == []
 
 
-async def test_threads_are_found_by_all_of_their_labels(store: Store, labels: Labels) -> None:
+async def test_threads_are_found_by_all_of_their_labels(store: Store, labels: ThreadMetadata) -> None:
     await labelled(store, labels, "t1", 1, team="a", place={"room": 1, "floor": 2})
     await labelled(store, labels, "t2", 2, team="a", place={"room": 2, "floor": 2})
     await labelled(store, labels, "t3", 3, team="b")
@@ -93,7 +95,7 @@ async def test_threads_are_found_by_all_of_their_labels(store: Store, labels: La
     assert await found(labels, ids=()) == []
 
 
-async def test_threads_are_found_by_their_status(store: Store, labels: Labels) -> None:
+async def test_threads_are_found_by_their_status(store: Store, labels: ThreadMetadata) -> None:
     await labelled(store, labels, "t1", 1)
     await labelled(store, labels, "t2", 2)
     await store.commit(recorded((await store.get("t2")), RoundFinished(status=Status.COMPLETED), seconds=3))
@@ -102,7 +104,7 @@ async def test_threads_are_found_by_their_status(store: Store, labels: Labels) -
     assert await found(labels, sort_by="updated_at", descending=False) == ["t1", "t2"]
 
 
-async def test_a_part_of_what_is_found_is_handed_out_in_order(store: Store, labels: Labels) -> None:
+async def test_a_part_of_what_is_found_is_handed_out_in_order(store: Store, labels: ThreadMetadata) -> None:
     for n in range(5):
         await labelled(store, labels, f"t{n}", n)
     search = ThreadSearch(owner=ANN, limit=2, offset=1, sort_by="created_at", descending=False)
@@ -110,7 +112,7 @@ async def test_a_part_of_what_is_found_is_handed_out_in_order(store: Store, labe
     assert await labels.count(search) == 5
 
 
-async def test_nobody_finds_what_is_not_theirs(store: Store, labels: Labels) -> None:
+async def test_nobody_finds_what_is_not_theirs(store: Store, labels: ThreadMetadata) -> None:
     await labelled(store, labels, "t1", secret="x")
     assert await found(labels, ACME, labels={"secret": "x"}) == ["t1"]
     for stranger in (BOB, RIVAL):
@@ -118,7 +120,7 @@ async def test_nobody_finds_what_is_not_theirs(store: Store, labels: Labels) -> 
         assert await found(labels, stranger, ids=("t1",)) == []
 
 
-async def test_a_long_value_is_found_by_all_of_it(store: Store, labels: Labels) -> None:
+async def test_a_long_value_is_found_by_all_of_it(store: Store, labels: ThreadMetadata) -> None:
     """Longer than what an index takes, of letters that cannot be made shorter."""
     long = "".join(str(uuid4()) for _ in range(300))
     await labelled(store, labels, "t1", long=long)
@@ -126,7 +128,7 @@ async def test_a_long_value_is_found_by_all_of_it(store: Store, labels: Labels) 
     assert await found(labels, labels={"long": long[:-1]}) == []
 
 
-async def test_a_thread_has_so_many_labels_and_no_more(store: Store, labels: Labels) -> None:
+async def test_a_thread_has_so_many_labels_and_no_more(store: Store, labels: ThreadMetadata) -> None:
     await labelled(store, labels, "t1", **{str(n): n for n in range(MOST)})
     with pytest.raises(Invalid):
         await labels.put("t1", {"one": "more"})
@@ -135,12 +137,12 @@ async def test_a_thread_has_so_many_labels_and_no_more(store: Store, labels: Lab
 
 
 async def test_what_is_deleted_is_not_found_and_leaves_nothing(
-    store: Store, labels: Labels, database: Database
+    store: Store, labels: ThreadMetadata, database: Database
 ) -> None:
     await labelled(store, labels, "t1", a=1)
     await labelled(store, labels, "t2", a=1)
     await TrashRows(database).put("t1", ANN, now=NOW)
-    await store.bury("t2", ANN, now=NOW)
+    await store.tombstone("t2", ANN, now=NOW)
     while await store.purge(only="t2"):
         pass
     assert await found(labels, labels={"a": 1}) == []
@@ -154,7 +156,7 @@ async def test_what_is_deleted_is_not_found_and_leaves_nothing(
 async def test_many_may_put_the_same_names_at_once(where: str) -> None:
     async with open_database(where) as one, open_database(where) as other:
         await open_store(one).commit(opened("t1"))
-        hands = (LabelRows(one), LabelRows(other))
+        hands = (ThreadMetadataRows(one), ThreadMetadataRows(other))
         async with asyncio.timeout(timedelta(seconds=60).total_seconds()):
             await asyncio.gather(
                 *(

@@ -9,7 +9,7 @@ import pytest
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
 from clew.domain.records import FIRST_FENCE, Claim, Lease
-from clew.domain.thread import Kind, Status, Thread
+from clew.domain.thread import Status, SuspensionKind, Thread
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.sql.work import Database
@@ -173,7 +173,7 @@ async def test_renewing_prolongs_what_is_held_and_names_what_is_not(store: Store
     assert await store.renew("r1", leases[:2], lease=LONG) == set()
     stolen = await claim(store, "r2")
     assert stolen.thread_id == "t2"
-    await store.bury("t0", now=NOW)
+    await store.tombstone("t0", now=NOW)
     assert await store.renew("r1", leases, lease=LONG) == {"t0", "t2"}
     assert await store.renew("r3", [stolen], lease=LONG) == {"t2"}
     assert await store.renew("r1", [], lease=LONG) == set()
@@ -203,7 +203,7 @@ async def test_the_commit_that_ends_the_run_ends_the_lease(
     thread = await saved(store, opened())
     lease = await claim(store)
     change = {
-        "suspend": suspend(thread, [waits(kind=Kind.ELICITATION)], stamp=stamp()),
+        "suspend": suspend(thread, [waits(kind=SuspensionKind.ELICITATION)], stamp=stamp()),
         "complete": finish(thread, Status.COMPLETED, stamp=stamp()),
         "fail": finish(thread, Status.FAILED, stamp=stamp()),
         "stop": stop(thread, [], stamp=stamp()),

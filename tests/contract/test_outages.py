@@ -11,14 +11,14 @@ import pytest
 
 from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
-from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.lifecycle import rebuild
 from clew.domain.thread import Thread
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_histories import open_histories
-from clew.stores.sql.calls import CallRows
 from clew.stores.sql.checkpoints import CheckpointRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database, Statement, Work
 from tests.databases import open_store
 from tests.postgres_proxy import WAYS, PostgresProxy, Way, postgres_proxy
@@ -79,14 +79,14 @@ async def _checkpoint(ground: Ground) -> None:
 
 
 async def _remember(ground: Ground) -> None:
-    place = Place(namespace=("chat",), key=ground.thread.id)
+    place = HistoryId(namespace=("chat",), key=ground.thread.id)
     await open_histories(ground.db).append(
         place, [NewMessage(role="user", content="q", id="1")], shape=Shape(chunk_size=4)
     )
 
 
 async def _delete(ground: Ground) -> None:
-    await ground.store.bury(ground.thread.id, now=NOW)
+    await ground.store.tombstone(ground.thread.id, now=NOW)
     await ground.store.purge(only=ground.thread.id)
 
 

@@ -281,7 +281,7 @@ async def test_another_owners_thread_does_not_exist(store: Store) -> None:
         with pytest.raises(NotFound):
             await store.get("t1", owner)
         with pytest.raises(NotFound):
-            await store.bury("t1", owner, now=NOW)
+            await store.tombstone("t1", owner, now=NOW)
         assert await store.find(owner) == []
     assert (await store.get("t1")).id == "t1"
 

@@ -31,7 +31,7 @@ from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.migrations import migrations
 from clew.stores.sql import migrate
-from clew.stores.sql.calls import CallRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from tests.databases import open_database, open_store, query, schema_of
 from tests.samples import ANN, NOW, asks, opened, said, waits

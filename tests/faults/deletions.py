@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import failpoints
-from clew.domain.errors import NotAllowed
+from clew.domain.errors import InvalidState
 from clew.domain.retention import Candidate, selection
 from clew.retention.cleanup import Portions
 from clew.server import app
@@ -98,7 +98,7 @@ def live_at(report: Report, *, where: str, folder: str, ahead: float, thread_id:
             state = (await http.get(f"/api/workflows/{mine}/state")).json()["values"]
             cleanup = house.app.execution.cleanup
             for chore in (cleanup.tick, cleanup.empty_trash, cleanup.go_on):
-                with suppress(NotAllowed):
+                with suppress(InvalidState):
                     await chore()
             answer = await http.post("/api/optimize/cleanup", headers={"X-API-Key": "key"})
             left = await query(house.app.stores.db, "SELECT count(*) FROM threads")

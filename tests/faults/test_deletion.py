@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import Opening, RoundFinished
 from clew.domain.retention import selection
 from clew.domain.thread import Owner, Status
@@ -158,7 +158,7 @@ async def test_a_deletion_ends_the_run_in_whichever_process_it_is(
         thread = await here.start("slow", log=[])
         runs = [task for task in asyncio.all_tasks() if task.get_name() == f"run {thread.id}"]
         commands = there.app.execution.commands
-        await (commands.put_away if soft else commands.delete)(thread.id, Owner())
+        await (commands.soft_delete if soft else commands.delete)(thread.id, Owner())
         async with asyncio.timeout(20):
             await asyncio.wait(runs)  # raises if there is none
         with pytest.raises(NotFound):
@@ -265,14 +265,14 @@ async def test_a_clock_a_month_ahead_deletes_nothing_unless_forced(where: str, t
         await store.commit(change)
         cleanup = house.app.execution.cleanup
         now = datetime.now(UTC)
-        await cleanup.duties.tick(now=now)
+        await cleanup.cluster_state.tick(now=now)
         for days in (30, -30):
             await query(
                 db,
                 "UPDATE duties SET last_at = $1, jumped_at = NULL WHERE name = 'clock'",
                 micros(now - days * DAY),
             )
-            with pytest.raises(NotAllowed, match="clock"):
+            with pytest.raises(InvalidState, match="clock"):
                 await cleanup.run(selection(now=now, days_old=1))
             assert (await store.get("t1")).id == "t1"
         assert (await cleanup.run(selection(now=now, days_old=1), force=True)).thread_ids == ("t1",)

@@ -86,7 +86,7 @@ async def damage(house: House, *, times: int) -> None:
 
 
 async def shown(http: httpx.AsyncClient, house: House, path: str, thread_id: str) -> tuple[int, Any]:
-    house.app.execution.bridge.drop(thread_id)  # or its state would come from memory
+    house.app.execution.graph_driver.drop(thread_id)  # or its state would come from memory
     answer = await http.get(path.format(thread_id))
     return answer.status_code, answer.json()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import failpoints
-from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -17,7 +17,7 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.thread import Json, Kind, Owner, Pending, Status
+from clew.domain.thread import Json, Owner, Pending, Status, SuspensionKind
 from clew.engine.commands import Request
 from tests.databases import open_database, query
 from tests.house import House
@@ -81,19 +81,19 @@ async def _lead(house: House, thread_id: str) -> None:
         thread = await house.app.stores.threads.get(thread_id)
         if thread.status.is_terminal:
             return
-        if any(call.kind is Kind.IN_DOUBT for call in thread.pending.values()):
+        if any(call.kind is SuspensionKind.IN_DOUBT for call in thread.pending.values()):
             return  # for a person to look at
         for call_id, pending in thread.pending.items():
             try:
                 await house.app.execution.commands.resolve(thread_id, None, call_id, _answer(pending))
-            except NotAllowed:
+            except InvalidState:
                 continue
         if thread.status is Status.RUNNING:
             await asyncio.sleep(0.005)
 
 
 def _answer(pending: Pending) -> Json:
-    if pending.kind is Kind.APPROVAL:
+    if pending.kind is SuspensionKind.APPROVAL:
         return {"approved": True}
     return f"answer to {pending.prompt}"
 

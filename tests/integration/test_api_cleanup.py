@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from clew.api.cron import SIGNATURE, sign
+from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
 from clew.domain.cron import Cron
 from clew.server.app import App

@@ -228,7 +228,7 @@ async def test_a_damaged_checkpoint_label_or_log_hides_no_other_thread(
 ) -> None:
     good, bad = await said(ann), await said(ann, words=["x" * 3000])
     await query(app.stores.db, damage, bad)
-    app.execution.bridge.drop(bad)
+    app.execution.graph_driver.drop(bad)
     found = await lists(ann)
     assert set(found) == {good, bad}
     assert found[good]["values"]["words"] == ["said"]

@@ -14,7 +14,7 @@ from clew.api.access import needs
 from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.routing import Router
-from clew.api.schemas import Wire
+from clew.api.schemas import WireModel
 from clew.api.workflow_schemas import Given
 from tests.doors import client_of, small_api
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 Name = Annotated[str, Path(max_length=256)]
 
 
-class Heard(Wire):
+class Heard(WireModel):
     the_name: str
     the_limit: int
     from_id: str | None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from clew.apps.drivers.api import Access, ApiDriver, open_model
+from clew.apps.drivers.api import ApiDriver, ModelAccess, open_model
 from clew.apps.drivers.inquiries import MAX_REPLY, Inquiry, Material, Purpose
-from clew.apps.drivers.session import Session
+from clew.apps.drivers.session import DriverSession
 from clew.domain.errors import ConfigError, Permanent, Transient
 from clew.domain.retry import ErrorClass, RetryPolicy
 from tests.openai_server import (
@@ -48,7 +48,7 @@ async def asked_by(
     answer: Callable[[dict[str, Any]], Move], *, seconds: float = SECONDS
 ) -> AsyncGenerator[tuple[ApiDriver, OpenAIServer]]:
     async with openai_server(answer) as server:
-        access = Access(
+        access = ModelAccess(
             openai_key=SecretStr("sk-secret"), openai_base_url=server.url, openai_model="m", seconds=seconds
         )
         async with aclosing(open_model("api:openai", access)) as driver:
@@ -122,7 +122,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_told() 
 
 
 async def test_nobody_there_is_a_passing_failure() -> None:
-    access = Access(openai_base_url="http://127.0.0.1:9/v1", openai_model="m", seconds=5)
+    access = ModelAccess(openai_base_url="http://127.0.0.1:9/v1", openai_model="m", seconds=5)
     async with aclosing(open_model("api:openai", access)) as driver:
         with pytest.raises(Transient) as caught:
             await driver.ask(ASKED)
@@ -186,7 +186,7 @@ async def test_a_stop_that_comes_together_with_a_word_is_a_stop(turns: int) -> N
 async def test_a_session_asks_again_by_the_policy_and_counts_what_it_cost() -> None:
     told: list[str] = []
     async with asked_by(in_turn(Refuse(429), Refuse(500), Say("at last"))) as (driver, server):
-        session = Session(driver, QUICK, tell=told.append)
+        session = DriverSession(driver, QUICK, tell=told.append)
         assert (await session.ask(ASKED)).text == "at last"
     assert len(server.requests) == 3
     assert [line.split("(")[1].split(")")[0] for line in told] == ["rate_limit", "llm_overload"]
@@ -196,23 +196,23 @@ async def test_a_session_asks_again_by_the_policy_and_counts_what_it_cost() -> N
 async def test_a_session_gives_up_for_good_when_no_retry_is_left() -> None:
     async with asked_by(in_turn(Refuse(429))) as (driver, server):
         with pytest.raises(Permanent, match="no retry left"):
-            await Session(driver, QUICK).ask(ASKED)
+            await DriverSession(driver, QUICK).ask(ASKED)
     assert len(server.requests) == 3
 
 
 async def test_what_a_retry_does_not_cure_is_not_retried() -> None:
     async with asked_by(in_turn(Refuse(401))) as (driver, server):
         with pytest.raises(Permanent):
-            await Session(driver, QUICK).ask(ASKED)
+            await DriverSession(driver, QUICK).ask(ASKED)
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("open_it", "missing"),
     [
-        (lambda: open_model("api:openai", Access()), "OPENAI_API_KEY"),
-        (lambda: open_model("api:anthropic", Access()), "ANTHROPIC_API_KEY"),
-        (lambda: open_model("cli:claude", Access()), "cli:claude"),
+        (lambda: open_model("api:openai", ModelAccess()), "OPENAI_API_KEY"),
+        (lambda: open_model("api:anthropic", ModelAccess()), "ANTHROPIC_API_KEY"),
+        (lambda: open_model("cli:claude", ModelAccess()), "cli:claude"),
     ],
 )
 def test_what_is_missing_is_named(open_it: Callable[[], object], missing: str) -> None:
@@ -221,7 +221,7 @@ def test_what_is_missing_is_named(open_it: Callable[[], object], missing: str) -
 
 
 def test_both_providers_are_opened_without_retries_of_their_own() -> None:
-    access = Access(
+    access = ModelAccess(
         openai_key=SecretStr("k"), anthropic_key=SecretStr("k"), openai_model="m", anthropic_model="n"
     )
     for driver in ("api:openai", "api:anthropic"):
@@ -240,7 +240,7 @@ def test_a_variable_that_only_the_client_knows_takes_the_key_nowhere(
     monkeypatch: pytest.MonkeyPatch, driver: str, variable: str, official: str
 ) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9/elsewhere")
-    access = Access(openai_key=SecretStr("k"), anthropic_key=SecretStr("k"))
+    access = ModelAccess(openai_key=SecretStr("k"), anthropic_key=SecretStr("k"))
     chat: Any = open_model(driver, access, model="m").chat
     client = chat.root_async_client if driver == "api:openai" else chat._async_client
     assert str(client.base_url).rstrip("/") == official
@@ -251,6 +251,6 @@ def test_a_server_of_a_profile_gets_no_key_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "the-key")
-    access = Access(anthropic_key=SecretStr("the-key"))
+    access = ModelAccess(anthropic_key=SecretStr("the-key"))
     chat: Any = open_model("api:anthropic", access, model="m", base_url="http://127.0.0.1:9").chat
     assert "the-key" not in str(chat._async_client.auth_headers)

@@ -11,13 +11,13 @@ from starlette.exceptions import HTTPException
 from clew.api.access import needs
 from clew.api.errors import STATUS, Internal, TooMany, error_response, status_of
 from clew.domain.errors import (
+    AlreadyDone,
     ClewError,
     Conflict,
     Invalid,
+    InvalidState,
     LostLease,
-    NotAllowed,
     NotFound,
-    Repeated,
     StorageFull,
     Transient,
     Unavailable,
@@ -36,7 +36,7 @@ def all_errors(base: type[ClewError] = ClewError) -> Iterator[type[ClewError]]:
 
 
 def test_every_refusal_has_a_status() -> None:
-    for error in set(all_errors()) - {Repeated}:
+    for error in set(all_errors()) - {AlreadyDone}:
         assert 400 <= status_of(error) < 600, error
 
 
@@ -44,7 +44,7 @@ def test_every_refusal_has_a_status() -> None:
     ("error", "status", "headers"),
     [
         (NotFound("no thread 'x'"), 404, {}),
-        (NotAllowed(), 409, {}),
+        (InvalidState(), 409, {}),
         (Conflict(), 409, {}),
         (LostLease(), 409, {}),
         (Unavailable(), 503, {"retry-after": "1"}),
@@ -63,7 +63,7 @@ def test_a_refusal_is_its_code_and_its_message(
 
 
 def test_what_was_done_before_is_answered_as_before() -> None:
-    answer = error_response(Repeated({"id": "t1"}))
+    answer = error_response(AlreadyDone({"id": "t1"}))
     assert (answer.status_code, bytes(answer.body)) == (200, b'{"id":"t1"}')
 
 

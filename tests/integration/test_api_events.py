@@ -18,8 +18,8 @@ from clew.api.auth import LOCAL, Authenticator
 from clew.api.errors import TooMany
 from clew.api.events import events_router
 from clew.api.http import create_http
-from clew.api.looks import Looks
 from clew.api.streams import EVENT_TYPES, Streams
+from clew.api.thread_access import ThreadAccess
 from clew.cli.protocol import BoundedHttp, BoundedWebSocket
 from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, Log
@@ -106,10 +106,10 @@ async def hasty_place(tmp_path: Path) -> AsyncGenerator[Place]:
         )
         router = events_router(
             app.stores.threads,
-            app.execution.bus,
+            app.execution.notifier,
             app.execution.live,
             authenticator=authenticator,
-            looks=Looks(app.stores.threads, utc_now),
+            access=ThreadAccess(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, check_seconds=0.1),
             send_seconds=0.5,
         )
@@ -417,7 +417,7 @@ async def test_a_client_that_does_not_read_delays_nobody(small_place: Place) -> 
         async with small_place.stream("w1", since=change.thread.last_seq) as events:
             for line in LONG_LINES:
                 await store.commit(recorded(await store.get("w1"), Log(message=line)))
-                small_place.house.app.execution.bus.publish("w1")
+                small_place.house.app.execution.notifier.publish("w1")
                 assert (await anext(events)).data["data"]["message"] == line
     await open_streams(small_place, 0)
 
@@ -429,7 +429,7 @@ async def test_a_client_that_does_not_read_is_let_go(hasty_place: Place) -> None
     with deaf_to(hasty_place, "w1"):
         await open_streams(hasty_place, 1)
         await store.commit(recorded(change.thread, *(Log(message=line) for line in LONG_LINES)))
-        hasty_place.house.app.execution.bus.publish("w1")
+        hasty_place.house.app.execution.notifier.publish("w1")
         await open_streams(hasty_place, 0)
 
 

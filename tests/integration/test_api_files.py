@@ -27,7 +27,7 @@ from clew.domain.thread import Owner
 from clew.ports.files import Files
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.numbers import NumberRows
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
 from tests.doors import SmallApi, client_of, new_key, small_api
 from tests.made_files import image, packed, pdf
@@ -402,7 +402,7 @@ async def test_a_reader_may_not_write(door: Door) -> None:
 
 
 async def test_a_file_is_deleted_once_and_its_documents_stay(door: Door) -> None:
-    threads = Threads(door.db)
+    threads = ThreadRows(door.db)
     await threads.commit(opened())
     async with door.client() as client, open_extractor() as extractor:
         data = pdf("a page")
@@ -421,7 +421,7 @@ async def test_a_file_is_deleted_once_and_its_documents_stay(door: Door) -> None
 
 @pytest.mark.accept("004-29", "004-30", "004-32")
 async def test_a_document_is_taken_in_once(door: Door) -> None:
-    await Threads(door.db).commit(opened())
+    await ThreadRows(door.db).commit(opened())
     async with open_extractor() as extractor:
         documents = Documents(files=door.files, extractor=extractor, clock=lambda: NOW)
         data = pdf("one", "two", "three")

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from clew.api.access import needs
-from clew.api.limits import REMEMBERED, Limits, Pace
+from clew.api.limits import REMEMBERED, Pace, RateLimits
 from clew.cli.protocol import counted
 from tests.doors import ADDRESS, SmallApi, client_of, new_key, opened_app, small_api
 from tests.serving import served
@@ -81,7 +81,7 @@ def echo() -> APIRouter:
 
 @asynccontextmanager
 async def limited(watch: Watch, *, requests: float = 0, wrong_keys: float = 0) -> AsyncIterator[SmallApi]:
-    limits = Limits(requests_per_second=requests, wrong_keys_per_minute=wrong_keys, monotonic=watch)
+    limits = RateLimits(requests_per_second=requests, wrong_keys_per_minute=wrong_keys, monotonic=watch)
     async with small_api(echo(), open_locally=False, limits=limits) as api:
         yield api
 

@@ -1,4 +1,4 @@
-"""The bell between processes: what one of them commits is heard by the others, who need not find it by looking."""
+"""The subscription between processes: what one of them commits is heard by the others, who need not find it by looking."""
 
 import asyncio
 import time
@@ -16,11 +16,11 @@ from clew.domain.events import Opening
 from clew.domain.lifecycle import Stamp, open_thread
 from clew.domain.thread import Owner, Status
 from clew.server.database import new_id, utc_now
-from clew.stores import sqlite_bell
-from clew.stores.postgres_bell import PostgresBell
-from clew.stores.sql.threads import Threads
+from clew.stores import sqlite_notifier
+from clew.stores.postgres_notifier import PostgresNotifier
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
-from clew.stores.sqlite_bell import SQLiteBell
+from clew.stores.sqlite_notifier import SQLiteNotifier
 from tests.databases import SHARED, locate
 from tests.house import House, open_house
 from tests.postgres import PostgresServer
@@ -52,13 +52,13 @@ async def two(where: str, folder: Path, **first: str) -> AsyncGenerator[tuple[Ho
 
 async def test_what_one_commits_rings_with_the_other(where: str, tmp_path: Path) -> None:
     async with two(where, tmp_path) as (one, other):
-        with other.app.execution.bus.subscribe() as all_threads:
+        with other.app.execution.notifier.subscribe() as all_threads:
             thread = await one.start("gated", log=[])
             await heard(all_threads, thread.id)
         blocked = await one.rest(thread, [Status.BLOCKED])
-        with other.app.execution.bus.subscribe(thread.id) as bell:
+        with other.app.execution.notifier.subscribe(thread.id) as subscription:
             await one.app.execution.commands.approve(blocked.id, None, approved=True)
-            assert await bell.wait(SECONDS)
+            assert await subscription.wait(SECONDS)
         assert (await one.rest(blocked)).status is Status.COMPLETED
 
 
@@ -75,9 +75,9 @@ async def test_whoever_has_room_takes_what_the_other_has_none_for(where: str, tm
 async def test_a_deleted_thread_rings_too(postgres_url: str, tmp_path: Path) -> None:
     async with two(postgres_url, tmp_path) as (one, other):
         thread = await one.run("two_steps", log=[])
-        with other.app.execution.bus.subscribe(thread.id) as bell:
+        with other.app.execution.notifier.subscribe(thread.id) as subscription:
             await one.app.execution.commands.delete(thread.id, None)
-            assert await bell.wait(SECONDS)
+            assert await subscription.wait(SECONDS)
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -99,11 +99,11 @@ async def test_what_was_committed_while_nobody_could_look_is_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On SQLite, where it is found by its time."""
-    monkeypatch.setattr(sqlite_bell, "LATE", timedelta(milliseconds=100))
+    monkeypatch.setattr(sqlite_notifier, "LATE", timedelta(milliseconds=100))
     path = tmp_path / "clew.sqlite"
     heard: list[str] = []
 
-    def commit_and_dawdle(store: Threads) -> None:
+    def commit_and_dawdle(store: ThreadRows) -> None:
         """From the beginning to the end of it the event loop has no turn."""
         opening = Opening(owner=Owner(), graph="gated")
         change = open_thread("t1", opening, "hello", stamp=Stamp(utc_now(), new_id))
@@ -114,9 +114,9 @@ async def test_what_was_committed_while_nobody_could_look_is_heard(
     async with (
         open_sqlite(path) as one,
         open_sqlite(path) as other,
-        SQLiteBell(other).listening(lambda thread_id, _: heard.append(thread_id), lambda: None),
+        SQLiteNotifier(other).listening(lambda thread_id, _: heard.append(thread_id), lambda: None),
     ):
-        commit_and_dawdle(Threads(one))
+        commit_and_dawdle(ThreadRows(one))
         async with asyncio.timeout(SECONDS):
             while not heard:
                 await asyncio.sleep(0.01)
@@ -125,7 +125,7 @@ async def test_what_was_committed_while_nobody_could_look_is_heard(
 
 async def test_a_bell_on_postgres_heals(own_postgres: PostgresServer) -> None:
     url = own_postgres.url()
-    one, other = PostgresBell(url, deadline=5), PostgresBell(url, deadline=5)
+    one, other = PostgresNotifier(url, deadline=5), PostgresNotifier(url, deadline=5)
     heard: list[tuple[str, int | None]] = []
     async with (
         one.listening(lambda *_: None, lambda: None),
@@ -139,7 +139,7 @@ async def test_a_bell_on_postgres_heals(own_postgres: PostgresServer) -> None:
 
 
 async def test_a_connection_that_is_cut_is_made_anew(postgres_url: str) -> None:
-    one, other = PostgresBell(postgres_url, deadline=5), PostgresBell(postgres_url, deadline=5)
+    one, other = PostgresNotifier(postgres_url, deadline=5), PostgresNotifier(postgres_url, deadline=5)
     heard: list[tuple[str, int | None]] = []
     async with (
         one.listening(lambda *_: None, lambda: None),
@@ -151,7 +151,7 @@ async def test_a_connection_that_is_cut_is_made_anew(postgres_url: str) -> None:
 
 
 async def test_more_than_fits_into_one_message_is_told_in_several(postgres_url: str) -> None:
-    one, other = PostgresBell(postgres_url, deadline=5), PostgresBell(postgres_url, deadline=5)
+    one, other = PostgresNotifier(postgres_url, deadline=5), PostgresNotifier(postgres_url, deadline=5)
     heard: dict[str, int | None] = {}
     async with (
         one.listening(lambda *_: None, lambda: None),
@@ -171,11 +171,11 @@ async def test_more_than_fits_into_one_message_is_told_in_several(postgres_url: 
 
 
 async def test_what_was_rung_last_is_told_before_the_end(postgres_url: str) -> None:
-    other = PostgresBell(postgres_url, deadline=5)
+    other = PostgresNotifier(postgres_url, deadline=5)
     heard: list[tuple[str, int | None]] = []
     calls: list[None] = []
     async with other.listening(lambda *ring: heard.append(ring), lambda: calls.append(None)):
-        one = PostgresBell(postgres_url, deadline=5)
+        one = PostgresNotifier(postgres_url, deadline=5)
         async with one.listening(lambda *_: None, lambda: None):
             await told(one, heard)
             calls.clear()
@@ -190,12 +190,12 @@ async def test_what_was_rung_last_is_told_before_the_end(postgres_url: str) -> N
     "payload", ["", "nonsense", "{}", "[1, [2, 3], [], {}]", '[["t", "x"]]', "[[null, null]]"]
 )
 async def test_what_is_not_ours_is_not_heard(postgres_url: str, payload: str) -> None:
-    bell = PostgresBell(postgres_url, deadline=5)
-    one = PostgresBell(postgres_url, deadline=5)
+    subscription = PostgresNotifier(postgres_url, deadline=5)
+    one = PostgresNotifier(postgres_url, deadline=5)
     heard: list[tuple[str, int | None]] = []
     async with (
         one.listening(lambda *_: None, lambda: None),
-        bell.listening(lambda *ring: heard.append(ring), lambda: None),
+        subscription.listening(lambda *ring: heard.append(ring), lambda: None),
     ):
         await told(one, heard)
         await asyncio.to_thread(notify, postgres_url, payload)
@@ -206,17 +206,19 @@ async def test_what_is_not_ours_is_not_heard(postgres_url: str, payload: str) ->
         assert set(heard) == {("a thread", 7), ("after it", 3)}
 
 
-async def heard(bell: Any, thread_id: str) -> None:
+async def heard(subscription: Any, thread_id: str) -> None:
     async with asyncio.timeout(SECONDS):
-        while thread_id not in bell.rung():
-            await bell.wait(SECONDS)
+        while thread_id not in subscription.rung():
+            await subscription.wait(SECONDS)
 
 
-async def told(bell: PostgresBell, heard: list[tuple[str, int | None]], thread_id: str = "a thread") -> None:
+async def told(
+    subscription: PostgresNotifier, heard: list[tuple[str, int | None]], thread_id: str = "a thread"
+) -> None:
     """Until what is rung arrives: both have connected by then."""
     async with asyncio.timeout(SECONDS):
         while (thread_id, 7) not in heard:
-            bell.ring(thread_id, 7)
+            subscription.ring(thread_id, 7)
             await asyncio.sleep(0.01)
 
 

@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from clew.channels.http import open_outside
-from clew.channels.wecom_api import BotWire
+from clew.channels.wecom_api import WeComBotClient
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.config import load_settings
 from clew.domain.errors import ConfigError, Permanent
-from clew.domain.history import Place
+from clew.domain.history import HistoryId
 from clew.domain.thread import Owner, Status, Thread
 from clew.server.app import App, open_app
 from clew.server.database import open_histories
@@ -581,7 +581,7 @@ async def test_an_agent_remembers_the_chat_by_its_key_across_threads(tmp_path: P
             await bots.said(2)
             (fresh,) = await bots.threads()
             assert fresh.id != thread.id
-            place = Place(tenant="default", namespace=("agent_chat_history",), key="telegram:42")
+            place = HistoryId(tenant="default", namespace=("agent_chat_history",), key="telegram:42")
             kept = await open_histories(bots.app.stores.db).tail(place, limit=10)
             assert [message.content for message in kept] == [
                 *("one", "you said: one", "two", "you said: two"),
@@ -841,7 +841,7 @@ async def test_an_ai_bot_is_answered_at_no_address_but_wecoms(rest: str) -> None
     url = base_url + rest if rest else ""
     async with open_outside(seconds=5) as outside:
         with pytest.raises(Permanent):
-            await BotWire(outside=outside, base_url=base_url).send({"response_url": url}, "hi")
+            await WeComBotClient(outside=outside, base_url=base_url).send({"response_url": url}, "hi")
 
 
 async def test_a_bot_of_wecom_that_cannot_work_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply, Workplace
 from clew.domain.errors import Permanent
 from clew.domain.events import Body, Event, Resolution, Suspension
-from clew.domain.thread import Executor, Kind, Thread
+from clew.domain.thread import Executor, SuspensionKind, Thread
 from clew.graph.run import running
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 from tests.repositories import repository
 from tests.samples import NOW, opened
 
@@ -155,7 +155,9 @@ def asked(plan: str, seq: int = 1) -> Event:
     prompt = {"before": ["human_approval_node"], "plan": plan, "plan_hash": plan_hash(plan)}
     return event(
         seq,
-        Suspension(call_id=f"gate_{seq}", executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt),
+        Suspension(
+            call_id=f"gate_{seq}", executor=Executor.HUMAN, kind=SuspensionKind.APPROVAL, prompt=prompt
+        ),
     )
 
 
@@ -166,7 +168,7 @@ def answered(gate: int, *, yes: bool = True, number: int = 2) -> Event:
 
 class TestTheGate:
     async def passed(self, plan: str, *events: Event, approved: bool | None = True) -> Any:
-        with running(cast(Run, Remembered(events))):
+        with running(cast(RunContext, Remembered(events))):
             return await human_approval_node({"plan": plan, "human_approved": approved})
 
     async def test_the_plan_that_was_shown_last_and_approved_may_run(self) -> None:

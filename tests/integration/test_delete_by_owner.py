@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.domain.errors import Invalid, NotAllowed
-from clew.domain.retention import Job, selection
+from clew.domain.errors import Invalid, InvalidState
+from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner
 from clew.stores.sql.cleanup import CleanupRows
 from tests.databases import SHARED, locate, open_database, open_store, query
@@ -70,9 +70,9 @@ async def test_beside_another_cleanup_it_is_refused_and_not_forgotten(where: str
     async with open_database(where) as db:
         await open_store(db).commit(opened("a1"))
         rows = CleanupRows(db)
-        job = Job(id="j1", selection=selection(now=NOW, days_old=None), started_at=NOW)
+        job = CleanupJob(id="j1", selection=selection(now=NOW, days_old=None), started_at=NOW)
         assert await rows.begin(job, runner="r1", lease=timedelta(minutes=1))
-        with pytest.raises(NotAllowed, match="under way"):
+        with pytest.raises(InvalidState, match="under way"):
             await clew.delete_by_tenant(url_of(where), "acme")
         await rows.rest(job, runner="r1", finished_at=NOW)
         assert await clew.delete_by_tenant(url_of(where), "acme") == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clew.config import load_settings
-from clew.domain.errors import LostLease, NotAllowed
+from clew.domain.errors import InvalidState, LostLease
 from clew.domain.events import (
     AssistantMessage,
     Log,
@@ -24,8 +24,8 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.records import Scope
-from clew.domain.thread import Kind, Owner, Status
+from clew.domain.records import RunScope
+from clew.domain.thread import Owner, Status, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus
 from clew.domain.views import Token
 from clew.engine.commands import Request
@@ -53,7 +53,7 @@ class TestGate:
         marks = tmp_path / "marks"
         thread = await house.run("gated", log=["in"], marks=str(marks))
         assert thread.status is Status.BLOCKED
-        assert [call.kind for call in thread.pending.values()] == [Kind.APPROVAL]
+        assert [call.kind for call in thread.pending.values()] == [SuspensionKind.APPROVAL]
         assert (await house.state(thread))["log"] == ["in", "plan"]
 
         await house.app.execution.commands.approve(thread.id, None, approved=True)
@@ -79,16 +79,16 @@ class TestGate:
         assert (await house.state(thread))["human_approved"] is None
 
     async def test_a_state_is_changed_by_hand_only_while_nobody_runs_it(self, house: House) -> None:
-        bridge, store = house.app.execution.bridge, house.app.stores.threads
+        graph_driver, store = house.app.execution.graph_driver, house.app.stores.threads
         thread = await house.run("two_steps", log=[])
         before = await store.fence(thread.id)
         again = await house.app.execution.commands.next_round(thread.id, None, _input(log=["more"]))
         thread = await house.rest(again)
         log = (await house.state(thread))["log"]
         with pytest.raises(LostLease):
-            await bridge.change_state(thread, {"log": ["late"]}, fence=before)
+            await graph_driver.change_state(thread, {"log": ["late"]}, fence=before)
         assert (await house.state(thread))["log"] == log
-        await bridge.change_state(thread, {"log": ["by hand"]}, fence=await store.fence(thread.id))
+        await graph_driver.change_state(thread, {"log": ["by hand"]}, fence=await store.fence(thread.id))
         assert (await house.state(thread))["log"] == [*log, "by hand"]
 
     async def test_two_answers_at_once_one_counts(self, house: House, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ class TestGate:
             *(commands.approve(thread.id, None, approved=yes, feedback="x") for yes in (True, False, True)),
             return_exceptions=True,
         )
-        assert sum(isinstance(outcome, NotAllowed) for outcome in outcomes) == 2
+        assert sum(isinstance(outcome, InvalidState) for outcome in outcomes) == 2
         await house.rest(thread)
         assert marks.read_text().count("developer") <= 1
 
@@ -129,7 +129,7 @@ class TestQuestions:
         thread = await house.run("asking", log=[])
         (call_id,) = thread.pending
         await house.app.execution.commands.resolve(thread.id, None, call_id, "Ada")
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await house.app.execution.commands.resolve(thread.id, None, call_id, "Eve")
         assert (await house.calls(thread))[call_id].result == "Ada"
 
@@ -148,7 +148,7 @@ class TestTools:
         thread = await house.run("agent", "tools: send_mail to=ada")
         ((call_id, pending),) = thread.pending.items()
         assert (pending.kind, pending.prompt["tool"], pending.prompt["args"]) == (
-            Kind.APPROVAL,
+            SuspensionKind.APPROVAL,
             "send_mail",
             {"to": "ada"},
         )
@@ -196,17 +196,20 @@ class TestTools:
         await house.app.execution.commands.approve(thread.id, None, approved=True)
         thread = await house.rest(thread)
         ((call_id, pending),) = thread.pending.items()
-        assert pending.kind is Kind.CLIENT_EXEC
+        assert pending.kind is SuspensionKind.CLIENT_EXEC
         await house.app.execution.commands.resolve(thread.id, None, call_id, "opened")
         thread = await house.rest(thread)
         kinds = [suspension.kind for suspension in await house.bodies(thread, Suspension)]
-        assert (thread.status, kinds) == (Status.COMPLETED, [Kind.APPROVAL, Kind.CLIENT_EXEC])
+        assert (thread.status, kinds) == (
+            Status.COMPLETED,
+            [SuspensionKind.APPROVAL, SuspensionKind.CLIENT_EXEC],
+        )
 
     async def test_a_tool_that_needs_a_user(self, house: House) -> None:
         nobody = await house.run("agent", "tools: my_name")
         (result,) = await house.bodies(nobody, ToolResult)
         assert not result.ok
-        thread = await house.start("agent", "tools: my_name", scope=Scope(user_id="ada", is_system=False))
+        thread = await house.start("agent", "tools: my_name", scope=RunScope(user_id="ada", is_system=False))
         thread = await house.rest(thread)
         (result,) = await house.bodies(thread, ToolResult)
         assert result.result == "somebody"
@@ -303,7 +306,7 @@ class TestFailure:
         assert (thread.status, thread.round) == (Status.FAILED, 1)
         assert marks.read_text().split() == ["tried", "tried"]
         done = await house.run("two_steps", log=[])
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await house.app.execution.commands.resume(done.id, None)
 
 
@@ -317,7 +320,7 @@ class TestStop:
         thread = await house.app.execution.commands.stop(thread.id, None)
         assert thread.status is Status.STOPPED
         length = len(await house.log(thread))
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await house.app.execution.commands.stop(thread.id, None)
         await asyncio.sleep(0.3)
         assert len(await house.log(thread)) == length
@@ -364,7 +367,7 @@ class TestExpiry:
         later = commands.clock() + timedelta(hours=1)
         slow = replace(commands, calls=Overtaken(calls, later))
         overdue = replace(await calls.get(thread.id, call_id), deadline=commands.clock())
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await slow.expire(overdue)
         assert (await house.app.stores.threads.get(thread.id)).status is Status.BLOCKED
         assert (await calls.get(thread.id, call_id)).deadline == later
@@ -452,7 +455,7 @@ async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_pa
         async with asyncio.timeout(30):
             while not (tmp_path / "marks").exists():
                 await asyncio.sleep(0.01)
-        ada = Scope(user_id="ada", is_system=False)
+        ada = RunScope(user_id="ada", is_system=False)
         thread = await one.start("agent", "tools: my_name", scope=ada)
         deadline = await one.start("agent", "tools: my_name")
         async with open_house(where, tmp_path) as other:

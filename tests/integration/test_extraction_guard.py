@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from clew.documents.extraction import guard
 from clew.documents.extraction.guard import GuardedExtractor, open_extractor
-from clew.documents.extraction.limits import Limits
+from clew.documents.extraction.limits import ExtractionLimits
 from clew.domain.documents import Extraction
 from clew.domain.errors import Permanent, Transient
 from clew.ports.files import Extractor
@@ -30,7 +30,7 @@ from tests.made_files import giant_png, image, one_of_each, packed, pdf, read_he
 pytestmark = pytest.mark.anyio
 
 HOSTILE = "tests.hostile:read"
-SMALL = Limits(cpu_seconds=1, wall_seconds=60, memory_bytes=256 * 2**20, output_bytes=4 * 2**20)
+SMALL = ExtractionLimits(cpu_seconds=1, wall_seconds=60, memory_bytes=256 * 2**20, output_bytes=4 * 2**20)
 SHORT = replace(SMALL, wall_seconds=3)  # enough for one that does nothing, on a busy machine too
 FILTERED = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
@@ -41,7 +41,7 @@ async def parts(data: bytes) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def hostile(limits: Limits = SMALL, workers: int = 2) -> AsyncGenerator[GuardedExtractor]:
+async def hostile(limits: ExtractionLimits = SMALL, workers: int = 2) -> AsyncGenerator[GuardedExtractor]:
     async with open_extractor(limits, reader=HOSTILE, workers=workers) as extractor:
         yield extractor
 
@@ -116,7 +116,7 @@ async def test_a_port_is_kept() -> None:
     ],
 )
 async def test_a_reader_that_misbehaves_is_stopped_and_the_next_file_is_read(
-    limits: Limits, what: str, warning: str
+    limits: ExtractionLimits, what: str, warning: str
 ) -> None:
     async with hostile(limits) as extractor:
         found = await attempt(extractor, what)
@@ -241,7 +241,7 @@ async def test_the_loop_goes_on_while_files_are_read() -> None:
 
 
 async def test_only_so_many_files_are_read_at_once() -> None:
-    async with hostile(Limits(wall_seconds=1), workers=2) as extractor:
+    async with hostile(ExtractionLimits(wall_seconds=1), workers=2) as extractor:
         await attempt(extractor, "nothing")
         jobs = [asyncio.create_task(attempt(extractor, "sleep")) for _ in range(4)]
         most = 0
@@ -253,7 +253,7 @@ async def test_only_so_many_files_are_read_at_once() -> None:
 
 
 async def test_a_reading_that_is_cancelled_leaves_no_process() -> None:
-    async with hostile(Limits(wall_seconds=60)) as extractor:
+    async with hostile(ExtractionLimits(wall_seconds=60)) as extractor:
         await attempt(extractor, "nothing")
         job = asyncio.create_task(attempt(extractor, "sleep"))
         await until(lambda: len(family()) == 2)
@@ -265,7 +265,7 @@ async def test_a_reading_that_is_cancelled_leaves_no_process() -> None:
 
 
 async def test_a_nursery_that_was_killed_is_replaced() -> None:
-    async with hostile(Limits(wall_seconds=60)) as extractor:
+    async with hostile(ExtractionLimits(wall_seconds=60)) as extractor:
         await attempt(extractor, "nothing")
         job = asyncio.create_task(attempt(extractor, "sleep"))
         await until(lambda: len(family()) == 2)
@@ -399,7 +399,7 @@ class Caged:
 @pytest.fixture(scope="module")
 def cage() -> Iterator[Caged]:
     with asyncio.Runner() as runner:
-        opened = open_extractor(Limits(cpu_seconds=5, wall_seconds=20))
+        opened = open_extractor(ExtractionLimits(cpu_seconds=5, wall_seconds=20))
         yield Caged(runner, runner.run(opened.__aenter__()))
         runner.run(opened.__aexit__(None, None, None))
 

@@ -12,20 +12,19 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from clew.api import events
-from clew.api import looks as api_looks
+from clew.api import events, thread_access
 from clew.api.auth import Authenticator
 from clew.api.events import events_router
 from clew.api.http import create_http
-from clew.api.limits import Limits
-from clew.api.looks import REMEMBERED, Looks
+from clew.api.limits import RateLimits
 from clew.api.streams import LiveEventOut, Streams
+from clew.api.thread_access import REMEMBERED, ThreadAccess
 from clew.api.watch import Watch
 from clew.api.ws import ws_router
 from clew.domain.errors import NotFound, Unavailable
 from clew.domain.thread import Owner
 from clew.server.database import new_id, utc_now
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
 from tests.databases import SHARED, locate
 from tests.house import House, open_house
@@ -51,8 +50,8 @@ class Hands:
         return self.now
 
 
-class Counted(Threads):
-    """Threads that count how often they are told that somebody looked."""
+class Counted(ThreadRows):
+    """Threads that list every access that was written, or refused."""
 
     touched: list[str]
     is_full = False
@@ -60,10 +59,12 @@ class Counted(Threads):
     async def touch(
         self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
     ) -> list[str]:
-        self.touched += thread_ids
         if self.is_full:
+            self.touched += thread_ids
             raise Unavailable("the disk is full")
-        return await super().touch(thread_ids, now=now, grain=grain, waits=waits)
+        written = await super().touch(thread_ids, now=now, grain=grain, waits=waits)
+        self.touched += written
+        return [*written]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class Desk:
     threads: Counted
     clock: Hands = field(default_factory=Hands)
 
-    def looks(self) -> Looks:
-        return Looks(self.threads, self.clock)
+    def access(self) -> ThreadAccess:
+        return ThreadAccess(self.threads, self.clock)
 
 
 @pytest.fixture
@@ -89,11 +90,11 @@ async def desk() -> AsyncGenerator[Desk]:
 
 @pytest.mark.accept("003-3")
 async def test_a_look_is_written_once_a_second_however_many_look(desk: Desk) -> None:
-    looks = desk.looks()
+    access = desk.access()
     for _ in range(3):
         desk.clock.now += SECOND
         for n in range(100):
-            seen = await asyncio.gather(*(looks.at("w1", ANN) for _ in range(3)))
+            seen = await asyncio.gather(*(access.at("w1", ANN) for _ in range(3)))
             assert n % 100 or {thread.last_accessed_at for thread in seen} == {desk.clock.now}
             assert (await desk.threads.get("w1")).last_accessed_at == seen[0].last_accessed_at
             desk.clock.now += timedelta(milliseconds=1)
@@ -103,11 +104,11 @@ async def test_a_look_is_written_once_a_second_however_many_look(desk: Desk) -> 
 
 
 async def test_a_look_that_lasts_is_written_once_a_minute(desk: Desk) -> None:
-    looks = desk.looks()
+    access = desk.access()
     for _ in range(3):
         desk.clock.now += MINUTE + timedelta(seconds=1)
         for _ in range(100):
-            await asyncio.gather(*(looks.keep(("w1", "w2")) for _ in range(3)))
+            await asyncio.gather(*(access.keep(("w1", "w2")) for _ in range(3)))
             desk.clock.now += timedelta(milliseconds=1)
     assert sorted(desk.threads.touched) == ["w1"] * 3 + ["w2"] * 3
     thread = await desk.threads.get("w2")
@@ -121,14 +122,14 @@ async def test_looks_at_many_threads_are_written_together(desk: Desk) -> None:
     class Batched(Counted):
         async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
             batches.append(thread_ids)
-            return await Threads.touch(self, thread_ids, **more)
+            return await ThreadRows.touch(self, thread_ids, **more)
 
     threads = Batched(desk.threads._db)
     for n in range(40):
         await threads.commit(opened(f"m{n}", ttl=DAY))
     desk.clock.now += MINUTE
-    looks = Looks(threads, desk.clock)
-    await asyncio.gather(*(looks.at(f"m{n}", ANN) for n in range(40)))
+    access = ThreadAccess(threads, desk.clock)
+    await asyncio.gather(*(access.at(f"m{n}", ANN) for n in range(40)))
     assert sorted(one for batch in batches for one in batch) == sorted(f"m{n}" for n in range(40))
     assert len(batches) <= 5
     assert {(await threads.get(f"m{n}")).last_accessed_at for n in range(40)} == {desk.clock.now}
@@ -138,18 +139,18 @@ async def test_a_database_that_is_slow_to_write_keeps_no_reader_waiting(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on = asyncio.Event()
-    monkeypatch.setattr(api_looks, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(thread_access, "PATIENCE_SECONDS", 0.01)
 
     class Slow(Counted):
         async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
             await goes_on.wait()
-            return await Threads.touch(self, thread_ids, **more)
+            return await ThreadRows.touch(self, thread_ids, **more)
 
     threads = Slow(desk.threads._db)
     desk.clock.now += MINUTE
-    looks = Looks(threads, desk.clock)
+    access = ThreadAccess(threads, desk.clock)
     async with asyncio.timeout(SECONDS):
-        assert (await looks.at("w1", ANN)).last_accessed_at == desk.clock.now
+        assert (await access.at("w1", ANN)).last_accessed_at == desk.clock.now
     assert (await threads.get("w1")).last_accessed_at == NOW
     goes_on.set()
 
@@ -161,38 +162,38 @@ async def test_a_database_that_is_slow_to_write_keeps_no_reader_waiting(
 
 async def test_whoever_looks_once_is_not_taken_for_whoever_looked_before(desk: Desk) -> None:
     """What this process remembers may be wrong of the database, into which an older copy was put."""
-    looks = desk.looks()
+    access = desk.access()
     for _ in range(2):
-        await looks.at("w1", ANN)
+        await access.at("w1", ANN)
         assert desk.threads.touched == [], "it was opened this very second"
     desk.clock.now += 2 * MINUTE
-    await looks.keep(("w1",))
-    await desk.threads.bury("w1", now=NOW)
+    await access.keep(("w1",))
+    await desk.threads.tombstone("w1", now=NOW)
     await desk.threads.purge()
-    await desk.threads.forget_buried(older=-100 * DAY)
+    await desk.threads.forget_tombstones(older=-100 * DAY)
     await desk.threads.commit(opened("w1", ttl=DAY))
-    await looks.at("w1", ANN)
+    await access.at("w1", ANN)
     assert (await desk.threads.get("w1")).last_accessed_at == desk.clock.now
 
 
 async def test_a_disk_that_is_full_keeps_nobody_from_looking(desk: Desk) -> None:
-    looks = desk.looks()
+    access = desk.access()
     desk.clock.now += 2 * MINUTE
     desk.threads.is_full = True
-    await looks.at("w1", ANN)
+    await access.at("w1", ANN)
     assert (await desk.threads.get("w1")).last_accessed_at == NOW
-    await looks.keep(("w1", "w2"))
+    await access.keep(("w1", "w2"))
     desk.threads.is_full = False
     desk.clock.now += 2 * MINUTE
-    await looks.keep(("w1", "w2"))
+    await access.keep(("w1", "w2"))
     assert (await desk.threads.get("w2")).last_accessed_at == desk.clock.now
 
 
 async def test_what_was_looked_at_is_not_remembered_for_ever(desk: Desk) -> None:
-    looks = desk.looks()
+    access = desk.access()
     desk.clock.now += 2 * MINUTE
-    await looks.keep(["w1", *(f"n{n}" for n in range(REMEMBERED))])
-    assert len(looks._noted) == REMEMBERED
+    await access.keep(["w1", *(f"n{n}" for n in range(REMEMBERED))])
+    assert len(access._noted) == REMEMBERED
 
 
 async def test_to_subscribe_is_to_look(desk: Desk) -> None:
@@ -200,10 +201,10 @@ async def test_to_subscribe_is_to_look(desk: Desk) -> None:
         pass
 
     desk.clock.now += 2 * MINUTE
-    watch = Watch(desk.threads, desk.looks(), ANN, (), tell)
+    watch = Watch(desk.threads, desk.access(), ANN, (), tell)
     await watch.subscribe("w1")
     with pytest.raises(NotFound):
-        await Watch(desk.threads, desk.looks(), ANYBODY, (), tell).subscribe("w2")
+        await Watch(desk.threads, desk.access(), ANYBODY, (), tell).subscribe("w2")
     assert desk.threads.touched == ["w1"]
 
 
@@ -256,12 +257,15 @@ async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
         both: dict[str, Any] = {
             "authenticator": authenticator,
-            "looks": Looks(app.stores.threads, clock),
+            "looks": ThreadAccess(app.stores.threads, clock),
             "streams": Streams(app.stopping, app.metrics),
         }
-        rooms = (app.stores.threads, execution.bus, execution.live)
+        rooms = (app.stores.threads, execution.notifier, execution.live)
         http = create_http(
-            [events_router(*rooms, **both), ws_router(*rooms, **both, limits=Limits(), ping_seconds=0.05)],
+            [
+                events_router(*rooms, **both),
+                ws_router(*rooms, **both, limits=RateLimits(), ping_seconds=0.05),
+            ],
             authenticator=authenticator,
             metrics=app.metrics,
             new_id=new_id,

@@ -16,7 +16,7 @@ from clew.apps.drivers.cli import CliDriver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
 from clew.domain.errors import Permanent, Transient
 from clew.processes.holders import StillHeld, alone
-from clew.processes.run import NotStarted, TooLong, TooMuch, run
+from clew.processes.run import NotStarted, TimedOut, TooMuch, run
 from tests.processes import ROOT, lives, until
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ class TestRunning:
         running = asyncio.create_task(
             run_here([sys.executable, str(FAKE), str(tmp_path)], tmp_path, seconds=1.5)
         )
-        with pytest.raises(TooLong):
+        with pytest.raises(TimedOut):
             await running
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         until(lambda: not any(map(lives, pids)))
@@ -205,12 +205,12 @@ class TestDriver:
         place = Workplace(folder=str(work))
         await driver(tmp_path, model="opus").ask(inquiry(purpose=Purpose.REVIEW, workplace=place))
         await driver(tmp_path).ask(inquiry(purpose=Purpose.EDIT, workplace=place))
-        looks, edits = (call["argv"] for call in calls(tmp_path))
-        assert "acceptEdits" not in looks
-        assert looks[looks.index("--disallowedTools") + 1] == "Edit,Write,NotebookEdit,Bash"
-        assert looks[looks.index("--model") + 1] == "opus"
+        access, edits = (call["argv"] for call in calls(tmp_path))
+        assert "acceptEdits" not in access
+        assert access[access.index("--disallowedTools") + 1] == "Edit,Write,NotebookEdit,Bash"
+        assert access[access.index("--model") + 1] == "opus"
         assert edits[edits.index("--permission-mode") + 1] == "acceptEdits"
-        for argv in (looks, edits):
+        for argv in (access, edits):
             assert argv[:3] == ["-p", "--output-format", "json"]
             # What the folder itself would like to configure is not heard.
             assert argv[argv.index("--setting-sources") + 1] == "user"

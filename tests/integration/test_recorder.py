@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from clew.checkpointer.deferred_inputs import Inputs, Pending
+from clew.checkpointer.deferred_inputs import DeferredInput, DeferredInputs
 from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
 from clew.domain.events import StageCompleted
 from clew.domain.lifecycle import Stamp
-from clew.engine.bus import LocalBus
+from clew.engine.notifier import LocalNotifier
 from clew.engine.recorder import SOON, Recorder
 from tests.databases import open_database, open_store
 from tests.samples import opened
@@ -37,7 +37,7 @@ async def test_a_run_that_is_left_begins_nothing_more() -> None:
         store = open_store(db)
         change = opened("t1")
         await store.commit(change)
-        recorder = Recorder(change.thread, fence=0, store=store, bus=LocalBus(), stamp=stamp)
+        recorder = Recorder(change.thread, fence=0, store=store, notifier=LocalNotifier(), stamp=stamp)
         loop = asyncio.get_running_loop()
         loop.set_task_factory(factory)
         try:
@@ -55,12 +55,12 @@ async def test_a_run_that_is_left_begins_nothing_more() -> None:
 async def test_an_input_that_cannot_be_stored_is_not_quoted(
     caplog: pytest.LogCaptureFixture, error: Exception, name: str
 ) -> None:
-    async def commit(_: list[Pending]) -> None:
+    async def commit(_: list[DeferredInput]) -> None:
         raise error
 
     row = StoredCheckpoint(thread_id="t1", ns="", id="c1", parent_id=None, body="{}", metadata="{}", apart={})
-    inputs = Inputs(commit)
-    inputs.add(Pending(Superstep(checkpoint=row), empty_checkpoint(), None))
+    inputs = DeferredInputs(commit)
+    inputs.add(DeferredInput(Superstep(checkpoint=row), empty_checkpoint(), None))
     await inputs.settle()
     async with asyncio.timeout(30):
         while not caplog.messages:

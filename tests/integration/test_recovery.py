@@ -13,22 +13,22 @@ import psycopg
 import pytest
 
 from clew.domain.checkpoints import Superstep
-from clew.domain.errors import ClewError, NotAllowed, Unavailable
+from clew.domain.errors import ClewError, InvalidState, Unavailable
 from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult
 from clew.domain.ledger import CUT_OFF, NOT_BEGUN, NOT_RUN
 from clew.domain.lifecycle import Stamp, rebuild
 from clew.domain.records import SYSTEM, Lease
-from clew.domain.thread import Kind, Owner, Status, Thread
+from clew.domain.thread import Owner, Status, SuspensionKind, Thread
 from clew.engine import outages
 from clew.engine.commands import Request
 from clew.engine.recorder import Recorder
-from clew.engine.run import LocalRun, Memory
+from clew.engine.run_context import LocalRunContext, RunStores
 from clew.failpoints import installed
 from clew.runners import heartbeat, local
 from clew.stores.postgres import PostgresDatabase
-from clew.stores.sql.calls import CallRows
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.threads import PURGED
+from clew.stores.sql.tool_calls import CallRows
 from tests.databases import SHARED, locate, query
 from tests.house import House, open_house
 from tests.odd_graphs import open_odd_house
@@ -187,7 +187,7 @@ class TestStore:
         await house.app.execution.commands.approve(thread.id, None, approved=True)
         thread = await house.rest(thread)
         assert lost > 1
-        assert [pending.kind for pending in thread.pending.values()] == [Kind.ELICITATION]
+        assert [pending.kind for pending in thread.pending.values()] == [SuspensionKind.ELICITATION]
 
 
 def _start_after_every_lease(server: PostgresServer, url: str) -> None:
@@ -210,10 +210,12 @@ class TestLostWords:
             return Stamp(execution.commands.clock(), execution.commands.new_id)
 
         def bodies() -> AsyncGenerator[Body]:
-            recorder = Recorder(thread, fence=0, store=stores.threads, bus=execution.bus, stamp=stamp)
-            memory = Memory(calls=stores.calls, summaries=stores.summaries)
-            run = LocalRun(log, recorder, memory, fence=0, stamp=stamp, scope=SYSTEM)
-            return execution.bridge.run(log, run, fence=0)
+            recorder = Recorder(
+                thread, fence=0, store=stores.threads, notifier=execution.notifier, stamp=stamp
+            )
+            memory = RunStores(calls=stores.calls, summaries=stores.summaries)
+            run = LocalRunContext(log, recorder, memory, fence=0, stamp=stamp, scope=SYSTEM)
+            return execution.graph_driver.run(log, run, fence=0)
 
         async with aclosing(bodies()) as dying:
             async for body in dying:
@@ -337,11 +339,11 @@ class TestTools:
     async def test_a_tool_that_asks_after_it_was_approved(self, house: House, marks: Path) -> None:
         commands = house.app.execution.commands
         thread = await house.run("asking_tool", marks=str(marks))
-        assert [call.kind for call in thread.pending.values()] == [Kind.APPROVAL]
+        assert [call.kind for call in thread.pending.values()] == [SuspensionKind.APPROVAL]
         await commands.approve(thread.id, None, approved=True)
         thread = await house.rest(thread)
         ((call_id, pending),) = thread.pending.items()
-        assert (pending.kind, left(marks)) == (Kind.ELICITATION, [])
+        assert (pending.kind, left(marks)) == (SuspensionKind.ELICITATION, [])
         await commands.resolve(thread.id, None, call_id, "ada")
         thread = await house.rest(thread)
         assert (thread.status, left(marks)) == (Status.COMPLETED, ["careful"])
@@ -359,7 +361,7 @@ class TestTools:
     ) -> None:
         thread = await house.run("cut_off", marks=str(marks))
         assert thread.status is Status.BLOCKED
-        assert [call.kind for call in thread.pending.values()] == [Kind.IN_DOUBT]
+        assert [call.kind for call in thread.pending.values()] == [SuspensionKind.IN_DOUBT]
         assert left(marks).count("takes_long") == 1
         (call_id,) = thread.pending
         await house.app.execution.commands.resolve(thread.id, None, call_id, {"retry": True})
@@ -375,7 +377,7 @@ class TestWakers:
             *(commands.approve(thread.id, None, approved=True, by=name) for name in ("ann", "bob")),
             return_exceptions=True,
         )
-        assert sum(isinstance(outcome, NotAllowed) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, InvalidState) for outcome in outcomes) == 1
         await house.rest(thread)
         assert len(await house.bodies(thread, Resolution)) == 1
 
@@ -386,7 +388,7 @@ class TestWakers:
         overdue = await stores.calls.get(thread.id, call_id)
         for deadline in (None, commands.clock() + timedelta(hours=1)):
             assert await stores.calls.reschedule(thread.id, call_id, deadline)
-            with pytest.raises(NotAllowed):
+            with pytest.raises(InvalidState):
                 await commands.expire(overdue)
         assert (await stores.threads.get(thread.id)).status is Status.BLOCKED
 

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import AssistantMessage, Opening, UserMessage
 from clew.domain.records import Summary
 from clew.domain.thread import Owner, Status, Thread
@@ -62,7 +62,7 @@ async def test_a_round_under_way_is_not_changed(tmp_path: Path) -> None:
         thread = await house.run("agent", "tools: send_mail to=ada")
         assert thread.status is Status.BLOCKED
         message = await said(house, thread, UserMessage)
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             await commands.redact(thread.id, None, message)
         with pytest.raises(NotFound):
             await commands.redact(thread.id, None, "msg_unknown")
@@ -156,7 +156,7 @@ async def test_a_failed_round_is_not_taken_up_without_a_file_it_was_given(where:
         (asked,) = [event for event in await chat.house.log(thread) if isinstance(event.body, UserMessage)]
         assert isinstance(asked.body, UserMessage)
         await commands.redact(thread.id, None, asked.id, asked.body.documents[0])
-        with pytest.raises(NotAllowed, match="a file of the message its round began with was deleted"):
+        with pytest.raises(InvalidState, match="a file of the message its round began with was deleted"):
             await commands.resume(thread.id, None)
 
 
@@ -188,10 +188,10 @@ async def test_a_round_that_is_held_must_be_stopped_first_and_then_never_begins(
         opening = Opening(owner=Owner(), graph="two_steps")
         thread = await commands.start(opening, Request(message="later"), held=True)
         message = await said(house, thread, UserMessage)
-        with pytest.raises(NotAllowed, match="begin or stop it first"):
+        with pytest.raises(InvalidState, match="begin or stop it first"):
             await commands.redact(thread.id, None, message)
         await commands.stop(thread.id, None)
         await commands.redact(thread.id, None, message)
         for verb in (commands.begin, commands.resume):
-            with pytest.raises(NotAllowed):
+            with pytest.raises(InvalidState):
                 await verb(thread.id, None)

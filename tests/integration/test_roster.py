@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clew.domain.assistants import Search, Wish
+from clew.domain.assistants import AssistantPatch, Search
 from clew.domain.errors import NotFound
-from clew.engine.assistants import Roster
-from clew.graph.describe import GraphAnatomy
+from clew.engine.assistants import AssistantCatalog
+from clew.graph.introspection import LangGraphIntrospection
 from clew.graph.registry import Registry
 from clew.server.database import new_id
 from clew.stores.sql.assistants import AssistantRows
-from clew.stores.sql.labels import LabelRows
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.thread_metadata import ThreadMetadataRows
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import open_sqlite
 from tests.acceptance.sdk_graphs import echo, nested
@@ -30,15 +30,15 @@ async def database() -> AsyncIterator[Database]:
         yield db
 
 
-def roster(db: Database, *names: str) -> Roster:
+def roster(db: Database, *names: str) -> AssistantCatalog:
     """Of a server that has these graphs."""
     registry = Registry({name: {"echo": echo, "nested": nested}[name]() for name in names})
-    return Roster(
+    return AssistantCatalog(
         assistants=AssistantRows(db),
         graphs=registry,
-        anatomy=GraphAnatomy(registry.graphs),
-        labels=LabelRows(db),
-        delete_thread=lambda thread_id, owner: Threads(db).bury(thread_id, owner, now=NOW),
+        introspection=LangGraphIntrospection(registry.graphs),
+        labels=ThreadMetadataRows(db),
+        delete_thread=lambda thread_id, owner: ThreadRows(db).tombstone(thread_id, owner, now=NOW),
         clock=lambda: NOW,
         new_id=new_id,
         since=NOW - timedelta(days=1),
@@ -47,7 +47,7 @@ def roster(db: Database, *names: str) -> Roster:
 
 async def test_an_assistant_whose_graph_is_gone_is_there_again_with_it(database: Database) -> None:
     both, without = roster(database, "echo", "nested"), roster(database, "nested")
-    made = await both.create(ANN, "echo", Wish(name="Parrot"))
+    made = await both.create(ANN, "echo", AssistantPatch(name="Parrot"))
     with pytest.raises(NotFound):
         await without.resolve(made.id, ANN)
     assert await without.find(ANN, Search(name="Parrot")) == ([], 0)
@@ -57,10 +57,10 @@ async def test_an_assistant_whose_graph_is_gone_is_there_again_with_it(database:
 
 async def test_an_assistant_whose_graph_is_gone_can_be_given_another_or_deleted(database: Database) -> None:
     both, without = roster(database, "echo", "nested"), roster(database, "nested")
-    made = await both.create(ANN, "echo", Wish())
-    moved = await without.revise(made.id, ANN, Wish(graph="nested"))
+    made = await both.create(ANN, "echo", AssistantPatch())
+    moved = await without.revise(made.id, ANN, AssistantPatch(graph="nested"))
     assert await without.resolve(made.id, ANN) == moved
-    again = await both.create(ANN, "echo", Wish())
+    again = await both.create(ANN, "echo", AssistantPatch())
     await without.delete(again.id, ANN)
     with pytest.raises(NotFound):
         await both.resolve(again.id, ANN)

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from clew.domain.errors import NotFound
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.runs import RunStatus
-from clew.engine.bus import LocalBus
-from clew.engine.queue import Queued, RunQueue
+from clew.engine.notifier import LocalNotifier
+from clew.engine.run_queue import QueuedRun, RunQueue
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.work import Database
@@ -35,7 +35,7 @@ def queue(database: Database) -> RunQueue:
         conversations=ConversationRows(database),
         store=open_store(database),
         commands=cast(Any, None),
-        bus=LocalBus(),
+        notifier=LocalNotifier(),
         clock=lambda: NOW,
         new_id=new_id,
         stopping=asyncio.Event(),
@@ -44,9 +44,9 @@ def queue(database: Database) -> RunQueue:
     )
 
 
-def queued(run_id: str, *, later: bool = False) -> Queued:
-    return Queued(
-        order=Order(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
+def queued(run_id: str, *, later: bool = False) -> QueuedRun:
+    return QueuedRun(
+        order=RunSpec(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
         input={"run": run_id},
         message=None,
         user_id="ann",
@@ -89,7 +89,7 @@ async def test_nothing_waits_for_a_thread_that_was_deleted_meanwhile(
     """Whoever ordered it saw the thread a moment before."""
     store = open_store(database)
     await store.commit(opened("t1"))
-    await store.bury("t1", ANN, now=NOW)
+    await store.tombstone("t1", ANN, now=NOW)
     for later in (False, True):
         with pytest.raises(NotFound):
             await queue.put("t1", queued("r1", later=later))

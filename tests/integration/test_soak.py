@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clew.checkpointer.cache import Heads, Touched
+from clew.checkpointer.cache import DirtyObjects, StateCache
 from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
-from clew.graph import bridge
+from clew.graph import driver as graph_driver
 from tests.databases import SHARED, locate
 from tests.doors import client_of
 from tests.house import House, open_house
@@ -36,9 +36,9 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def house(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[House]:
-    monkeypatch.setattr(Heads, "MOST", KEPT, raising=False)
-    monkeypatch.setattr(Touched, "LIMIT", KEPT)
-    monkeypatch.setattr(bridge, "MOST_COPIES", KEPT)
+    monkeypatch.setattr(StateCache, "MOST", KEPT, raising=False)
+    monkeypatch.setattr(DirtyObjects, "LIMIT", KEPT)
+    monkeypatch.setattr(graph_driver, "MOST_COPIES", KEPT)
     async with open_house(where, tmp_path) as house:
         yield house
 

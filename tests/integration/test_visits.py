@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from clew.domain.records import Conversation, Incoming
-from clew.engine.bus import LocalBus
-from clew.engine.visits import Visits
+from clew.engine.leased_loop import LeasedLoop
+from clew.engine.notifier import LocalNotifier
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from tests.databases import open_database
@@ -29,11 +29,11 @@ async def test_a_visit_whose_lease_ran_out_is_not_begun_beside_itself() -> None:
                 await go_on.wait()
             await conversations.rest(held, seen_seq=0, is_idle=True)
 
-        visits = Visits(
+        visits = LeasedLoop(
             visit,
             sources=("bot",),
             conversations=conversations,
-            bus=LocalBus(),
+            notifier=LocalNotifier(),
             new_id=new_id,
             stopping=asyncio.Event(),
             poll_seconds=0.01,

@@ -12,7 +12,7 @@ from clew.domain.events import Opening
 from clew.domain.lifecycle import Change, Stamp, open_thread
 from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of
 from tests.house import House, open_house
@@ -58,15 +58,15 @@ def _unclaimed(house: House) -> Change:
 async def test_a_thread_whose_row_is_locked_runs_as_soon_as_it_is_free(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, found = Threads.claim, asyncio.Event()
+    claim, found = ThreadRows.claim, asyncio.Event()
 
-    async def watched(self: Threads, runner: str, **more: Any) -> list[Lease]:
+    async def watched(self: ThreadRows, runner: str, **more: Any) -> list[Lease]:
         leases = await claim(self, runner, **more)
         if not leases:
             found.set()
         return leases
 
-    monkeypatch.setattr(Threads, "claim", watched)
+    monkeypatch.setattr(ThreadRows, "claim", watched)
     async with open_house(postgres_url, tmp_path, **SELDOM) as house:
         change = _unclaimed(house)
         await house.app.stores.threads.commit(change)
@@ -81,9 +81,9 @@ async def test_a_thread_whose_row_is_locked_runs_as_soon_as_it_is_free(
 async def test_a_claim_whose_answer_was_lost_is_made_again_and_is_no_crash(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, lost = Threads.claim, 0
+    claim, lost = ThreadRows.claim, 0
 
-    async def unanswered(self: Threads, runner: str, **more: Any) -> list[Lease]:
+    async def unanswered(self: ThreadRows, runner: str, **more: Any) -> list[Lease]:
         nonlocal lost
         leases = await claim(self, runner, **more)
         if leases and lost < 3:
@@ -91,7 +91,7 @@ async def test_a_claim_whose_answer_was_lost_is_made_again_and_is_no_crash(
             raise Unavailable("the answer was lost")
         return leases
 
-    monkeypatch.setattr(Threads, "claim", unanswered)
+    monkeypatch.setattr(ThreadRows, "claim", unanswered)
     # No lease runs out within the time of the test.
     settings = {"CLEW_RUNNER_POLL_SECONDS": "0.05", "CLEW_RUNNER_LEASE_SECONDS": "600"}
     async with open_house(where, tmp_path, **settings) as house:

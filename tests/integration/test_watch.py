@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
+from clew.api.thread_access import ThreadAccess
 from clew.api.watch import Watch
 from clew.domain.thread import Owner
 from clew.ports.notifier import Subscription
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.anyio
 
 
 class Late:
-    """A bell that is rung a little after what it is rung for."""
+    """A subscription that is rung a little after what it is rung for."""
 
-    def __init__(self, bell: Subscription) -> None:
-        self._bell = bell
+    def __init__(self, subscription: Subscription) -> None:
+        self._bell = subscription
         self.is_late = True
 
     async def wait(self, seconds: float) -> bool:
@@ -43,14 +43,14 @@ async def test_what_begins_while_it_looks_around_is_told_from_its_beginning_and_
 
     async with open_house("memory", tmp_path) as house:
         threads = house.app.stores.threads
-        watch = Watch(threads, Looks(threads, utc_now), Owner(), (), tell)
-        with house.app.execution.bus.subscribe() as bell:
+        watch = Watch(threads, ThreadAccess(threads, utc_now), Owner(), (), tell)
+        with house.app.execution.notifier.subscribe() as subscription:
             before = await house.run("gated", log=[])  # waits for somebody when the watcher comes
-            bell.rung()
+            subscription.rung()
             thread = await house.start(graph, log=[])
             if graph != "slow":
                 thread = await house.rest(thread)
-            late = Late(bell)
+            late = Late(subscription)
             late.is_late = is_late
             await watch.announce(late)
             late.is_late = False
@@ -65,6 +65,6 @@ async def test_what_begins_while_it_looks_around_is_told_from_its_beginning_and_
         if graph == "slow":
             await house.app.execution.commands.stop(thread.id, None)
     seqs = [event.sequence or 0 for event in told if event.workflow_id == thread.id][: thread.last_seq]
-    # What waits is told first if it was seen before the bell was heard.
+    # What waits is told first if it was seen before the subscription was heard.
     assert (sorted(seqs) if is_late else seqs) == list(range(1, thread.last_seq + 1))
     assert [event.event_type for event in told if event.workflow_id == before.id] == ["approval_required"]

@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from clew.api.auth import Authenticator
 from clew.api.http import create_http
-from clew.api.limits import Limits
-from clew.api.looks import Looks
+from clew.api.limits import RateLimits
 from clew.api.streams import Streams
+from clew.api.thread_access import ThreadAccess
 from clew.api.ws import MAX_MESSAGE, MESSAGES_PER_SECOND, ws_router
 from clew.domain.events import AssistantMessage, Log, Opening, Suspension
 from clew.domain.lifecycle import redact
@@ -130,12 +130,12 @@ async def hasty(tmp_path: Path, **patience: float) -> AsyncGenerator[Place]:
         authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
         router = ws_router(
             app.stores.threads,
-            app.execution.bus,
+            app.execution.notifier,
             app.execution.live,
             authenticator=authenticator,
-            looks=Looks(app.stores.threads, utc_now),
+            access=ThreadAccess(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
-            limits=Limits(),
+            limits=RateLimits(),
             ping_seconds=0.1,
             **patience,
         )
@@ -279,10 +279,10 @@ class TestWatching:
     async def test_a_workflow_that_is_brought_back_is_told_of_again(self, place: Place) -> None:
         commands = place.house.app.execution.commands
         thread = await place.house.run("gated", log=[])
-        await commands.put_away(thread.id, None)
+        await commands.soft_delete(thread.id, None)
         async with place.socket() as socket:
             assert await socket.is_quiet()
-            await commands.bring_back(thread.id, None)
+            await commands.restore(thread.id, None)
             assert (await socket.until("approval_required"))[-1]["sequence"] == thread.last_seq
             await place.approve(thread)
             await socket.until("workflow_completed")
@@ -406,20 +406,20 @@ class TestComingBack:
 
     async def test_a_bell_that_rings_late_repeats_nothing(self, small_place: Place) -> None:
         """The client came back with an event the bell had not yet rung for."""
-        store, bus = small_place.house.app.stores.threads, small_place.house.app.execution.bus
+        store, notifier = small_place.house.app.stores.threads, small_place.house.app.execution.notifier
         await store.commit(opened("w1", owner=Owner(), held=True))
         end = (await store.get("w1")).last_seq
         async with small_place.socket(f"?since=w1:{end}") as socket:
             assert await socket.next() == {"type": "backfill_complete", "count": 0}
-            bus.publish("w1", end - 1)
+            notifier.publish("w1", end - 1)
             assert await socket.is_quiet()
             await store.commit(recorded(await store.get("w1"), Log(message="news")))
-            bus.publish("w1", end)
+            notifier.publish("w1", end)
             assert (await socket.next())["payload"]["sequence"] == end + 1
 
     async def test_nothing_is_lost_between_the_past_and_the_present(self, place: Place) -> None:
         """While a client catches up, others write."""
-        store, bus = place.house.app.stores.threads, place.house.app.execution.bus
+        store, notifier = place.house.app.stores.threads, place.house.app.execution.notifier
         await store.commit(opened("w1", owner=Owner(), held=True))
         total = 300
 
@@ -427,7 +427,7 @@ class TestComingBack:
             for n in range(total):
                 thread = await store.get("w1")
                 await store.commit(recorded(thread, Log(message=str(n))))
-                bus.publish("w1", thread.last_seq)
+                notifier.publish("w1", thread.last_seq)
 
         writing = asyncio.create_task(write())
         seen: list[int] = []
@@ -620,12 +620,12 @@ def deaf(place: Place) -> Iterator[None]:
 
 async def much_said(place: Place) -> AsyncGenerator[int]:
     """More than fits between a server and its client; the number of each message when it was said."""
-    store, bus = place.house.app.stores.threads, place.house.app.execution.bus
+    store, notifier = place.house.app.stores.threads, place.house.app.execution.notifier
     await store.commit(opened("w1", owner=Owner(), held=True))
     for n in range(40):
         thread = await store.get("w1")
         await store.commit(recorded(thread, AssistantMessage(content=f"{n} " + "x" * 200_000)))
-        bus.publish("w1", thread.last_seq)
+        notifier.publish("w1", thread.last_seq)
         yield n
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.domain.assistants import Assistant, Search, Wish, new_assistant, revised
+from clew.domain.assistants import Assistant, AssistantPatch, Search, new_assistant, revised
 from clew.domain.errors import Invalid
 from clew.domain.metadata import contains
 from clew.engine.assistants import as_id, system_id
@@ -16,7 +16,7 @@ LATER = NOW + timedelta(hours=1)
 
 
 def made(**wish: Any) -> Assistant:
-    return new_assistant("a", "echo", Wish(**wish), now=NOW)
+    return new_assistant("a", "echo", AssistantPatch(**wish), now=NOW)
 
 
 def test_a_wish_for_nothing_in_particular_has_defaults() -> None:
@@ -25,10 +25,10 @@ def test_a_wish_for_nothing_in_particular_has_defaults() -> None:
 
 def test_what_is_not_wished_for_stays() -> None:
     before = made(name="n", description="d", config={"tags": ["t"]}, metadata={"a": 1, "b": 1})
-    after = revised(before, Wish(metadata={"b": 2}), now=LATER)
+    after = revised(before, AssistantPatch(metadata={"b": 2}), now=LATER)
     assert after == replace(before, metadata={"a": 1, "b": 2}, updated_at=LATER)
-    assert revised(before, Wish(graph="nested"), now=NOW) == replace(before, graph="nested")
-    assert revised(before, Wish(description=""), now=NOW) == replace(before, description="")
+    assert revised(before, AssistantPatch(graph="nested"), now=NOW) == replace(before, graph="nested")
+    assert revised(before, AssistantPatch(description=""), now=NOW) == replace(before, description="")
 
 
 def test_a_context_is_configurable_under_another_name() -> None:
@@ -36,12 +36,12 @@ def test_a_context_is_configurable_under_another_name() -> None:
     assert by_context.config == {"tags": ["t"], "configurable": {"k": 1}}
     by_config = made(config={"configurable": {"k": 1}})
     assert by_config.context == {"k": 1}
-    changed = revised(by_context, Wish(context={"k": 2}), now=NOW)
+    changed = revised(by_context, AssistantPatch(context={"k": 2}), now=NOW)
     assert (changed.config, changed.context) == ({"tags": ["t"], "configurable": {"k": 2}}, {"k": 2})
-    changed = revised(by_context, Wish(config={"configurable": {"k": 3}}), now=NOW)
+    changed = revised(by_context, AssistantPatch(config={"configurable": {"k": 3}}), now=NOW)
     assert (changed.config, changed.context) == ({"configurable": {"k": 3}}, {"k": 3})
     with pytest.raises(Invalid):
-        Wish(config={"configurable": {"k": 1}}, context={"k": 1})
+        AssistantPatch(config={"configurable": {"k": 1}}, context={"k": 1})
 
 
 @pytest.mark.parametrize(

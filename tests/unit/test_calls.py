@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from clew.domain.events import Body, Event, Resolution, RoundFinished, RoundStarted, ToolResult
-from clew.domain.thread import Executor, Kind, Status
+from clew.domain.thread import Executor, Status, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from tests.samples import NOW, asks, waits
 
@@ -94,7 +94,11 @@ def test_answers_to_unknown_calls_make_no_rows() -> None:
 
 def test_an_open_gate_leaves_the_call_to_be_carried_out_without_a_deadline() -> None:
     gated = folded(asks(), waits(executor=Executor.SERVER, deadline=DEADLINE))
-    assert (gated.kind, gated.deadline, gated.prompt) == (Kind.APPROVAL, DEADLINE, {"text": "may I?"})
+    assert (gated.kind, gated.deadline, gated.prompt) == (
+        SuspensionKind.APPROVAL,
+        DEADLINE,
+        {"text": "may I?"},
+    )
     opened = folded(
         asks(),
         waits(executor=Executor.SERVER, deadline=DEADLINE),
@@ -105,7 +109,7 @@ def test_an_open_gate_leaves_the_call_to_be_carried_out_without_a_deadline() -> 
 
 
 def test_a_question_that_no_tool_asked_is_a_call_without_a_name() -> None:
-    call = folded(waits(kind=Kind.ELICITATION))
+    call = folded(waits(kind=SuspensionKind.ELICITATION))
     assert (call.name, call.args, call.executor, call.status) == (
         "",
         None,
@@ -115,7 +119,7 @@ def test_a_question_that_no_tool_asked_is_a_call_without_a_name() -> None:
 
 
 def test_a_doubtful_effect_is_told_apart() -> None:
-    call = folded(asks(idempotent=False), waits(executor=Executor.SERVER, kind=Kind.IN_DOUBT))
+    call = folded(asks(idempotent=False), waits(executor=Executor.SERVER, kind=SuspensionKind.IN_DOUBT))
     assert (call.status, call.status.is_open, call.idempotent) == (CallStatus.IN_DOUBT, True, False)
 
 
@@ -161,7 +165,7 @@ def test_what_a_failed_round_left_open_is_open_again_when_it_is_taken_up() -> No
 def test_what_was_allowed_before_the_round_failed_must_be_allowed_again() -> None:
     said_yes = Resolution(call_id="c1", outcome="answered", answer={"approved": True}, settles=False)
     for before in ((waits(),), (waits(), said_yes)):
-        assert folded(asks(), *before, FAILED, AGAIN).kind is Kind.NONE
+        assert folded(asks(), *before, FAILED, AGAIN).kind is SuspensionKind.NONE
 
 
 def test_what_had_begun_when_the_round_failed_may_have_happened() -> None:

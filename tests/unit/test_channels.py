@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.channels import answers, telegram, wecom
-from clew.channels.answers import Approvers, answerable, decision, owed, pressed
+from clew.channels import replies, telegram, wecom
 from clew.channels.message import (
     Attachment,
-    Said,
-    Wire,
+    ChatClient,
+    ChatMessage,
     cut,
     fingerprint,
     said_from,
@@ -24,7 +23,8 @@ from clew.channels.message import (
     utf16_units,
 )
 from clew.channels.polling import Poller
-from clew.channels.wecom_api import AppWire, BotWire, CustomerWire
+from clew.channels.replies import Approvers, answerable, decision, owed, pressed
+from clew.channels.wecom_api import WeComAppClient, WeComBotClient, WeComCustomerClient
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.domain import lifecycle
 from clew.domain.errors import ConfigError, Invalid, Unauthenticated
@@ -39,7 +39,7 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.items import decode_part
-from clew.domain.thread import Executor, Kind, Owner, Pending, Status, Thread
+from clew.domain.thread import Executor, Owner, Pending, Status, SuspensionKind, Thread
 from tests.providers import press, update
 from tests.samples import stamp
 
@@ -408,18 +408,20 @@ class TestTexts:
 
     def test_every_channel_has_its_limit(self) -> None:
         text = "多" * 10_000
-        app = AppWire(api=None, agent_id=1).parts(text)  # type: ignore[arg-type]
+        app = WeComAppClient(api=None, agent_id=1).parts(text)  # type: ignore[arg-type]
         assert max(map(utf8_bytes, app)) <= 2048
         assert "".join(app) == text
-        customers = CustomerWire(api=None).parts(text)  # type: ignore[arg-type]
+        customers = WeComCustomerClient(api=None).parts(text)  # type: ignore[arg-type]
         assert len(customers) == 5
         assert customers[-1].endswith("…")
         assert max(map(utf8_bytes, customers)) <= 2048
-        (bot,) = BotWire(outside=None, base_url="").parts(text)  # type: ignore[arg-type]
+        (bot,) = WeComBotClient(outside=None, base_url="").parts(text)  # type: ignore[arg-type]
         assert utf8_bytes(bot) <= 20_480
 
     def test_what_was_said_is_the_same_after_it_waited(self) -> None:
-        said = Said(text="é\0", user="1", to={"a": "b"}, results={"x": {"y": 1}}, is_press=True, press_id="2")
+        said = ChatMessage(
+            text="é\0", user="1", to={"a": "b"}, results={"x": {"y": 1}}, is_press=True, press_id="2"
+        )
         assert said_from(json.loads(json.dumps(said.as_json()))) == said
 
 
@@ -445,31 +447,39 @@ def test_a_decision_is_plain_or_none(text: str) -> None:
     assert decision(text) == DECISIONS[text]
 
 
-def pending(kind: Kind, prompt: Any, executor: Executor = Executor.HUMAN) -> Pending:
+def pending(kind: SuspensionKind, prompt: Any, executor: Executor = Executor.HUMAN) -> Pending:
     return Pending(executor=executor, kind=kind, prompt=prompt)
 
 
 ANSWERABLE: dict[str, tuple[str, Pending, Mapping[Approvers, str | None]]] = {
     "a tool": (
         "c1",
-        pending(Kind.APPROVAL, {"tool": "x", "args": {}}, Executor.SERVER),
+        pending(SuspensionKind.APPROVAL, {"tool": "x", "args": {}}, Executor.SERVER),
         {"chat": "approval", "dashboard": None},
     ),
     "a tool with more than a chat can show": (
         "c1",
-        pending(Kind.APPROVAL, {"tool": "send", "args": {"text": "x" * answers.MAX_SHOWN}}),
+        pending(SuspensionKind.APPROVAL, {"tool": "send", "args": {"text": "x" * replies.MAX_SHOWN}}),
         {"chat": None, "dashboard": None},
     ),
-    "a gate": ("gate_1", pending(Kind.APPROVAL, {"before": ["x"]}), {"chat": "approval", "dashboard": None}),
-    "an approval by name": (
-        "c1",
-        pending(Kind.APPROVAL, {"kind": "approval", "text": "go?"}),
+    "a gate": (
+        "gate_1",
+        pending(SuspensionKind.APPROVAL, {"before": ["x"]}),
         {"chat": "approval", "dashboard": None},
     ),
-    "a graph's own question": ("c1", pending(Kind.APPROVAL, "name?"), {"chat": "text", "dashboard": "text"}),
-    "a question": ("c1", pending(Kind.ELICITATION, "name?"), {"chat": "text", "dashboard": "text"}),
-    "a client's": ("c1", pending(Kind.CLIENT_EXEC, {}), {"chat": None, "dashboard": None}),
-    "in doubt": ("c1", pending(Kind.IN_DOUBT, {}), {"chat": None, "dashboard": None}),
+    "an approval by name": (
+        "c1",
+        pending(SuspensionKind.APPROVAL, {"kind": "approval", "text": "go?"}),
+        {"chat": "approval", "dashboard": None},
+    ),
+    "a graph's own question": (
+        "c1",
+        pending(SuspensionKind.APPROVAL, "name?"),
+        {"chat": "text", "dashboard": "text"},
+    ),
+    "a question": ("c1", pending(SuspensionKind.ELICITATION, "name?"), {"chat": "text", "dashboard": "text"}),
+    "a client's": ("c1", pending(SuspensionKind.CLIENT_EXEC, {}), {"chat": None, "dashboard": None}),
+    "in doubt": ("c1", pending(SuspensionKind.IN_DOUBT, {}), {"chat": None, "dashboard": None}),
 }
 
 
@@ -482,14 +492,14 @@ def test_how_a_chat_may_answer(name: str) -> None:
 
 @pytest.mark.parametrize("letter", ["x", "x ", "字\n"])
 def test_what_can_be_approved_in_a_chat_is_shown_whole_in_every_channel(letter: str) -> None:
-    longest = (letter * answers.MAX_SHOWN).encode()[: answers.MAX_SHOWN].decode(errors="ignore")
-    question = f"{longest}\n\n{answers.YES_OR_NO}"
+    longest = (letter * replies.MAX_SHOWN).encode()[: replies.MAX_SHOWN].decode(errors="ignore")
+    question = f"{longest}\n\n{replies.YES_OR_NO}"
     nobody: Any = None
-    wires: list[Wire] = [
-        CustomerWire(api=nobody),
-        AppWire(api=nobody, agent_id=1),
-        BotWire(outside=nobody, base_url=""),
-        telegram.TelegramWire(outside=nobody, base_url="", token=""),
+    wires: list[ChatClient] = [
+        WeComCustomerClient(api=nobody),
+        WeComAppClient(api=nobody, agent_id=1),
+        WeComBotClient(outside=nobody, base_url=""),
+        telegram.TelegramClient(outside=nobody, base_url="", token=""),
     ]
     for wire in wires:
         assert "".join("".join(wire.parts(question)).split()) == "".join(question.split())
@@ -503,7 +513,10 @@ def test_a_button_answers_its_own_question_alone() -> None:
         round=1,
         at=AT,
         body=Suspension(
-            call_id="c1", executor=Executor.SERVER, kind=Kind.APPROVAL, prompt={"tool": "x", "args": {}}
+            call_id="c1",
+            executor=Executor.SERVER,
+            kind=SuspensionKind.APPROVAL,
+            prompt={"tool": "x", "args": {}},
         ),
     )
     thread = blocked("c1")
@@ -513,8 +526,8 @@ def test_a_button_answers_its_own_question_alone() -> None:
     assert pressed(yes.data, ["c0", "c1"]) == ("c1", True)
     assert pressed(no.data, ["c1"]) == ("c1", False)
     assert pressed(yes.data, ["c2"]) is None
-    assert answers.is_button(yes.data)
-    assert not answers.is_button("approve: it")
+    assert replies.is_button(yes.data)
+    assert not replies.is_button("approve: it")
 
 
 SOURCE = "telegram:bot"
@@ -534,7 +547,9 @@ def opened(*bodies: Body, source: str = f"{SOURCE}/1") -> tuple[Thread, list[Eve
 
 def blocked(call_id: str) -> Thread:
     return opened(
-        Suspension(call_id=call_id, executor=Executor.SERVER, kind=Kind.APPROVAL, prompt={"tool": "x"})
+        Suspension(
+            call_id=call_id, executor=Executor.SERVER, kind=SuspensionKind.APPROVAL, prompt={"tool": "x"}
+        )
     )[0]
 
 
@@ -562,7 +577,7 @@ class TestOwed:
         assert texts(*opened(AssistantMessage(content=parts), DONE)) == ["a\n\nb"]
 
     @pytest.mark.parametrize(
-        ("status", "text"), [(Status.FAILED, answers.FAILED), (Status.STOPPED, answers.STOPPED)]
+        ("status", "text"), [(Status.FAILED, replies.FAILED), (Status.STOPPED, replies.STOPPED)]
     )
     def test_how_it_ended_badly_is_told_without_the_reason(self, status: Status, text: str) -> None:
         ended = RoundFinished(status=status, reason="a secret reason")
@@ -590,11 +605,13 @@ class TestOwed:
         assert texts(change.thread, events) == []
 
     def test_a_question_that_was_answered_elsewhere_is_not_asked(self) -> None:
-        asks = Suspension(call_id="c", executor=Executor.HUMAN, kind=Kind.ELICITATION, prompt="name?")
+        asks = Suspension(
+            call_id="c", executor=Executor.HUMAN, kind=SuspensionKind.ELICITATION, prompt="name?"
+        )
         thread, events = opened(asks)
         assert texts(thread, events) == ["name?"]
         stopped = lifecycle.stop(thread, [], stamp=stamp())
-        assert texts(stopped.thread, [*events, *stopped.events]) == [answers.STOPPED]
+        assert texts(stopped.thread, [*events, *stopped.events]) == [replies.STOPPED]
 
     @pytest.mark.parametrize(
         ("prompt", "text"),
@@ -606,7 +623,9 @@ class TestOwed:
         ],
     )
     def test_what_is_asked_is_shown_exactly(self, prompt: Any, text: str) -> None:
-        asks = Suspension(call_id="gate_c", executor=Executor.HUMAN, kind=Kind.APPROVAL, prompt=prompt)
+        asks = Suspension(
+            call_id="gate_c", executor=Executor.HUMAN, kind=SuspensionKind.APPROVAL, prompt=prompt
+        )
         (told,) = texts(*opened(asks))
         assert text in told
 

@@ -232,19 +232,19 @@ def test_the_result_is_found_among_what_a_program_writes(out: bytes, result: str
 
 class TestWhenAWorktreeIsTaken:
     def test_whatever_makes_a_thread_active_takes_it(self) -> None:
-        opening = Opening(owner=Owner(), graph="coding", settings={"worktree_path": "/w"})
+        opening = Opening(owner=Owner(), graph="coding", settings={"reserved": {"worktree": "/w"}})
         made = open_thread("t", opening, "go", stamp=stamp(), held=True)
         begun = begin(made.thread, stamp=stamp())
         failed = finish(begun.thread, Status.FAILED, stamp=stamp())
         again = take_up(failed.thread, stamp=stamp())
         stopped = stop(again.thread, (), stamp=stamp())
         more = next_round(stopped.thread, "more", stamp=stamp())
-        assert [change.worktree for change in (made, begun, again, more)] == ["/w"] * 4
-        assert [change.worktree for change in (failed, stopped)] == [None, None]
+        assert [change.reserves for change in (made, begun, again, more)] == [{"worktree": "/w"}] * 4
+        assert [change.reserves for change in (failed, stopped)] == [{}, {}]
 
     def test_other_threads_take_none(self) -> None:
         opening = Opening(owner=Owner(), graph="chat")
-        assert open_thread("t", opening, "go", stamp=stamp()).worktree is None
+        assert open_thread("t", opening, "go", stamp=stamp()).reserves == {}
 
 
 class TestSettings:

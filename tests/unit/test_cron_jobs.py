@@ -8,7 +8,7 @@ import pytest
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch, counted, is_time
 from clew.domain.errors import Invalid
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 JOB = CronJob(
     id="c",
     owner=Owner(),
-    order=Order(run_id="", assistant_id="a", graph="g", metadata={"team": {"name": "x"}}),
+    order=RunSpec(run_id="", assistant_id="a", graph="g", metadata={"team": {"name": "x"}}),
     schedule="0 * * * *",
     created_at=NOON,
     updated_at=NOON,

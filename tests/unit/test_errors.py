@@ -7,11 +7,11 @@ import pytest
 
 from clew.domain import errors
 from clew.domain.errors import (
+    AlreadyDone,
     ClewError,
     Conflict,
     Invalid,
     LostLease,
-    Repeated,
     StorageFull,
     Transient,
     Unavailable,
@@ -32,7 +32,7 @@ def test_the_drawing_at_the_top_names_every_error_with_its_code(cls: type[ClewEr
     assert any(words[1:3] == [cls.__name__, cls.code] for words in drawn)
 
 
-@pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not Repeated])
+@pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not AlreadyDone])
 def test_an_error_without_a_message_still_says_something(cls: type[ClewError]) -> None:
     assert str(cls())
     assert "\n" not in str(cls())
@@ -40,7 +40,7 @@ def test_an_error_without_a_message_still_says_something(cls: type[ClewError]) -
 
 
 def test_a_repetition_carries_the_answer_of_the_first_time() -> None:
-    repeated = copy.copy(Repeated({"thread_id": "t1"}))
+    repeated = copy.copy(AlreadyDone({"thread_id": "t1"}))
     assert repeated.answer == {"thread_id": "t1"}
     assert "t1" not in str(repeated)
 

@@ -4,7 +4,15 @@ import anthropic
 import httpx2
 import pytest
 
-from clew.domain.errors import ClewError, ConfigError, GivenUp, Invalid, NotFound, Permanent, Transient
+from clew.domain.errors import (
+    ClewError,
+    ConfigError,
+    Invalid,
+    NotFound,
+    Permanent,
+    RetriesExhausted,
+    Transient,
+)
 from clew.domain.retry import ErrorClass
 from clew.graph.failures import classify
 
@@ -49,7 +57,7 @@ def test_the_cause_of_a_stranger_without_a_class_is_looked_at() -> None:
 
 
 def test_what_was_given_up_below_stays_given_up() -> None:
-    given_up = GivenUp("rate_limit after 2 attempts: no retry left", ErrorClass.RATE_LIMIT)
+    given_up = RetriesExhausted("rate_limit after 2 attempts: no retry left", ErrorClass.RATE_LIMIT)
     assert classify(caused(given_up, Transient("busy", ErrorClass.RATE_LIMIT))) is given_up
 
 

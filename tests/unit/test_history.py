@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.domain import history
-from clew.domain.history import Merged, Message, Shape, Summary
+from clew.domain.history import HistoryMessage, HistorySummary, Merged, Shape
 
 AT = datetime(2026, 2, 26, 20, 30, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def test_a_tail_touches_only_the_chunks_it_needs(last_seq: int, limit: int, size
 
 
 def test_the_items_are_the_seeds() -> None:
-    summary = Summary(
+    summary = HistorySummary(
         key="telegram:123456789", shape=Shape(), last_seq=4231, version=17, created_at=AT, updated_at=AT
     )
     assert summary.metadata() == {
@@ -78,8 +78,8 @@ def test_the_items_are_the_seeds() -> None:
         "version": 17,
     }
     messages = [
-        Message(seq=4230, role="user", content="Need help"),
-        Message(seq=4231, role="assistant", content="Sure"),
+        HistoryMessage(seq=4230, role="user", content="Need help"),
+        HistoryMessage(seq=4231, role="assistant", content="Sure"),
     ]
     assert summary.chunk(21, messages, AT.astimezone(timezone(timedelta(hours=8)))) == {
         "conversation_key": "telegram:123456789",
@@ -95,7 +95,7 @@ def test_the_items_are_the_seeds() -> None:
 
 
 def test_the_value_field_names_the_text() -> None:
-    assert history.message_item(Message(seq=1, role="user", content="Hi"), "text") == {
+    assert history.message_item(HistoryMessage(seq=1, role="user", content="Hi"), "text") == {
         "seq": 1,
         "role": "user",
         "text": "Hi",

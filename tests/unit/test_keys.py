@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from clew.domain.items import decode_part, encode_part, history_namespace
 from clew.history import keys
-from clew.history.keys import Scope, render, resolve, valid
+from clew.history.keys import KeyScope, render, resolve, valid
 
 WECOM_CS = "wecom_cs:{{results.wecom_cs_sync.open_kf_id}}:{{results.wecom_cs_sync.external_userid}}"
 
 
-def telegram(chat_id: object) -> Scope:
-    return Scope(results={"telegram_events_parser": {"chat_id": chat_id}})
+def telegram(chat_id: object) -> KeyScope:
+    return KeyScope(results={"telegram_events_parser": {"chat_id": chat_id}})
 
 
-def wecom_cs(kf: object, user: object) -> Scope:
-    return Scope(results={"wecom_cs_sync": {"open_kf_id": kf, "external_userid": user}})
+def wecom_cs(kf: object, user: object) -> KeyScope:
+    return KeyScope(results={"wecom_cs_sync": {"open_kf_id": kf, "external_userid": user}})
 
 
 @pytest.mark.parametrize(
@@ -32,21 +32,24 @@ def wecom_cs(kf: object, user: object) -> Scope:
         (telegram(-100123), "telegram:-100123"),
         (wecom_cs("wkAJ2G_a-1", "wmABC"), "wecom_cs:wkAJ2G_a-1:wmABC"),
         (
-            Scope(results={"wecom_ai_bot_events_parser": {"chat_type": "single", "user": "zs"}}),
+            KeyScope(results={"wecom_ai_bot_events_parser": {"chat_type": "single", "user": "zs"}}),
             "wecom_aibot:single:zs",
         ),
-        (Scope(results={"wecom_events_parser": {"user": "zhang.san@corp"}}), "wecom_dm:zhang_x2esan_x40corp"),
-        (Scope(configurable={"history_key": "vip:1"}), "vip:1"),
-        (Scope(inputs={"history_key": "vip:2"}), "vip:2"),
-        (Scope(thread_id="0190-af"), "0190-af"),
+        (
+            KeyScope(results={"wecom_events_parser": {"user": "zhang.san@corp"}}),
+            "wecom_dm:zhang_x2esan_x40corp",
+        ),
+        (KeyScope(configurable={"history_key": "vip:1"}), "vip:1"),
+        (KeyScope(inputs={"history_key": "vip:2"}), "vip:2"),
+        (KeyScope(thread_id="0190-af"), "0190-af"),
     ],
 )
-def test_the_seeds_candidates_give_the_seeds_keys(scope: Scope, key: str) -> None:
+def test_the_seeds_candidates_give_the_seeds_keys(scope: KeyScope, key: str) -> None:
     assert resolve(scope) == key
 
 
 def test_the_first_valid_candidate_wins() -> None:
-    everything = Scope(
+    everything = KeyScope(
         results={
             "resolve_history_key": {"session_key": "chosen"},
             "telegram_events_parser": {"chat_id": "1"},
@@ -56,17 +59,17 @@ def test_the_first_valid_candidate_wins() -> None:
         thread_id="t",
     )
     assert resolve(everything) == "chosen"
-    assert resolve(Scope(configurable={"history_key": " "}, inputs={"history_key": "given"})) == "given"
-    assert resolve(Scope(inputs={"history_key": "no spaces"}, thread_id="t")) == "t"
+    assert resolve(KeyScope(configurable={"history_key": " "}, inputs={"history_key": "given"})) == "given"
+    assert resolve(KeyScope(inputs={"history_key": "no spaces"}, thread_id="t")) == "t"
 
 
 def test_a_webhooks_thread_is_no_conversation() -> None:
-    assert resolve(Scope(thread_id="t", webhook=True)) is None
-    assert resolve(Scope(thread_id="t")) == "t"
+    assert resolve(KeyScope(thread_id="t", webhook=True)) is None
+    assert resolve(KeyScope(thread_id="t")) == "t"
 
 
 def test_a_literal_is_used_as_it_is() -> None:
-    assert resolve(Scope(), ["support-room-1"]) == "support-room-1"
+    assert resolve(KeyScope(), ["support-room-1"]) == "support-room-1"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_a_literal_is_used_as_it_is() -> None:
     ],
 )
 def test_what_does_not_resolve_is_passed_over(candidate: str) -> None:
-    assert resolve(Scope(inputs={"name": "n"}), [candidate, "next"]) == "next"
+    assert resolve(KeyScope(inputs={"name": "n"}), [candidate, "next"]) == "next"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_a_part_that_identifies_nobody_rejects_the_candidate(value: object) -> N
 
 @pytest.mark.parametrize("key", ["telegram:", ":1", "wecom_cs:kf1:", "wecom_cs::u"])
 def test_a_given_key_with_an_empty_segment_is_rejected(key: str) -> None:
-    assert resolve(Scope(inputs={"history_key": key})) is None
+    assert resolve(KeyScope(inputs={"history_key": key})) is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,7 @@ def test_a_given_key_with_an_empty_segment_is_rejected(key: str) -> None:
 )
 def test_a_key_is_matched_in_full(key: str, is_valid: bool) -> None:
     assert (valid(key) == key) is is_valid
-    assert (resolve(Scope(inputs={"history_key": key})) == key) is is_valid
+    assert (resolve(KeyScope(inputs={"history_key": key})) == key) is is_valid
 
 
 def test_the_template_is_validated_by_the_same_rules() -> None:
@@ -133,11 +136,11 @@ def test_the_template_is_validated_by_the_same_rules() -> None:
     assert resolve(scope, template="fixed") == "fixed"
     assert resolve(scope, template="{{conversation_key}} ") is None
     assert resolve(scope, template="{{nothing}}") is None
-    assert resolve(Scope(inputs={"history_key": "k" * 256}), template="v2:{{conversation_key}}") is None
+    assert resolve(KeyScope(inputs={"history_key": "k" * 256}), template="v2:{{conversation_key}}") is None
 
 
 def test_a_literal_key_with_an_odd_shape_survives_the_template() -> None:
-    assert resolve(Scope(), ["lobby:"]) == "lobby:"
+    assert resolve(KeyScope(), ["lobby:"]) == "lobby:"
 
 
 def test_names_without_a_colon_between_them_are_refused() -> None:
@@ -157,7 +160,7 @@ def test_lists_are_indexed_by_number() -> None:
 
 
 def test_what_was_put_in_is_not_looked_at_again() -> None:
-    scope = Scope(inputs={"history_key": "{{configurable.secret}}"}, configurable={"secret": "s3cret"})
+    scope = KeyScope(inputs={"history_key": "{{configurable.secret}}"}, configurable={"secret": "s3cret"})
     assert resolve(scope) is None
     assert render("room:{{inputs.history_key}}", scope.names()) is None
 
@@ -219,7 +222,7 @@ def test_whatever_it_is_given_it_answers_a_valid_key_or_none(
     template: str, inputs: Any, results: Any
 ) -> None:
     key = resolve(
-        Scope(inputs=inputs, results=results, thread_id=inputs), [template, "{{thread_id}}"], template
+        KeyScope(inputs=inputs, results=results, thread_id=inputs), [template, "{{thread_id}}"], template
     )
     assert key is None or valid(key) == key
 

@@ -35,7 +35,7 @@ from clew.domain.ledger import (
     fate,
     judge,
 )
-from clew.domain.thread import Executor, Kind, Status
+from clew.domain.thread import Executor, Status, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from clew.graph.context_window import render, unanswered
 from clew.graph.tools import tool
@@ -76,10 +76,10 @@ def left(told: str) -> Settled:
         # Allowed in an earlier attempt at the round, and asked again in the next one.
         ([asks(), waits(), allows(), waits()], False, [], NOT_APPROVED),
         # Asked about because it was begun; a yes to its running again takes nothing of that back.
-        ([asks(idempotent=False)], True, [waits(kind=Kind.IN_DOUBT)], CUT_OFF),
-        ([asks(idempotent=False)], True, [waits(kind=Kind.IN_DOUBT), allows(retry=True)], CUT_OFF),
-        ([asks(), waits(), allows(), waits(kind=Kind.CLIENT_EXEC)], False, [], NOT_REPORTED),
-        ([asks(executor=Executor.HUMAN), waits(kind=Kind.ELICITATION)], False, [], NOT_ANSWERED),
+        ([asks(idempotent=False)], True, [waits(kind=SuspensionKind.IN_DOUBT)], CUT_OFF),
+        ([asks(idempotent=False)], True, [waits(kind=SuspensionKind.IN_DOUBT), allows(retry=True)], CUT_OFF),
+        ([asks(), waits(), allows(), waits(kind=SuspensionKind.CLIENT_EXEC)], False, [], NOT_REPORTED),
+        ([asks(executor=Executor.HUMAN), waits(kind=SuspensionKind.ELICITATION)], False, [], NOT_ANSWERED),
     ],
 )
 def test_a_model_is_told_what_the_ledger_knows(
@@ -148,7 +148,7 @@ def test_what_is_in_doubt_has_no_deadline() -> None:
     assert first.suspension.deadline == NOW + timedelta(hours=1)
     doubtful = judge(call, begun(fold_calls({}, log(call))["c1"]), patient, now=NOW)
     assert isinstance(doubtful, Ask)
-    assert (doubtful.suspension.kind, doubtful.suspension.deadline) == (Kind.IN_DOUBT, None)
+    assert (doubtful.suspension.kind, doubtful.suspension.deadline) == (SuspensionKind.IN_DOUBT, None)
 
 
 @pytest.mark.accept("002-13")
@@ -189,7 +189,7 @@ def test_a_call_that_was_begun_and_cut_off(idempotent: bool, on_crash: OnCrash) 
             assert isinstance(verdict, Go)
         case OnCrash.ASK:
             assert isinstance(verdict, Ask)
-            assert verdict.suspension.kind is Kind.IN_DOUBT
+            assert verdict.suspension.kind is SuspensionKind.IN_DOUBT
         case OnCrash.INTERRUPTED:
             assert verdict == Settled(ok=False, result=None, error=INTERRUPTED)
     # One that was not begun is simply carried out.

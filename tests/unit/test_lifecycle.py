@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
+from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -38,7 +38,7 @@ from clew.domain.lifecycle import (
     suspend,
     take_up,
 )
-from clew.domain.thread import Executor, Json, Kind, Stats, Status, Thread, may_follow
+from clew.domain.thread import Executor, Json, Stats, Status, SuspensionKind, Thread, may_follow
 from clew.domain.tool_calls import Call, fold_calls
 from tests.samples import EVERY_BODY, NOW, asks, opened, recorded, said, stamp, waits
 
@@ -97,15 +97,15 @@ def test_a_held_thread_waits_for_the_word() -> None:
     assert (begun.status, begun.round) == (R, 1)
     assert begun.round_seq == 1, "its input was given when it was made"
     assert begun.round_started_at == NOW + timedelta(seconds=5)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         begin(begun, stamp=stamp())
 
 
 def test_a_held_thread_cannot_end_but_by_being_stopped() -> None:
     for status in (C, F):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             finish(thread_in(P), status, stamp=stamp())
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         suspend(thread_in(P), [waits()], stamp=stamp())
     assert stop(thread_in(P), [], stamp=stamp()).thread.status is S
 
@@ -120,7 +120,7 @@ def test_a_new_round_follows_an_ended_one(status: Status) -> None:
 
 @pytest.mark.parametrize("status", [P, R, B])
 def test_a_new_round_must_wait_for_the_running_one(status: Status) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         next_round(thread_in(status), "again", stamp=stamp())
 
 
@@ -135,7 +135,7 @@ def test_a_failed_round_is_taken_up_where_it_stood() -> None:
 
 @pytest.mark.parametrize("status", [P, R, B, C, S])
 def test_only_a_failed_round_is_taken_up(status: Status) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         take_up(thread_in(status), stamp=stamp())
 
 
@@ -154,11 +154,11 @@ def test_the_first_answer_stays() -> None:
     asked = thread_in(B)
     answered = resolve(asked, call(), True, stamp=stamp()).thread
     for late in (answered, thread_in(C)):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             resolve(late, call(), False, stamp=stamp())
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             expire(late, call(), stamp=stamp())
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         resolve(asked, call("unknown"), True, stamp=stamp())
 
 
@@ -190,14 +190,14 @@ def test_a_refusal_says_why() -> None:
 
 
 def test_a_persons_own_answer_is_the_result() -> None:
-    asked = recorded(opened().thread, asks(), waits(kind=Kind.ELICITATION)).thread
+    asked = recorded(opened().thread, asks(), waits(kind=SuspensionKind.ELICITATION)).thread
     answer, result = (event.body for event in resolve(asked, call(), "blue", stamp=stamp()).events)
     assert answer == Resolution(call_id="c1", outcome="answered", answer="blue")
     assert result == ToolResult(call_id="c1", ok=True, result="blue")
 
 
 def test_a_question_that_no_tool_asked_gets_an_answer_and_no_result() -> None:
-    asked = suspend(opened().thread, [waits(kind=Kind.ELICITATION)], stamp=stamp()).thread
+    asked = suspend(opened().thread, [waits(kind=SuspensionKind.ELICITATION)], stamp=stamp()).thread
     question = call(name="")
     for change in (
         resolve(asked, question, "blue", stamp=stamp()),
@@ -213,15 +213,17 @@ def test_a_question_that_no_tool_asked_gets_an_answer_and_no_result() -> None:
 )
 def test_only_the_word_of_a_person_runs_a_call_in_doubt_again(answer: Json, runs_again: bool) -> None:
     doubted = recorded(
-        opened().thread, asks(idempotent=False), waits(kind=Kind.IN_DOUBT, executor=Executor.SERVER)
+        opened().thread, asks(idempotent=False), waits(kind=SuspensionKind.IN_DOUBT, executor=Executor.SERVER)
     )
     change = resolve(doubted.thread, call(), answer, stamp=stamp())
     types = [event.type for event in change.events]
     assert types == (["resolution"] if runs_again else ["resolution", "tool_result"])
 
 
-@pytest.mark.parametrize(("kind", "no"), [(Kind.APPROVAL, {"approved": False}), (Kind.ELICITATION, {})])
-def test_silence_is_no_approval(kind: Kind, no: Json) -> None:
+@pytest.mark.parametrize(
+    ("kind", "no"), [(SuspensionKind.APPROVAL, {"approved": False}), (SuspensionKind.ELICITATION, {})]
+)
+def test_silence_is_no_approval(kind: SuspensionKind, no: Json) -> None:
     waiting = recorded(opened().thread, asks(), waits(kind=kind)).thread
     body = expire(waiting, call(), stamp=stamp()).events[0].body
     assert isinstance(body, Resolution)
@@ -251,7 +253,7 @@ def test_stopping_leaves_no_call_without_a_result() -> None:
 
 @pytest.mark.parametrize("status", [C, F, S])
 def test_what_has_ended_cannot_be_stopped(status: Status) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         stop(thread_in(status), [], stamp=stamp())
 
 
@@ -277,14 +279,14 @@ def test_late_writes_never_adorn_an_ended_round(ended: Status, body: Body) -> No
     elif isinstance(body, RoundStarted) and not body.held:
         assert recorded(thread, body).thread.status is R
     else:
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             recorded(thread, body)
 
 
 def test_only_an_ended_round_is_redacted_and_its_log_stays() -> None:
     first = opened()
     message_id = first.events[1].id
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         redact(first.thread, message_id, stamp=stamp())
     ended = finish(first.thread, C, stamp=stamp())
     whole = redact(ended.thread, message_id, stamp=stamp()).thread
@@ -410,7 +412,7 @@ def test_a_change_is_numbered_one_by_one(broken: Callable[[tuple[Event, ...]], t
 
 @pytest.mark.parametrize("status", [R, B])
 def test_a_round_begins_only_when_none_is_under_way(status: Status) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         recorded(thread_in(status), RoundStarted(round=2))
 
 

@@ -1,4 +1,4 @@
-"""The bell and the living word: rung and said without waiting, heard by those who keep up."""
+"""The subscription and the living word: rung and said without waiting, heard by those who keep up."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import pytest
 
 from clew.domain.thread import Owner
 from clew.domain.views import Token
-from clew.engine.bus import LocalBus
-from clew.engine.live import BEHIND_CHARS, FRAMES_PER_SECOND, LocalLive
+from clew.engine.notifier import LocalNotifier
+from clew.engine.tokens import BEHIND_CHARS, FRAMES_PER_SECOND, LocalTokens
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 class Speaker:
     """Says one message piece by piece."""
 
-    def __init__(self, live: LocalLive, message: str = "m1", thread_id: str = "t1") -> None:
+    def __init__(self, live: LocalTokens, message: str = "m1", thread_id: str = "t1") -> None:
         self._live = live
         self._message = message
         self._thread_id = thread_id
@@ -36,42 +36,46 @@ class Speaker:
 
 class TestBus:
     async def test_a_bell_rings_for_its_thread_and_for_those_who_hear_all(self) -> None:
-        bus = LocalBus()
-        with bus.subscribe("t1") as one, bus.subscribe("t2") as other, bus.subscribe() as every:
-            bus.publish("t1", 3)
+        notifier = LocalNotifier()
+        with (
+            notifier.subscribe("t1") as one,
+            notifier.subscribe("t2") as other,
+            notifier.subscribe() as every,
+        ):
+            notifier.publish("t1", 3)
             assert await one.wait(0)
             assert not await other.wait(0)
             assert await every.wait(0)
             assert not await one.wait(0)
 
     async def test_many_rings_are_one_that_says_where_the_news_begin(self) -> None:
-        bus = LocalBus()
-        with bus.subscribe() as bell:
+        notifier = LocalNotifier()
+        with notifier.subscribe() as subscription:
             for thread_id, after in (("t1", 5), ("t2", 0), ("t1", 3), ("t1", 9), ("t3", 4), ("t3", None)):
-                bus.publish(thread_id, after)
-            assert bell.rung() == {"t1": 3, "t2": 0, "t3": None}
-            assert bell.rung() == {}
+                notifier.publish(thread_id, after)
+            assert subscription.rung() == {"t1": 3, "t2": 0, "t3": None}
+            assert subscription.rung() == {}
 
     async def test_who_waits_for_a_rest_sleeps_through_the_run(self) -> None:
-        bus = LocalBus()
-        with bus.subscribe("t1", for_rest=True) as bell, bus.subscribe("t1") as every:
-            bus.publish("t1", 3, goes_on=True)
-            assert (await bell.wait(0), await every.wait(0)) == (False, True)
-            bus.publish("t1", 4)
-            assert await bell.wait(0)
-            bus.ring("t1", None)
-            assert await bell.wait(0), "another process may have ended it"
+        notifier = LocalNotifier()
+        with notifier.subscribe("t1", for_rest=True) as subscription, notifier.subscribe("t1") as every:
+            notifier.publish("t1", 3, goes_on=True)
+            assert (await subscription.wait(0), await every.wait(0)) == (False, True)
+            notifier.publish("t1", 4)
+            assert await subscription.wait(0)
+            notifier.ring("t1", None)
+            assert await subscription.wait(0), "another process may have ended it"
 
     async def test_nobody_is_remembered_after_leaving(self) -> None:
-        bus = LocalBus()
-        with bus.subscribe("t1"), bus.subscribe("t1"), bus.subscribe():
+        notifier = LocalNotifier()
+        with notifier.subscribe("t1"), notifier.subscribe("t1"), notifier.subscribe():
             pass
-        assert not bus._listeners
+        assert not notifier._listeners
 
 
 class TestLive:
     async def test_what_is_said_meanwhile_comes_as_one_piece(self) -> None:
-        live = LocalLive()
+        live = LocalTokens()
         with live.listen(lambda _: True) as listener:
             speaker = Speaker(live)
             speaker.say("one ")
@@ -83,7 +87,7 @@ class TestLive:
         assert (second.text, second.offset) == ("two three four", 4)
 
     async def test_only_what_is_wanted_is_heard(self) -> None:
-        live = LocalLive()
+        live = LocalTokens()
         with live.listen(lambda token: token.thread_id == "t2") as listener:
             Speaker(live, "m1", "t1").say("no")
             Speaker(live, "m2", "t2").say("yes")
@@ -93,7 +97,7 @@ class TestLive:
                     await listener.next()
 
     async def test_a_flood_becomes_a_few_frames_and_no_model_silences_the_others(self) -> None:
-        live = LocalLive()
+        live = LocalTokens()
         speakers = [Speaker(live, f"m{n}") for n in range(10)]
         frames: list[Token] = []
 
@@ -121,7 +125,7 @@ class TestLive:
             ]
 
     async def test_whoever_does_not_listen_loses_words_and_costs_no_more(self) -> None:
-        live = LocalLive()
+        live = LocalTokens()
         with live.listen(lambda _: True) as listener:
             speaker = Speaker(live)
             for _ in range(100):
@@ -134,7 +138,7 @@ class TestLive:
         assert (last.text, last.offset) == ("end", 100_000)
 
     async def test_what_can_be_read_whole_is_not_told_any_more(self) -> None:
-        live = LocalLive()
+        live = LocalTokens()
         with live.listen(lambda _: True) as listener:
             Speaker(live, "m1").say("old")
             Speaker(live, "m2").say("new")

@@ -9,10 +9,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Send
 
 from clew.checkpointer.rows import FENCE
-from clew.domain.events import Opening, Order, Resolution
+from clew.domain.events import Opening, Resolution, RunSpec
 from clew.domain.lifecycle import carry_out, open_idle
-from clew.graph.bridge import ROUND
-from clew.graph.orders import MOST_STEPS, command_of, newest_order, ordered_config, with_stops
+from clew.graph.driver import ROUND
+from clew.graph.run_config import MOST_STEPS, command_of, newest_order, ordered_config, with_stops
 from clew.history.agent_node import TENANT
 from tests.acceptance.run_graphs import echo
 from tests.samples import ANN, recorded, stamp, waits
@@ -42,8 +42,8 @@ FORBIDDEN = (
 )
 
 
-def order(**more: Any) -> Order:
-    return Order(run_id="r1", assistant_id="a1", graph="echo", **more)
+def order(**more: Any) -> RunSpec:
+    return RunSpec(run_id="r1", assistant_id="a1", graph="echo", **more)
 
 
 def test_an_order_adds_to_the_config() -> None:

@@ -6,16 +6,16 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph.types import Interrupt
 
-from clew.domain.events import Order
-from clew.graph.parts import Parts, as_bytes, place_of, without_ours
+from clew.domain.events import RunSpec
+from clew.graph.stream_encoder import StreamEncoder, as_bytes, place_of, without_ours
 
 OURS = {"clew_fence": 7, "clew_round": 1, "__pregel_task_id": "x"}
 
 
 def heard(modes: tuple[str, ...], *parts: tuple[str, Any], ns: tuple[str, ...] = ()) -> list[tuple[str, Any]]:
     told: list[tuple[str, Any]] = []
-    listener = Parts(
-        Order(run_id="r1", assistant_id="a1", graph="g", modes=modes),
+    listener = StreamEncoder(
+        RunSpec(run_id="r1", assistant_id="a1", graph="g", modes=modes),
         lambda name, data: told.append((name, json.loads(data))),
     )
     for mode, part in parts:

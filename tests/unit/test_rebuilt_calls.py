@@ -4,13 +4,13 @@ import pytest
 
 from clew.domain.events import Body, Event, Resolution, RoundFinished, RoundStarted, ToolCall, ToolResult
 from clew.domain.events import Suspension as Asked
-from clew.domain.thread import Executor, Kind, Status
+from clew.domain.thread import Executor, Status, SuspensionKind
 from clew.domain.tool_calls import CallStatus, rebuild_calls
 from tests.samples import NOW
 
 CALL = ToolCall(call_id="c1", name="pay", args={})
-GATE = Asked(call_id="c1", executor=Executor.SERVER, kind=Kind.APPROVAL, prompt=None)
-DOUBT = Asked(call_id="c1", executor=Executor.SERVER, kind=Kind.IN_DOUBT, prompt=None)
+GATE = Asked(call_id="c1", executor=Executor.SERVER, kind=SuspensionKind.APPROVAL, prompt=None)
+DOUBT = Asked(call_id="c1", executor=Executor.SERVER, kind=SuspensionKind.IN_DOUBT, prompt=None)
 YES = Resolution(call_id="c1", outcome="answered", settles=False)
 FAILED = RoundFinished(status=Status.FAILED)
 AGAIN = RoundStarted(round=1)

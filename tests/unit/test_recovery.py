@@ -14,9 +14,9 @@ from clew.domain.events import (
     ToolResult,
 )
 from clew.domain.lifecycle import Change, next_round, take_up
-from clew.domain.records import SYSTEM, Scope
+from clew.domain.records import SYSTEM, RunScope
 from clew.domain.recovery import GoOn, Nothing, Owed, Redispatch, Resume, RunTurn, Wait, owed, woken_by
-from clew.domain.thread import Executor, Kind, Status
+from clew.domain.thread import Executor, Status, SuspensionKind
 from tests.samples import asks, opened, recorded, stamp, waits
 
 
@@ -112,11 +112,11 @@ def test_a_round_owes_nothing_for_the_one_before() -> None:
 
 def test_a_client_that_answers_its_own_call_has_settled_it() -> None:
     call = ToolCall(call_id="c1", name="open_file", args={}, executor=Executor.CLIENT)
-    asked = waits(executor=Executor.CLIENT, kind=Kind.CLIENT_EXEC)
+    asked = waits(executor=Executor.CLIENT, kind=SuspensionKind.CLIENT_EXEC)
     assert after(call, asked, answered(answer="text")) == Resume({"c1": "text"})
 
 
-def woken(*bodies: Body) -> Scope:
+def woken(*bodies: Body) -> RunScope:
     """For whom a thread of ann's runs behind these events."""
     first = opened()
     then = recorded(first.thread, *bodies)
@@ -133,23 +133,23 @@ EXPIRED = Resolution(call_id="c2", outcome="expired")
 @pytest.mark.parametrize(
     ("bodies", "whom"),
     [
-        ([waits(), answered_by("ann")], Scope(user_id="ann", is_system=False)),
+        ([waits(), answered_by("ann")], RunScope(user_id="ann", is_system=False)),
         # A key that is no user's own acts for no user, however it is called.
-        ([waits(), answered_by("key_1")], Scope(user_id="", is_system=False)),
-        ([waits(), answered_by("")], Scope(user_id="", is_system=False)),
+        ([waits(), answered_by("key_1")], RunScope(user_id="", is_system=False)),
+        ([waits(), answered_by("")], RunScope(user_id="", is_system=False)),
         # Whoever came last woke it, and a deadline is nobody, whoever answered before it.
         ([waits(), waits("c2"), answered_by("ann"), EXPIRED], SYSTEM),
-        ([waits(), waits("c2"), EXPIRED, answered_by("ann")], Scope(user_id="ann", is_system=False)),
-        ([waits(), answered_by("ann"), ANSWER, asks("c3")], Scope(user_id="ann", is_system=False)),
+        ([waits(), waits("c2"), EXPIRED, answered_by("ann")], RunScope(user_id="ann", is_system=False)),
+        ([waits(), answered_by("ann"), ANSWER, asks("c3")], RunScope(user_id="ann", is_system=False)),
         ([waits("c2"), EXPIRED, ANSWER], SYSTEM),
     ],
 )
-def test_a_thread_runs_for_whoever_woke_it_last(bodies: list[Body], whom: Scope) -> None:
+def test_a_thread_runs_for_whoever_woke_it_last(bodies: list[Body], whom: RunScope) -> None:
     assert woken(*bodies) == whom
 
 
-@pytest.mark.parametrize(("by", "whom"), [(None, SYSTEM), ("", Scope(is_system=False))])
-def test_a_round_runs_for_whoever_began_it(by: str | None, whom: Scope) -> None:
+@pytest.mark.parametrize(("by", "whom"), [(None, SYSTEM), ("", RunScope(is_system=False))])
+def test_a_round_runs_for_whoever_began_it(by: str | None, whom: RunScope) -> None:
     ended = recorded(opened().thread, RoundFinished(status=Status.FAILED)).thread
     for change in (next_round(ended, "more", stamp=stamp(), by=by), take_up(ended, stamp=stamp(), by=by)):
         assert woken_by(change.thread, change.events) == whom

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -123,7 +123,7 @@ def test_a_round_is_not_taken_up_without_what_it_was_given(message: int, file: s
     thread, log = conversation()
     require_unredacted(thread, log)
     hidden = hide(thread, taken_back(thread, log, DOCUMENTS, log[message].id, file))
-    with pytest.raises(NotAllowed, match=r"t1.*a file of the message" if file else r"t1.*: the message"):
+    with pytest.raises(InvalidState, match=r"t1.*a file of the message" if file else r"t1.*: the message"):
         require_unredacted(hidden, log)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from clew.domain.errors import NotAllowed
-from clew.domain.events import Body, Event, Opening, Order, Redacted, Resolution, RoundFinished, UserMessage
+from clew.domain.errors import InvalidState
+from clew.domain.events import Body, Event, Opening, Redacted, Resolution, RoundFinished, RunSpec, UserMessage
 from clew.domain.ledger import GATE
 from clew.domain.lifecycle import Change, answer_all, carry_out, next_round, open_idle, stop, take_up
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
@@ -15,8 +15,8 @@ from clew.domain.tool_calls import fold_calls
 from tests.samples import ANN, recorded, stamp, waits
 
 
-def order(run_id: str, **more: Any) -> Order:
-    return Order(run_id=run_id, assistant_id="a", graph="echo", **more)
+def order(run_id: str, **more: Any) -> RunSpec:
+    return RunSpec(run_id=run_id, assistant_id="a", graph="echo", **more)
 
 
 class Story:
@@ -168,7 +168,7 @@ def test_a_run_in_place_of_an_answer_begins_a_round(story: Story) -> None:
 
 def test_a_thread_that_runs_begins_no_other_run(story: Story) -> None:
     story.begins("r1")
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         story.begins("r2")
 
 
@@ -212,7 +212,7 @@ def test_several_questions_are_answered_by_their_ids(story: Story) -> None:
     assert answers_in(thread, {"c1": 1, "c2": 2}) == {"c1": 1, "c2": 2}
     assert answers_in(thread, {"c2": 2}) == {"c2": 2}
     for wrong in ("yes", {"c1": 1, "c9": 2}, {}, None):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(InvalidState):
             answers_in(thread, wrong)
 
 
@@ -229,7 +229,7 @@ def test_what_is_still_asked_is_what_the_thread_waits_for(story: Story) -> None:
 
 
 def test_a_thread_that_asked_nothing_takes_no_answer(story: Story) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidState):
         answers_in(story.thread, "yes")
 
 

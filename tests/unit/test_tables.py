@@ -2,7 +2,17 @@
 
 import pytest
 
-from clew.apps.chat.agents.tables import Column, How, Kind, Table, fold, group, read_table, shown, to_number
+from clew.apps.chat.agents.tables import (
+    Column,
+    ColumnKind,
+    How,
+    Table,
+    fold,
+    group,
+    read_table,
+    shown,
+    to_number,
+)
 from clew.domain.errors import Permanent
 from tests.tasks import CSV
 
@@ -16,11 +26,11 @@ def read(text: str, delimiter: str = ",") -> Table:
 def test_columns_know_what_they_are() -> None:
     table = read("id,name,day,price,note\n1,a,2024-01-05,1.50,\n2,b,2024-02-05,2.50,\n")
     assert [column.kind for column in table.columns] == [
-        Kind.NUMBER,
-        Kind.TEXT,
-        Kind.DATE,
-        Kind.NUMBER,
-        Kind.EMPTY,
+        ColumnKind.NUMBER,
+        ColumnKind.TEXT,
+        ColumnKind.DATE,
+        ColumnKind.NUMBER,
+        ColumnKind.EMPTY,
     ]
     assert (table.rows, table.columns[1].distinct) == (2, 2)
 
@@ -47,7 +57,7 @@ def test_numbers_in_any_notation(cells: list[str], numbers: list[float | None]) 
 )
 def test_dates_in_any_notation(day: str) -> None:
     column = Column("day", (day,))
-    assert column.kind is Kind.DATE
+    assert column.kind is ColumnKind.DATE
     assert column.dates[0] is not None
     assert (column.dates[0].year, column.dates[0].month) == (2024, 2)
 

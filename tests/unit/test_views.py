@@ -7,7 +7,7 @@ import pytest
 
 from clew.domain.events import AssistantMessage, Log, RoundFinished, RoundStarted, UserMessage
 from clew.domain.lifecycle import finish, redact
-from clew.domain.thread import Kind, Status
+from clew.domain.thread import Status, SuspensionKind
 from clew.domain.views import (
     WIRE_TYPES,
     chat_status,
@@ -96,6 +96,6 @@ def test_the_names_those_who_watch_know_are_these_and_no_others() -> None:
         *EVERY_BODY,
         *(RoundStarted(round=1, held=held) for held in (True, False)),
         *(RoundFinished(status=status) for status in Status if status.is_terminal),
-        *(waits(kind=kind) for kind in Kind if kind is not Kind.NONE),
+        *(waits(kind=kind) for kind in SuspensionKind if kind is not SuspensionKind.NONE),
     ]
     assert {wire_type(body) for body in bodies} == WIRE_TYPES

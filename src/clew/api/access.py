@@ -27,7 +27,7 @@ _NAMED = re.compile(r"\(\?P<\w+>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class RouteAccess:
     """`scope` is what the caller's key must have, None for a route open to everybody.
 
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
@@ -45,12 +45,12 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RouteRule:
     """One route as the guard sees it. A WebSocket has no methods."""
 
     path: str
     methods: frozenset[str]
-    access: Access
+    access: RouteAccess
     pattern: re.Pattern[str]
     convertors: Mapping[str, Convertor[Any]]
     endpoint: Callable[..., Any]
@@ -72,23 +72,23 @@ def needs(
     """The endpoint is for callers with this scope."""
     if scope not in SCOPES:
         raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-    return _declare(Access(scope=scope, body=body, outage=outage, wording=wording, seconds=seconds))
+    return _declare(RouteAccess(scope=scope, body=body, outage=outage, wording=wording, seconds=seconds))
 
 
 def public(endpoint: Endpoint) -> Endpoint:
     """The endpoint is for everybody: it tells nothing about anyone, or checks a proof of its own."""
-    return _declare(Access(scope=None))(endpoint)
+    return _declare(RouteAccess(scope=None))(endpoint)
 
 
-def rules_of(routes: Iterable[BaseRoute]) -> list[Rule]:
+def rules_of(routes: Iterable[BaseRoute]) -> list[RouteRule]:
     """Raises TypeError for a route that does not say who may call it, so that such an app does not start."""
     return [_rule(context) for context in iter_route_contexts(list(routes))]
 
 
-class Table:
+class RouteTable:
     """All routes, to be found by what a request asks for. Where two would take it, it is the first one's."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
         self._rules = rules
         methods = frozenset().union(*(rule.methods for rule in rules))
         self._by_method = {
@@ -96,7 +96,7 @@ class Table:
         }
         self._websockets = _Choice([rule for rule in rules if rule.is_websocket])
 
-    def find(self, scope: Scope) -> tuple[Rule, dict[str, Any]] | None:
+    def find(self, scope: Scope) -> tuple[RouteRule, dict[str, Any]] | None:
         """The route that takes the request with the parameters in its path, None if there is none.
 
         Raises MethodNotAllowed.
@@ -122,11 +122,11 @@ class Table:
 class _Choice:
     """One of several rules. All their patterns are one, so that a path is compared with all of them in one go."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
         self._rules = rules
         self._pattern = re.compile("|".join(f"({_NAMED.sub('(?:', rule.pattern.pattern)})" for rule in rules))
 
-    def find(self, path: str) -> tuple[Rule, dict[str, Any]] | None:
+    def find(self, path: str) -> tuple[RouteRule, dict[str, Any]] | None:
         found = self._pattern.match(path)
         if found is None or found.lastindex is None:
             return None
@@ -137,7 +137,7 @@ class _Choice:
         return rule, {name: rule.convertors[name].convert(part) for name, part in parts.groupdict().items()}
 
 
-def _declare(access: Access) -> Callable[[Endpoint], Endpoint]:
+def _declare(access: RouteAccess) -> Callable[[Endpoint], Endpoint]:
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _DECLARED, access)
         return endpoint
@@ -145,14 +145,14 @@ def _declare(access: Access) -> Callable[[Endpoint], Endpoint]:
     return mark
 
 
-def _rule(context: Any) -> Rule:
+def _rule(context: Any) -> RouteRule:
     access = _access(context)
     pattern, _, convertors = compile_path(context.path)
     # FastAPI leaves in the stack what is to be closed at the end.
     app: ASGIApp = AsyncExitStackMiddleware(context.app)
     if is_direct(context.endpoint):
         app = Direct(context.endpoint, convertors, app)
-    return Rule(
+    return RouteRule(
         path=context.path,
         methods=frozenset(context.methods or ()),
         access=access,
@@ -163,10 +163,10 @@ def _rule(context: Any) -> Rule:
     )
 
 
-def _access(context: Any) -> Access:
+def _access(context: Any) -> RouteAccess:
     access = getattr(context.endpoint, _DECLARED, None)
     route = context.original_route
-    if isinstance(access, Access) and (context.methods or isinstance(route, WebSocketRoute)):
+    if isinstance(access, RouteAccess) and (context.methods or isinstance(route, WebSocketRoute)):
         return access
     kind = "a mounted app" if isinstance(route, Mount) else "the route"
     raise TypeError(

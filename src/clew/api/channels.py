@@ -16,7 +16,7 @@ from clew.api.schemas import DeliveredOut
 from clew.api.strict_json import JSON
 from clew.domain.errors import Duplicate, Unauthenticated
 from clew.domain.records import Delivery
-from clew.ports.channels import Became, Door
+from clew.ports.channels import Became, WebhookReceiver
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ NO_PROOF = "no proof that this comes from the provider"
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
-def channels_router(doors: Mapping[str, Door]) -> APIRouter:
+def channels_router(doors: Mapping[str, WebhookReceiver]) -> APIRouter:
     """`doors` by their channel and name, as in `telegram:support`."""
     router = Router(prefix="/channels", tags=["channels"])
 
@@ -57,7 +57,7 @@ def channels_router(doors: Mapping[str, Door]) -> APIRouter:
             return await door.receive(_delivery(request, body))
 
     @contextmanager
-    def at_door(source: str) -> Generator[Door]:
+    def at_door(source: str) -> Generator[WebhookReceiver]:
         """Which bots there are, and what was wrong with a proof, is our log's business and no stranger's."""
         if source not in doors:
             raise Unauthenticated(NO_PROOF)

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from clew.api.numbers import OwnerNumbers
-from clew.api.schemas import Wire
+from clew.api.schemas import WireModel
 from clew.api.workflow_schemas import StartedOut, StateOut, WholeWorkflowOut
 from clew.apps.coding.plan import WORKTREE
 from clew.domain.thread import Json, Thread
 
 
-class CodingFields(Wire):
+class CodingFields(WireModel):
     issue_id: Annotated[str, Field(alias="issue_id")]
     worktree_path: Annotated[str, Field(alias="worktree_path")]
     """Without links: its one name."""

@@ -10,11 +10,11 @@ from starlette.responses import StreamingResponse
 from clew.api.access import needs
 from clew.api.files import download_headers
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import Wire
+from clew.api.schemas import WireModel
+from clew.api.thread_access import ThreadAccess
 from clew.api.whole_messages import document_pieces
 from clew.api.workflow_schemas import DocumentOut, WholeDocumentOut, WorkflowId
 from clew.documents.documents import contents_for, extracts
@@ -35,18 +35,18 @@ _BYTES: Mapping[int | str, dict[str, Any]] = {
 }
 
 
-class DocumentsOut(Wire):
+class DocumentsOut(WireModel):
     documents: list[DocumentOut]
 
 
-def documents_router(files: Files, *, looks: Looks, numbering: Numbering) -> APIRouter:
+def documents_router(files: Files, *, access: ThreadAccess, numbering: Numbering) -> APIRouter:
     router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
 
     @router.get("", responses=errors(Invalid, NotFound))
     @needs("read")
     async def list_documents(caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
         """The documents of a workflow, in the order they came."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         found = shown_documents(thread, await files.find_documents(thread.id))
         numbers = await numbering.files_of(thread.owner, found)
         return DocumentsOut(documents=[DocumentOut.of(document, numbers) for document in found])
@@ -61,7 +61,7 @@ def documents_router(files: Files, *, looks: Looks, numbering: Numbering) -> API
         caller: Caller, workflow_id: WorkflowId, document_id: DocumentId
     ) -> StreamingResponse:
         """The bytes of a document, to be saved and not to be shown."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         document = await shown(thread, document_id)
         return StreamingResponse(
             files.read_bytes(document.sha256),
@@ -86,7 +86,7 @@ def documents_router(files: Files, *, looks: Looks, numbering: Numbering) -> API
         ] = None,
     ) -> StreamingResponse:
         """All there is of a document: the file itself, and what was found in it."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         document = await shown(thread, document_id)
         items = await files.contents(thread.id, document.id)
         extracted = None if prompt is None else await asyncio.to_thread(extracts, items, prompt)

@@ -13,19 +13,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.schemas import ErrorOut
 from clew.domain.errors import (
+    AlreadyDone,
+    AtCapacity,
     ClewError,
     ConfigError,
     Conflict,
     Corrupt,
-    Crowded,
     Drained,
     Duplicate,
     Forbidden,
     Invalid,
-    NotAllowed,
+    InvalidState,
     NotFound,
     Permanent,
-    Repeated,
     SchemaMismatch,
     StorageFull,
     Transient,
@@ -90,13 +90,13 @@ STATUS: Mapping[type[ClewError], int] = {
     NotFound: 404,
     MethodNotAllowed: 405,
     TooSlow: 408,
-    NotAllowed: 409,
+    InvalidState: 409,
     Conflict: 409,
     Duplicate: 409,
     TooLarge: 413,
     OutOfRange: 422,
     TooMany: 429,
-    Crowded: 429,
+    AtCapacity: 429,
     Internal: 500,
     Corrupt: 500,
     ConfigError: 500,
@@ -142,7 +142,7 @@ class Wording:
         return next(self.statuses[base] for base in error.__mro__ if base in self.statuses)
 
     def response(self, exc: ClewError) -> Response:
-        if isinstance(exc, Repeated):
+        if isinstance(exc, AlreadyDone):
             return JSONResponse(exc.answer)
         body = self.body(exc.code, str(exc), exc.field if isinstance(exc, Invalid) else None)
         return JSONResponse(body, self.status_of(type(exc)), _headers(exc))
@@ -168,7 +168,7 @@ def _wording(scope: Scope) -> Wording:
     return wording
 
 
-class Refusals:
+class ErrorMiddleware:
     """Answers for what is refused further in, by us or by the framework."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -213,7 +213,7 @@ def _headers(exc: ClewError) -> dict[str, str]:
             return {"Retry-After": str(ceil(exc.retry_after)), "Connection": "close"}
         case TooMany():
             return {"Retry-After": str(ceil(exc.retry_after))}
-        case Crowded():
+        case AtCapacity():
             return {"Retry-After": str(CROWDED_SECONDS)}
         case Transient(retry_after=float(seconds)):
             return {"Retry-After": str(max(1, round(seconds)))}

@@ -16,10 +16,10 @@ from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.streams import TOKEN, EventType, LiveEventOut, Streams, first_of
+from clew.api.thread_access import ThreadAccess
 from clew.api.threads import MAX_SEQ
 from clew.api.workflow_schemas import WorkflowId
 from clew.domain.errors import ClewError, Invalid, NotFound, Unavailable
@@ -27,8 +27,8 @@ from clew.domain.events import AssistantMessage, Event
 from clew.domain.thread import Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
-from clew.ports.notifier import Bus
-from clew.ports.streams import Listener, Live
+from clew.ports.notifier import Notifier
+from clew.ports.streams import TokenListener, Tokens
 from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # So many events are read at a time: what a client that reads slowly costs at most.
 PAGE = 50
 CHUNK_BYTES = 65_536
-# Without a bell the log is looked at this often, for a bell can be lost or rung in another process.
+# Without a subscription the log is looked at this often, for a subscription can be lost or rung in another process.
 LOOK_SECONDS = 3.0
 PING_SECONDS = 15.0
 # A client that takes nothing for this long is let go; it comes back with the last id it saw. Our own server has cut its
@@ -56,11 +56,11 @@ Tell = Callable[[bytes], Awaitable[None]]
 
 def events_router(
     store: Store,
-    bus: Bus,
-    live: Live,
+    notifier: Notifier,
+    live: Tokens,
     *,
     authenticator: Authenticator,
-    looks: Looks,
+    access: ThreadAccess,
     streams: Streams,
     send_seconds: float = SEND_SECONDS,
 ) -> APIRouter:
@@ -85,8 +85,8 @@ def events_router(
     ) -> Response:
         """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
         after = _sequence(last_event_id) if last_event_id else since or 0
-        thread = await looks.at(workflow_id, caller.owner)
-        reader = Reader(store, bus, live, looks, thread, after, frozenset(types) if types else None)
+        thread = await access.at(workflow_id, caller.owner)
+        reader = Reader(store, notifier, live, access, thread, after, frozenset(types) if types else None)
         return EventStream(reader.tell_all, caller, streams, authenticator, send_seconds)
 
     return router
@@ -98,17 +98,17 @@ class Reader:
     def __init__(
         self,
         store: Store,
-        bus: Bus,
-        live: Live,
-        looks: Looks,
+        notifier: Notifier,
+        live: Tokens,
+        access: ThreadAccess,
         thread: Thread,
         after: int,
         wanted: Collection[str] | None,
     ) -> None:
         self._store = store
-        self._bus = bus
+        self._notifier = notifier
         self._live = live
-        self._looks = looks
+        self._access = access
         self._thread = thread
         self._after = after
         self._wanted = wanted
@@ -118,17 +118,17 @@ class Reader:
         with self._live.listen(self._wants) as speech:
             await first_of(self._tell_events(tell, speech), _tell_tokens(tell, speech))
 
-    async def _tell_events(self, tell: Tell, speech: Listener) -> None:
+    async def _tell_events(self, tell: Tell, speech: TokenListener) -> None:
         time = asyncio.get_running_loop().time
         told_at = time()
-        with self._bus.subscribe(self._thread.id) as bell:
+        with self._notifier.subscribe(self._thread.id) as subscription:
             while True:
                 try:
                     thread = await self._store.get(self._thread.id, self._thread.owner)
                 except NotFound:
                     await tell(_frame(LiveEventOut.of_deleted(self._thread.id)))
                     return
-                await self._looks.keep((thread.id,))
+                await self._access.keep((thread.id,))
                 if self._after > thread.last_seq:
                     # The log ends before the client's place: an older copy of the database was put back.
                     await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))
@@ -141,7 +141,7 @@ class Reader:
                     if time() - told_at >= PING_SECONDS:
                         await tell(b": ping\n\n")
                         told_at = time()
-                    await bell.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
+                    await subscription.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
 
     async def _page(self, thread: Thread) -> Sequence[Event]:
         """Not beyond what we know of the thread: what it has hidden since would be shown."""
@@ -149,7 +149,7 @@ class Reader:
             return ()
         return await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
 
-    async def _tell(self, tell: Tell, thread: Thread, page: Sequence[Event], speech: Listener) -> None:
+    async def _tell(self, tell: Tell, thread: Thread, page: Sequence[Event], speech: TokenListener) -> None:
         """Several events at once, while they are small: a send costs more than what is sent."""
         frames = bytearray()
         for event in page:
@@ -232,7 +232,7 @@ class EventStream(Response):
                 logger.info("a slow stream was closed", extra={"key_id": self._caller.key_id})
 
 
-async def _tell_tokens(tell: Tell, speech: Listener) -> None:
+async def _tell_tokens(tell: Tell, speech: TokenListener) -> None:
     while True:
         await tell(_frame(LiveEventOut.of_token(await speech.next())))
 

@@ -16,7 +16,7 @@ from clew.api.multipart import ALLOWANCE_SECONDS, PIECE_SECONDS, FileForm
 from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import StatusOut, Wire
+from clew.api.schemas import HealthOut, WireModel
 from clew.api.threads import read_cursor, write_cursor
 from clew.documents.uploads import Uploads
 from clew.domain.documents import UNKNOWN
@@ -50,7 +50,7 @@ _BYTES: Mapping[int | str, dict[str, Any]] = {
 FileId = Annotated[str, Path(max_length=256, description="The file's `id`, or its `fileId`.")]
 
 
-class FileOut(Wire):
+class FileOut(WireModel):
     id: str
     file_id: int
     """The number of the file; taken wherever its id is."""
@@ -74,7 +74,7 @@ class FileOut(Wire):
         )
 
 
-class FilesOut(Wire):
+class FilesOut(WireModel):
     files: list[FileOut]
     next: str | None
     """The cursor of the next page, if there is one."""
@@ -142,10 +142,10 @@ def files_router(
 
     @router.delete("/{file_id}", responses=errors(Invalid, NotFound))
     @needs("write")
-    async def delete_file(caller: Caller, file_id: FileId) -> StatusOut:
+    async def delete_file(caller: Caller, file_id: FileId) -> HealthOut:
         """Forget a file. Documents made of it keep its bytes."""
         await files.delete_file(await numbering.file_id(caller.tenant, file_id), caller.owner)
-        return StatusOut(status="deleted")
+        return HealthOut(status="deleted")
 
     async def find(caller: Principal, file_id: str) -> File:
         return await files.get_file(await numbering.file_id(caller.tenant, file_id), caller.owner)

@@ -7,12 +7,12 @@ from fastapi import APIRouter
 from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.routing import Router
-from clew.api.schemas import Wire
+from clew.api.schemas import WireModel
 from clew.api.workflow_schemas import CHAT
 from clew.ports.graphs import Graphs
 
 
-class GraphOut(Wire):
+class GraphOut(WireModel):
     name: str
     is_default: bool
     """Whether a workflow has this graph when it names none."""
@@ -20,7 +20,7 @@ class GraphOut(Wire):
     """What a start needs beside a prompt."""
 
 
-class GraphsOut(Wire):
+class GraphsOut(WireModel):
     graphs: list[GraphOut]
 
 

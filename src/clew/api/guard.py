@@ -9,11 +9,11 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from clew.api.access import Rule, Table
+from clew.api.access import RouteRule, RouteTable
 from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import WORDING, MethodNotAllowed
-from clew.api.limits import Limits
+from clew.api.limits import RateLimits
 from clew.domain.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 
 # Under this key a request's scope says which rule let it in.
@@ -27,11 +27,11 @@ class Guard:
     """Lets a request through when a rule allows it, and raises what refuses it. What has no rule does not exist."""
 
     def __init__(
-        self, app: ASGIApp, *, rules: Sequence[Rule], authenticator: Authenticator, limits: Limits
+        self, app: ASGIApp, *, rules: Sequence[RouteRule], authenticator: Authenticator, limits: RateLimits
     ) -> None:
         self._app = app
         self._limits = limits
-        self._table = Table(rules)
+        self._table = RouteTable(rules)
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +52,7 @@ class Guard:
                 raise
             raise rule.access.outage(**scope["path_params"]) from exc
 
-    def _find(self, scope: Scope) -> tuple[Rule | None, MethodNotAllowed | None]:
+    def _find(self, scope: Scope) -> tuple[RouteRule | None, MethodNotAllowed | None]:
         try:
             found = self._table.find(scope)
         except MethodNotAllowed as exc:
@@ -67,7 +67,7 @@ class Guard:
         scope[WORDING] = rule.access.wording
         return rule, None
 
-    async def _admit(self, scope: Scope, rule: Rule | None, mismatch: MethodNotAllowed | None) -> None:
+    async def _admit(self, scope: Scope, rule: RouteRule | None, mismatch: MethodNotAllowed | None) -> None:
         # Before anything is said about the route: a stranger learns nothing, not even which routes there are.
         principal = await self._authenticator.caller(scope)
         scope[PRINCIPAL] = principal
@@ -81,7 +81,7 @@ class Guard:
 
 
 @asynccontextmanager
-async def _in_time(rule: Rule | None) -> AsyncGenerator[None]:
+async def _in_time(rule: RouteRule | None) -> AsyncGenerator[None]:
     """Raises Unavailable when the rule's time is over. What the database was asked by then it may still do."""
     deadline = asyncio.timeout(None if rule is None else rule.access.seconds)
     try:

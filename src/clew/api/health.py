@@ -10,7 +10,7 @@ from starlette.responses import Response
 from clew.api.access import needs, public
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import StatusOut
+from clew.api.schemas import HealthOut
 from clew.domain.errors import Unavailable
 from clew.telemetry import Metrics
 
@@ -46,16 +46,16 @@ def health_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
 
     @router.get("/health")
     @public
-    async def health() -> StatusOut:
+    async def health() -> HealthOut:
         """The process is alive; says nothing about the database."""
-        return StatusOut(status="ok")
+        return HealthOut(status="ok")
 
     @router.get("/ready", responses=errors(Unavailable))
     @public
-    async def ready() -> StatusOut:
+    async def ready() -> HealthOut:
         """The database answers, so requests can be served."""
         await readiness.check()
-        return StatusOut(status="ready")
+        return HealthOut(status="ready")
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     @needs("metrics")

@@ -12,7 +12,7 @@ from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import Wire
+from clew.api.schemas import WireModel
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.history import NewMessage, Role
 from clew.domain.thread import Owner
@@ -31,7 +31,7 @@ Namespace = Annotated[
 ]
 
 
-class PushIn(Wire):
+class PushIn(WireModel):
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
@@ -46,18 +46,18 @@ class PushIn(Wire):
     """With an id, the same message pushed twice is stored once."""
 
 
-class PushedOut(Wire):
+class PushedOut(WireModel):
     written: bool = True
     last_seq: int
 
 
-class HistoryMessageOut(Wire):
+class HistoryMessageOut(WireModel):
     seq: int
     role: Role
     content: str
 
 
-class HistoryOut(Wire):
+class HistoryOut(WireModel):
     key: str
     last_seq: int
     version: int
@@ -66,12 +66,12 @@ class HistoryOut(Wire):
     messages: list[HistoryMessageOut]
 
 
-class HistoryDeletedOut(Wire):
+class HistoryDeletedOut(WireModel):
     key: str
     status: str = "deleted"
 
 
-class HistoriesDeletedOut(Wire):
+class HistoriesDeletedOut(WireModel):
     deleted: int
 
 

@@ -9,12 +9,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew import __version__
-from clew.api.access import Rule, needs, rules_of
+from clew.api.access import RouteRule, needs, rules_of
 from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
-from clew.api.errors import Refusals
+from clew.api.errors import ErrorMiddleware
 from clew.api.guard import RULE, Guard
-from clew.api.limits import Limits
+from clew.api.limits import RateLimits
 from clew.api.observe import REQUEST_ID, Observe
 from clew.api.openapi import describe
 from clew.api.routing import Router
@@ -35,7 +35,7 @@ def create_http(
     max_body_bytes: int,
     body_seconds: float = BODY_SECONDS,
     allowed_origins: Iterable[str] = (),
-    limits: Limits | None = None,
+    limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
@@ -56,8 +56,8 @@ def create_http(
     # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
     way: ASGIApp = _to_route if tenant_of is None else ChosenIds(_to_route, tenant_of)
     way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
-    way = Guard(way, rules=rules, authenticator=authenticator, limits=limits or Limits())
-    way = Refusals(way)
+    way = Guard(way, rules=rules, authenticator=authenticator, limits=limits or RateLimits())
+    way = ErrorMiddleware(way)
     if tenant_of is not None:
         way = ShownIds(way)
     if origins := list(allowed_origins):
@@ -74,7 +74,7 @@ def create_http(
 
 
 async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
-    rule: Rule = scope[RULE]
+    rule: RouteRule = scope[RULE]
     await rule.app(scope, receive, send)
 
 

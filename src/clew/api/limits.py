@@ -34,7 +34,7 @@ class Pace:
         return max(0.0, wait)
 
 
-class Limits:
+class RateLimits:
     """For each key its requests, for each address the keys it gets wrong. 0 is any number of them."""
 
     def __init__(

@@ -12,14 +12,14 @@ from clew.api.access import needs
 from clew.api.conditional import NOT_MODIFIED, answer, is_known, not_modified, stream
 from clew.api.direct import direct
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
+from clew.api.thread_access import ThreadAccess
 from clew.api.whole_messages import Include, read_include, whole_messages
 from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
-from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.errors import Invalid, InvalidState, NotFound
 from clew.domain.events import MESSAGES, Event, Log
 from clew.domain.thread import Thread
 from clew.engine.commands import Commands
@@ -35,7 +35,7 @@ FileId = Annotated[str, Path(max_length=256, description="The document's `fileId
 
 
 def messages_router(
-    commands: Commands, store: Store, files: Files, *, looks: Looks, numbering: Numbering
+    commands: Commands, store: Store, files: Files, *, access: ThreadAccess, numbering: Numbering
 ) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
 
@@ -56,7 +56,7 @@ def messages_router(
     ) -> Response:
         """What was said, in order. `next` is the `id` the next page begins with."""
         wanted = read_include(include)
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
         page, following = await records(thread, MESSAGES, from_id, "msg_", limit)
@@ -81,30 +81,30 @@ def messages_router(
         limit: Limit = 100,
     ) -> Response:
         """What was done, in order. `next` is the `id` the next page begins with."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
         page, following = await records(thread, (Log.type,), from_id, "log_", limit)
         return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
 
-    @router.delete("/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.delete("/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def delete_message(caller: Caller, workflow_id: WorkflowId, message_id: MessageId) -> DeletedOut:
         """Take a message back. Nobody is shown it any more, nor is a model in later rounds."""
-        await looks.at(workflow_id, caller.owner)
+        await access.at(workflow_id, caller.owner)
         await commands.redact(workflow_id, caller.owner, message_id)
         return DeletedOut(id=message_id)
 
     @router.delete(
         "/{workflow_id}/messages/{message_id}/files/{file_id}",
-        responses=errors(Invalid, NotFound, NotAllowed),
+        responses=errors(Invalid, NotFound, InvalidState),
     )
     @needs("write")
     async def delete_message_file(
         caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:
         """Take one file of a message back. What other messages show of it stays."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         named = await numbering.file_id(thread.owner.tenant, file_id)
         await commands.redact(workflow_id, caller.owner, message_id, named)
         return DeletedOut(id=file_id)

@@ -9,7 +9,7 @@ from functools import cache
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.api.access import Rule
+from clew.api.access import RouteRule
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import CODE, Internal, refuse
 from clew.api.guard import RULE
@@ -57,7 +57,7 @@ class Observe:
         if scope["type"] not in ("http", "websocket"):
             raise TypeError(f"Clew does not speak {scope['type']!r}: who opens it closes it")
         request_id = self._request_id(scope)
-        answer = Answer(send, request_id)
+        answer = ObservedResponse(send, request_id)
         started = time.perf_counter()
         with log_context(request_id=request_id):
             try:
@@ -76,7 +76,7 @@ class Observe:
         return given.decode() if _ID_SHAPE.fullmatch(given) else self._new_id()
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        rule: Rule | None = scope.get(RULE)
+        rule: RouteRule | None = scope.get(RULE)
         principal: Principal | None = scope.get(PRINCIPAL)
         method = scope.get("method", "WEBSOCKET")
         method = method if method in _METHODS or scope["type"] == "websocket" else "OTHER"
@@ -108,7 +108,7 @@ class Observe:
         )
 
 
-class Answer:
+class ObservedResponse:
     """Passes the answer on with the headers every answer has, and remembers its status."""
 
     def __init__(self, send: Send, request_id: str) -> None:

@@ -8,7 +8,7 @@ from fastapi import Header
 from pydantic_core import to_json
 
 from clew.api.credentials import Principal
-from clew.domain.errors import NotAllowed, Repeated
+from clew.domain.errors import AlreadyDone, InvalidState
 from clew.domain.records import Once
 from clew.domain.thread import Json, Thread
 from clew.ports.inbox import Inbox
@@ -55,9 +55,9 @@ async def only_once(
                 )
             )
         )
-    except Repeated as exc:
+    except AlreadyDone as exc:
         return exc.answer
-    except NotAllowed:
+    except InvalidState:
         # Perhaps it is this very request, sent twice at once, that has brought the thread where it is.
         before = await inbox.answered(caller.tenant, name, fingerprint)
         if before is None:

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from clew.api.access import Rule
+from clew.api.access import RouteRule
 from clew.api.errors import OURS, Internal, TooLarge, TooMany, TooSlow, Wording
 from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
 
@@ -22,7 +22,7 @@ def errors(*refusals: type[ClewError], wording: Wording = OURS) -> dict[int | st
     return {wording.status_of(refusal): _response(refusal, wording) for refusal in refusals}
 
 
-def describe(app: FastAPI, rules: Collection[Rule]) -> dict[str, Any]:
+def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
     """The whole description. FastAPI would promise a 422 that we never send."""
     document = get_openapi(title="Clew", version=app.version, description=app.description, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
@@ -48,7 +48,7 @@ def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
     schemas.update(schemas[name].pop("$defs", {}))
 
 
-def _complete(operation: dict[str, Any], rule: Rule) -> None:
+def _complete(operation: dict[str, Any], rule: RouteRule) -> None:
     responses = operation["responses"]
     wording = rule.access.wording
     if wording.model.__name__ not in str(responses.get("422")):

@@ -13,27 +13,27 @@ from pydantic import AliasChoices, BaseModel, Field, field_validator
 from starlette.requests import Request as HttpRequest
 
 from clew.api.access import DELETION_SECONDS, needs, public
-from clew.api.cron import CronGate
+from clew.api.cleanup_auth import CleanupAuth
 from clew.api.errors import Internal, OutOfRange
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import StrictBody
+from clew.api.thread_access import ThreadAccess
 from clew.api.workflow_schemas import FileId
 from clew.api.workflows import scope_of
 from clew.domain import retention, views
-from clew.domain.errors import Invalid, NotAllowed, NotFound, Unauthenticated, Unavailable
+from clew.domain.errors import Invalid, InvalidState, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage, Event, Opening, Resolution, Suspension
-from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
 from clew.engine.commands import Commands, Request
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Graphs
-from clew.ports.notifier import Bus
+from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
-from clew.retention.cleanup import Cleanup, Outcome
+from clew.retention.cleanup import Cleanup, CleanupOutcome
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class OptimizeOut(BaseModel):
         )
 
 
-class DeletedOut(BaseModel):
+class OptimizeDeletedOut(BaseModel):
     success: bool = True
     thread_id: str
     message: str
@@ -188,7 +188,7 @@ class CleanupOut(BaseModel):
     message: str
 
     @classmethod
-    def of(cls, outcome: Outcome, what: str) -> Self:
+    def of(cls, outcome: CleanupOutcome, what: str) -> Self:
         job = outcome.job
         return cls(
             status=outcome.status,
@@ -222,7 +222,7 @@ class Sweep:
     """How the cleanup endpoint runs one."""
 
     cleanup: Cleanup
-    gate: CronGate
+    gate: CleanupAuth
     clock: Clock
     is_memory: bool
 
@@ -261,9 +261,9 @@ def optimize_router(
     store: Store,
     files: Files,
     graphs: Graphs,
-    bus: Bus,
+    notifier: Notifier,
     *,
-    looks: Looks,
+    access: ThreadAccess,
     numbering: Numbering,
     clock: Clock,
     ttl: timedelta,
@@ -302,20 +302,22 @@ def optimize_router(
     @needs("read")
     async def get_optimization(caller: Caller, thread_id: ThreadId) -> OptimizeOut:
         """Where it stands, the question it waits with, and the result."""
-        return await shown(await looks.at(thread_id, caller.owner))
+        return await shown(await access.at(thread_id, caller.owner))
 
-    @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def answer_question(caller: Caller, thread_id: ThreadId, body: AnswerIn) -> OptimizeOut:
         """Answer the question it waits with. 400 when it waits for nothing, 409 when it cannot go on here."""
-        thread = await looks.at(thread_id, caller.owner)
-        waiting = [call_id for call_id, call in thread.pending.items() if call.kind is Kind.ELICITATION]
+        thread = await access.at(thread_id, caller.owner)
+        waiting = [
+            call_id for call_id, call in thread.pending.items() if call.kind is SuspensionKind.ELICITATION
+        ]
         if not thread.pending:
             raise Invalid("Workflow is not waiting for input")
         if len(waiting) != 1:
-            raise NotAllowed("this workflow waits for something else: see its tool calls")
+            raise InvalidState("this workflow waits for something else: see its tool calls")
         if thread.graph not in graphs.graphs:
-            raise NotAllowed(
+            raise InvalidState(
                 f"this workflow can be read but not go on: there is no graph {thread.graph!r} here"
             )
         thread = await commands.resolve(thread_id, caller.owner, waiting[0], body.text, by=caller.user_id)
@@ -327,15 +329,15 @@ def optimize_router(
         caller: Caller,
         thread_id: ThreadId,
         soft: Soft = False,
-    ) -> DeletedOut:
+    ) -> OptimizeDeletedOut:
         """Delete it with everything that belongs to it; 404 if it was deleted before."""
-        await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
+        await (commands.soft_delete if soft else commands.delete)(thread_id, caller.owner)
         metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         message = "Workflow deleted; it can be brought back for seven days" if soft else "Workflow deleted"
-        return DeletedOut(thread_id=thread_id, message=message)
+        return OptimizeDeletedOut(thread_id=thread_id, message=message)
 
-    @router.post("/cleanup", responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable))
+    @router.post("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
     @public
     async def clean_up(
         request: HttpRequest,
@@ -349,7 +351,7 @@ def optimize_router(
         """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
         return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
 
-    @router.get("/cleanup", responses=errors(Unauthenticated, OutOfRange, NotAllowed, Unavailable))
+    @router.get("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
     @public
     async def clean_up_by_cron(
         request: HttpRequest,
@@ -385,13 +387,13 @@ def optimize_router(
         """The thread when it has come to its next question or its end, or as it is if that takes long."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
-        with bus.subscribe(thread.id) as bell:
+        with notifier.subscribe(thread.id) as subscription:
             while True:
                 thread = await store.get(thread.id)
                 left = deadline - loop.time()
                 if thread.status is not Status.RUNNING or left <= 0:
                     return thread
-                await bell.wait(min(left, LOOK_SECONDS))
+                await subscription.wait(min(left, LOOK_SECONDS))
 
     async def shown(thread: Thread) -> OptimizeOut:
         told = await store.read(thread.id, before=thread.last_seq + 1, types=TOLD)

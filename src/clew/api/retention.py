@@ -11,7 +11,6 @@ from starlette.responses import Response, StreamingResponse
 from clew.api.access import DELETION_SECONDS, needs
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.numbers import LARGEST, Numbering
 from clew.api.openapi import errors
 from clew.api.optimize import DryRun, Force, Soft
@@ -25,8 +24,9 @@ from clew.api.retention_schemas import (
 )
 from clew.api.routing import Router
 from clew.api.schemas import ThreadOut
+from clew.api.thread_access import ThreadAccess
 from clew.domain import retention
-from clew.domain.errors import Corrupt, Invalid, NotAllowed, NotFound
+from clew.domain.errors import Corrupt, Invalid, InvalidState, NotFound
 from clew.domain.records import NumberKind
 from clew.domain.retention import Selection
 from clew.engine.commands import Commands
@@ -48,7 +48,7 @@ def retention_router(
     cleanup: Cleanup,
     export: Export,
     *,
-    looks: Looks,
+    access: ThreadAccess,
     numbering: Numbering,
     clock: Clock,
     metrics: Metrics,
@@ -77,7 +77,7 @@ def retention_router(
         found = await trash.find(caller.owner, limit=limit)
         return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
 
-    @router.post("/cleanup", responses=errors(Invalid, NotAllowed))
+    @router.post("/cleanup", responses=errors(Invalid, InvalidState))
     @needs("admin")
     async def clean_up_threads(
         caller: Caller,
@@ -91,7 +91,7 @@ def retention_router(
         outcome = await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)
 
-    @router.delete("", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.delete("", responses=errors(Invalid, NotFound, InvalidState))
     @needs("admin")
     async def delete_threads(
         caller: Caller,
@@ -143,7 +143,7 @@ def retention_router(
 
         What of it cannot be read back is left out, and named in `problems.json`.
         """
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         name = f"thread-{_PLAIN.sub('_', thread_id)}.zip"
         return StreamingResponse(
             _watched(export.zip_of(thread), thread_id),
@@ -155,16 +155,16 @@ def retention_router(
     @needs("write", seconds=DELETION_SECONDS)
     async def delete_thread(caller: Caller, thread_id: ThreadId, soft: Soft = False) -> ThreadDeletedOut:
         """Delete a thread with everything that belongs to it."""
-        await (commands.put_away if soft else commands.delete)(thread_id, caller.owner)
+        await (commands.soft_delete if soft else commands.delete)(thread_id, caller.owner)
         metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         return ThreadDeletedOut(id=thread_id)
 
-    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def undelete_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """Bring a softly deleted thread back. What was running runs on."""
-        return ThreadOut.of(await commands.bring_back(thread_id, caller.owner))
+        return ThreadOut.of(await commands.restore(thread_id, caller.owner))
 
     return router
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, Self
 
-from clew.api.schemas import Wire
-from clew.domain.retention import Binned, Job, Usage
-from clew.retention.cleanup import Outcome
+from clew.api.schemas import WireModel
+from clew.domain.retention import Binned, CleanupJob, Usage
+from clew.retention.cleanup import CleanupOutcome
 
 
-class CleanupRunOut(Wire):
+class CleanupRunOut(WireModel):
     id: str
     started_at: datetime
     finished_at: datetime | None
@@ -17,7 +17,7 @@ class CleanupRunOut(Wire):
     errors: int
 
     @classmethod
-    def of(cls, job: Job) -> Self:
+    def of(cls, job: CleanupJob) -> Self:
         return cls(
             id=job.id,
             started_at=job.started_at,
@@ -27,7 +27,7 @@ class CleanupRunOut(Wire):
         )
 
 
-class UsageOut(Wire):
+class UsageOut(WireModel):
     threads: int
     by_status: Mapping[str, int]
     by_graph: Mapping[str, int]
@@ -43,7 +43,7 @@ class UsageOut(Wire):
     last_cleanup: CleanupRunOut | None
 
     @classmethod
-    def of(cls, usage: Usage, tables: Mapping[str, int] | None, last: Job | None) -> Self:
+    def of(cls, usage: Usage, tables: Mapping[str, int] | None, last: CleanupJob | None) -> Self:
         return cls(
             threads=usage.threads,
             by_status=usage.by_status,
@@ -58,7 +58,7 @@ class UsageOut(Wire):
         )
 
 
-class BinnedOut(Wire):
+class BinnedOut(WireModel):
     id: str
     graph: str
     name: str
@@ -79,16 +79,16 @@ class BinnedOut(Wire):
         )
 
 
-class BinnedListOut(Wire):
+class BinnedListOut(WireModel):
     threads: list[BinnedOut]
 
 
-class ThreadDeletedOut(Wire):
+class ThreadDeletedOut(WireModel):
     id: str
     status: Literal["deleted"] = "deleted"
 
 
-class DeletedThreadsOut(Wire):
+class DeletedThreadsOut(WireModel):
     deleted: int
     errors: int
     """How many could not be deleted."""
@@ -100,7 +100,7 @@ class DeletedThreadsOut(Wire):
     """Up to a thousand of them; all are in the log."""
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Self:
+    def of(cls, outcome: CleanupOutcome) -> Self:
         job = outcome.job
         return cls(
             deleted=job.deleted if job else 0,
@@ -111,7 +111,7 @@ class DeletedThreadsOut(Wire):
         )
 
 
-class ThreadCleanupOut(Wire):
+class ThreadCleanupOut(WireModel):
     status: Literal["completed", "more", "already_running", "dry_run"]
     deleted: int
     preserved: int
@@ -121,7 +121,7 @@ class ThreadCleanupOut(Wire):
     thread_ids: list[str]
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Self:
+    def of(cls, outcome: CleanupOutcome) -> Self:
         job = outcome.job
         return cls(
             status=outcome.status,

@@ -17,7 +17,7 @@ from clew.domain.thread import Json, Stats, Status, Thread
 from clew.domain.views import conversation_status
 
 
-class Wire(BaseModel):
+class WireModel(BaseModel):
     """Names are camelCase outside and ours inside."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
@@ -67,28 +67,28 @@ class ErrorOut(BaseModel):
     error: ErrorDetail
 
 
-class StatusOut(Wire):
+class HealthOut(WireModel):
     status: str
 
 
-class DeliveredOut(Wire):
+class DeliveredOut(WireModel):
     status: Literal["admitted", "duplicate", "ignored"]
     """`duplicate`: it was here before, and is answered once. `ignored`: nothing to answer."""
 
 
-class IndexOut(Wire):
+class IndexOut(WireModel):
     name: str
     version: str
     openapi: str
 
 
-class PendingOut(Wire):
+class PendingOut(WireModel):
     executor: str
     kind: str
     prompt: Json
 
 
-class StatsOut(Wire):
+class StatsOut(WireModel):
     messages: int
     bytes: int
     tokens_in: int
@@ -106,7 +106,7 @@ class StatsOut(Wire):
         )
 
 
-class ThreadOut(Wire):
+class ThreadOut(WireModel):
     id: str
     graph: str
     name: str
@@ -151,7 +151,7 @@ class ThreadOut(Wire):
         )
 
 
-class ModelSettingsOut(Wire):
+class ModelSettingsOut(WireModel):
     provider: str
     model: str
     system_prompt: str
@@ -170,13 +170,13 @@ class WholeThreadOut(ThreadOut):
         return super().of(thread, settings=shown, **more)
 
 
-class ThreadsOut(Wire):
+class ThreadsOut(WireModel):
     threads: list[ThreadOut]
     next: str | None
     """The cursor of the next page, if there is one."""
 
 
-class EventOut(Wire):
+class EventOut(WireModel):
     seq: int
     id: str
     round: int
@@ -200,7 +200,7 @@ class EventOut(Wire):
         )
 
 
-class EventsOut(Wire):
+class EventsOut(WireModel):
     events: list[EventOut]
     last_seq: int
     """Where the log ended when the thread was looked up."""

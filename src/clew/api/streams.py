@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from clew.api.credentials import Principal
 from clew.api.errors import TooMany
-from clew.api.schemas import EventOut, Wire
+from clew.api.schemas import EventOut, WireModel
 from clew.domain.errors import Forbidden, Unauthenticated, Unavailable
 from clew.domain.events import Event, RoundFinished
 from clew.domain.thread import Json, Status, Thread
@@ -111,7 +111,7 @@ async def first_of(*works: Coroutine[Any, Any, object]) -> None:
         task.result()
 
 
-class LiveEventOut(Wire):
+class LiveEventOut(WireModel):
     """An event as those who watch know it: camelCase in a stream of HTTP, with underscores in a WebSocket."""
 
     id: str | None

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path, Query
 
 from clew.api.access import needs
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeThreadOut
+from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
 from clew.domain.thread import Status, Thread
@@ -27,7 +27,7 @@ ThreadId = Annotated[str, Path(max_length=256)]
 
 def threads_router(store: Store, clock: Clock) -> APIRouter:
     router = Router(prefix="/api/threads", tags=["threads"])
-    looks = Looks(store, clock)
+    access = ThreadAccess(store, clock)
 
     @router.get("", responses=errors(Invalid))
     @needs("read")
@@ -54,7 +54,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
     @needs("read")
     async def get_thread(caller: Caller, thread_id: ThreadId) -> WholeThreadOut:
         """One thread. Another owner's is not found."""
-        return WholeThreadOut.of(await looks.at(thread_id, caller.owner))
+        return WholeThreadOut.of(await access.at(thread_id, caller.owner))
 
     @router.get("/{thread_id}/events", responses=errors(Invalid, NotFound))
     @needs("read")
@@ -77,7 +77,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
         Go back with `before` set to the first seq of the page. To read from the beginning, set `after` to 0, and go on
         with `after` set to the last seq of the page.
         """
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         events = await store.read(
             thread_id, after=after, before=before, limit=limit, newest=before is not None
         )

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Path, Query
 from clew.api.access import needs
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.openapi import errors
 from clew.api.routing import Router
+from clew.api.thread_access import ThreadAccess
 from clew.api.workflow_schemas import (
     ApproveIn,
     CallOut,
@@ -20,9 +20,9 @@ from clew.api.workflow_schemas import (
     ResolveIn,
     WorkflowId,
 )
-from clew.domain.errors import Invalid, NotAllowed, NotFound
+from clew.domain.errors import Invalid, InvalidState, NotFound
 from clew.domain.events import Resolution
-from clew.domain.thread import Executor, Json, Kind, Owner, Pending
+from clew.domain.thread import Executor, Json, Owner, Pending, SuspensionKind
 from clew.domain.tool_calls import CallStatus
 from clew.engine.commands import Commands
 from clew.ports.threads import Store
@@ -31,14 +31,14 @@ from clew.ports.tool_calls import Calls
 CallId = Annotated[str, Path(max_length=256)]
 
 
-def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Looks) -> APIRouter:
+def approvals_router(commands: Commands, store: Store, prefix: str, *, access: ThreadAccess) -> APIRouter:
     """Under /api, and once more without it: where those who wrote the first clients look for it."""
     router = Router(prefix=f"{prefix}/workflows", tags=["approvals"])
     # Two routes must not have one name in the description.
     under = "" if prefix else "_unprefixed"
 
     @router.post(
-        "/{workflow_id}/approve", name=f"approve{under}", responses=errors(Invalid, NotFound, NotAllowed)
+        "/{workflow_id}/approve", name=f"approve{under}", responses=errors(Invalid, NotFound, InvalidState)
     )
     @needs("write")
     async def approve(caller: Caller, workflow_id: WorkflowId, body: ApproveIn | None = None) -> DecidedOut:
@@ -47,7 +47,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Lo
         return DecidedOut(status="approved", workflow_id=workflow_id)
 
     @router.post(
-        "/{workflow_id}/reject", name=f"reject{under}", responses=errors(Invalid, NotFound, NotAllowed)
+        "/{workflow_id}/reject", name=f"reject{under}", responses=errors(Invalid, NotFound, InvalidState)
     )
     @needs("write")
     async def reject(caller: Caller, workflow_id: WorkflowId, body: RejectIn) -> DecidedOut:
@@ -56,7 +56,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Lo
         return DecidedOut(status="rejected", workflow_id=workflow_id)
 
     async def decide(caller: Principal, workflow_id: str, *, approved: bool, feedback: str) -> None:
-        await looks.at(workflow_id, caller.owner)
+        await access.at(workflow_id, caller.owner)
         try:
             await commands.approve(
                 workflow_id,
@@ -65,13 +65,13 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, looks: Lo
                 feedback=feedback,
                 by=_name(caller),
             )
-        except NotAllowed as exc:
+        except InvalidState as exc:
             raise await with_decision(store, exc, workflow_id, caller.owner) from exc
 
     return router
 
 
-def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: Looks) -> APIRouter:
+def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access: ThreadAccess) -> APIRouter:
     router = Router(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
 
     @router.get("", responses=errors(Invalid, NotFound))
@@ -84,7 +84,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
         ] = None,
     ) -> CallsOut:
         """The calls that wait for an answer, or those with a status."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         found = await calls.find(thread.id, status=status or ())
         return CallsOut(
             tool_calls=[CallOut.of(thread, call) for call in found if status or call.id in thread.pending]
@@ -94,16 +94,16 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
     @needs("read")
     async def get_tool_call(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """One call, whatever became of it."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         return CallOut.of(thread, await calls.get(thread.id, call_id))
 
-    @router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def resolve_tool_call(
         caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
     ) -> CallOut:
         """Answer a call. The first answer counts; any other is refused, and says what the first one was."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         call = await calls.get(thread.id, call_id)
         pending = thread.pending.get(call_id)
         if pending is None:
@@ -121,11 +121,11 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
                 kind=pending.kind,
                 by=_name(caller),
             )
-        except NotAllowed as exc:
+        except InvalidState as exc:
             raise await with_decision(store, exc, workflow_id, caller.owner, call_id) from exc
         return CallOut.of(thread, await calls.get(thread.id, call_id))
 
-    @router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def move_deadline(
         caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
@@ -133,7 +133,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
         """Wait longer, or less long."""
         return await reschedule(caller, workflow_id, call_id, body)
 
-    @router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def lift_deadline(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """Wait for ever."""
@@ -142,7 +142,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
     async def reschedule(
         caller: Principal, workflow_id: str, call_id: str, body: DeadlineIn | None
     ) -> CallOut:
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         await calls.get(thread.id, call_id)
         deadline = body.deadline if body else None
         if call_id not in thread.pending or not await calls.reschedule(thread.id, call_id, deadline):
@@ -155,13 +155,13 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, looks: 
 def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bool]:
     """The answer to what was asked, and whether it is a yes. Raises Invalid when it does not answer that."""
     said = "answer" in body.model_fields_set
-    if pending.kind is Kind.IN_DOUBT:
+    if pending.kind is SuspensionKind.IN_DOUBT:
         if body.retry:
             return {"retry": True}, True
         if said:
             return body.answer, True
         raise Invalid("say how it ended (`answer`), or that it may run again (`retry`)", field="answer")
-    if pending.kind is Kind.APPROVAL:
+    if pending.kind is SuspensionKind.APPROVAL:
         if body.approved is not None:
             answer: dict[str, Any] = {"approved": body.approved}
             if body.feedback:
@@ -176,8 +176,8 @@ def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bo
 
 
 async def with_decision(
-    store: Store, exc: NotAllowed, workflow_id: str, owner: Owner, call_id: str | None = None
-) -> NotAllowed:
+    store: Store, exc: InvalidState, workflow_id: str, owner: Owner, call_id: str | None = None
+) -> InvalidState:
     """The refusal of a late answer, with the one of this round that counts. What was said in it is not repeated."""
     thread = await store.get(workflow_id, owner)
     if call_id is None and thread.pending:
@@ -185,7 +185,7 @@ async def with_decision(
     answers = await store.read(thread.id, after=thread.round_seq - 1, types=(Resolution.type,))
     for event in reversed(answers):
         if isinstance(event.body, Resolution) and call_id in (None, event.body.call_id):
-            return NotAllowed(f"{exc}; it was {_decision(event.body)}")
+            return InvalidState(f"{exc}; it was {_decision(event.body)}")
     return exc
 
 
@@ -202,8 +202,8 @@ def _decision(body: Resolution) -> str:
             return f"answered{by}"
 
 
-def _not_waiting(workflow_id: str, call_id: str) -> NotAllowed:
-    return NotAllowed(f"call {call_id!r} of workflow {workflow_id!r} waits for no answer")
+def _not_waiting(workflow_id: str, call_id: str) -> InvalidState:
+    return InvalidState(f"call {call_id!r} of workflow {workflow_id!r} waits for no answer")
 
 
 def _name(caller: Principal) -> str:

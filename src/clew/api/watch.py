@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from clew.api.looks import Looks
 from clew.api.streams import LiveEventOut
+from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Corrupt, NotFound
 from clew.domain.events import Event, Suspension
 from clew.domain.thread import Owner, Status, Thread
@@ -37,10 +37,10 @@ class Watch:
     """Every thread of one owner, or those subscribed to. Nothing is told but what the owner may see."""
 
     def __init__(
-        self, store: Store, looks: Looks, owner: Owner, subscribed: Iterable[str], tell: Tell
+        self, store: Store, access: ThreadAccess, owner: Owner, subscribed: Iterable[str], tell: Tell
     ) -> None:
         self._store = store
-        self._looks = looks
+        self._access = access
         self._owner = owner
         self._subscribed = set(subscribed)
         self._seen: set[str] = set()  # of those subscribed to, the ones that are there, and the owner's
@@ -72,7 +72,7 @@ class Watch:
 
     async def keep(self) -> None:
         """Say that what is subscribed to is being looked at. To hear of everything is not to look at it."""
-        await self._looks.keep(self._seen)
+        await self._access.keep(self._seen)
 
     def wants(self, thread_id: str) -> bool:
         return not self._subscribed or thread_id in self._subscribed
@@ -89,18 +89,18 @@ class Watch:
                 unknown += [one] if await self._find(one) is None else []
         return unknown
 
-    async def announce(self, bell: Subscription) -> None:
+    async def announce(self, subscription: Subscription) -> None:
         """What waits for somebody now. It was told when it happened, to others or by an earlier process.
 
         What the bell rings for meanwhile is left for later: it is told from where it was.
         """
         if self._subscribed:
-            await self._announce_all(await self._find_subscribed(), bell)
+            await self._announce_all(await self._find_subscribed(), subscription)
             return
         before: tuple[datetime, str] | None = None
         while len(self._places) < PLACES:
             page = await self._store.find(self._owner, status=OPEN, before=before, limit=PAGE)
-            await self._announce_all(page, bell)
+            await self._announce_all(page, subscription)
             if len(page) < PAGE:
                 return
             before = (page[-1].created_at, page[-1].id)
@@ -130,14 +130,14 @@ class Watch:
         found = await self._store.read(thread_id, after=seq - 1, limit=1)
         return found[0].at if found else None
 
-    async def tell_on(self, bell: Subscription) -> None:
+    async def tell_on(self, subscription: Subscription) -> None:
         """What happens from now on, for ever."""
         grown, self._grown = self._grown, {}
         for thread_id, after in grown.items():
             await self._catch_up(thread_id, after)
         while True:
-            rung = await bell.wait(LOOK_SECONDS)
-            for thread_id, after in bell.rung().items():
+            rung = await subscription.wait(LOOK_SECONDS)
+            for thread_id, after in subscription.rung().items():
                 await self._catch_up(thread_id, after)
             if not rung:
                 await self._look_around()
@@ -200,9 +200,9 @@ class Watch:
                 self._damaged.add(thread_id)
                 logger.exception("a thread cannot be told of", extra={"thread_id": thread_id})
 
-    async def _announce_all(self, threads: Iterable[Thread], bell: Subscription) -> None:
+    async def _announce_all(self, threads: Iterable[Thread], subscription: Subscription) -> None:
         for thread in threads:
-            self._grown = {**bell.rung(), **self._grown}
+            self._grown = {**subscription.rung(), **self._grown}
             if thread.id not in self._grown:
                 with self._its_own_trouble(thread.id):
                     self._announced[thread.id] = await self._announce(thread)

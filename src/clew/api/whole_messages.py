@@ -11,8 +11,7 @@ from pydantic_core import to_json
 
 from clew.api.numbers import Numbering
 from clew.api.workflow_schemas import DocumentOut, MessageOut, documents_of
-from clew.apps.chat.plan import TaskContent
-from clew.documents.documents import contents_for
+from clew.documents.documents import TaskContent, contents_for
 from clew.domain import views
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import Document
@@ -39,7 +38,7 @@ def read_include(text: str | None) -> frozenset[str]:
 
 async def whole_messages(
     thread: Thread,
-    messages: Sequence[views.Message],
+    messages: Sequence[views.MessageView],
     files: Files,
     numbering: Numbering,
     include: Collection[str],

@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from clew.api.numbers import LARGEST, OwnerNumbers
-from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, Wire
+from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, WireModel
 from clew.domain import views
 from clew.domain.records import Document
 from clew.domain.thread import Json, Status, Thread
@@ -138,7 +138,7 @@ class DeadlineIn(Given):
             raise PydanticCustomError("time", "a time lies between the years 1 and 9999") from None
 
 
-class StatusOut(Wire):
+class StatusOut(WireModel):
     status: str
     last_activity: datetime
     error: str | None = None
@@ -153,7 +153,7 @@ class StatusOut(Wire):
         )
 
 
-class WorkflowOut(Wire):
+class WorkflowOut(WireModel):
     """A workflow without what was said in it."""
 
     id: str
@@ -201,13 +201,13 @@ class WorkflowOut(Wire):
         )
 
 
-class WorkflowsOut(Wire):
+class WorkflowsOut(WireModel):
     workflows: list[WorkflowOut]
     next: str | None
     """The cursor of the next page, if there is one."""
 
 
-class DocumentOut(Wire):
+class DocumentOut(WireModel):
     id: str
     file_id: int
     """The number of the file it was made of."""
@@ -233,7 +233,7 @@ class DocumentOut(Wire):
         )
 
 
-class ContentMetadataOut(Wire):
+class ContentMetadataOut(WireModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="allow")
 
     is_text: bool
@@ -242,7 +242,7 @@ class ContentMetadataOut(Wire):
     ai_processed: bool
 
 
-class ContentOut(Wire):
+class ContentOut(WireModel):
     sequence_nr: int
     name: str
     ext: str
@@ -260,7 +260,7 @@ class WholeDocumentOut(DocumentOut):
     contents: list[ContentOut]
 
 
-class MessageOut(Wire):
+class MessageOut(WireModel):
     id: str
     workflow_id: str
     role: Literal["user", "assistant"]
@@ -277,7 +277,7 @@ class MessageOut(Wire):
     def of(
         cls,
         thread: Thread,
-        message: views.Message,
+        message: views.MessageView,
         documents: Sequence[Document],
         numbers: Mapping[str, int],
     ) -> Self:
@@ -295,12 +295,12 @@ class MessageOut(Wire):
         )
 
 
-def documents_of(message: views.Message, documents: Sequence[Document]) -> list[Document]:
+def documents_of(message: views.MessageView, documents: Sequence[Document]) -> list[Document]:
     """A message names documents, or the files they were made of."""
     return [one for one in documents if one.id in message.documents or one.file_id in message.documents]
 
 
-class LogOut(Wire):
+class LogOut(WireModel):
     id: str
     workflow_id: str
     message: str
@@ -324,13 +324,13 @@ class LogOut(Wire):
         )
 
 
-class MessagesOut(Wire):
+class MessagesOut(WireModel):
     messages: list[MessageOut]
     next: str | None
     """The id the next page begins with, if there is one."""
 
 
-class LogsOut(Wire):
+class LogsOut(WireModel):
     logs: list[LogOut]
     next: str | None
     """The id the next page begins with, if there is one."""
@@ -345,7 +345,7 @@ class WholeWorkflowOut(WorkflowOut):
     """Whether older messages or logs are left out; they are at /messages and /logs."""
 
 
-class BatchOut(Wire):
+class BatchOut(WireModel):
     started: list[str]
     errors: Mapping[str, ErrorDetail]
     """Why the others were not, by id."""
@@ -358,12 +358,12 @@ class DecidedOut(BaseModel):
     workflow_id: str
 
 
-class DeletedOut(Wire):
+class DeletedOut(WireModel):
     id: str
     status: Literal["deleted"] = "deleted"
 
 
-class StateOut(Wire):
+class StateOut(WireModel):
     values: Json
     """The values of the graph's state, by channel."""
     next: list[str]
@@ -375,7 +375,7 @@ class StartedOut(WorkflowOut):
     """The state of the graph, if the answer waited until it no longer ran."""
 
 
-class CallOut(Wire):
+class CallOut(WireModel):
     id: str
     workflow_id: str
     round: int
@@ -416,7 +416,7 @@ class CallOut(Wire):
         )
 
 
-class CallsOut(Wire):
+class CallsOut(WireModel):
     tool_calls: list[CallOut]
 
 

@@ -22,15 +22,15 @@ from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.messages import log_outs, message_outs
 from clew.api.numbers import Numbering
 from clew.api.once import IdempotencyKey, MakeOnce, only_once
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import ErrorDetail
-from clew.api.starts import Offer
+from clew.api.start_policy import StartPolicy
 from clew.api.streams import Streams, first_of
+from clew.api.thread_access import ThreadAccess
 from clew.api.threads import read_cursor, write_cursor
 from clew.api.whole_messages import Include, object_without, read_include, whole_messages
 from clew.api.workflow_schemas import (
@@ -49,33 +49,33 @@ from clew.api.workflow_schemas import (
 )
 from clew.domain import views
 from clew.domain.errors import (
+    AtCapacity,
     ClewError,
     Corrupt,
-    Crowded,
     Duplicate,
     Invalid,
-    NotAllowed,
+    InvalidState,
     NotFound,
     Permanent,
     SchemaMismatch,
 )
 from clew.domain.events import MESSAGES, Body, Log, RoundFinished, RoundStarted
-from clew.domain.records import Scope
+from clew.domain.records import RunScope
 from clew.domain.redaction import without
 from clew.domain.thread import Json, Status, Thread
 from clew.engine.commands import Commands
 from clew.engine.redaction import redacted_texts
 from clew.ports.files import Files
-from clew.ports.graphs import Bridge
+from clew.ports.graphs import GraphDriver
 from clew.ports.inbox import Inbox
-from clew.ports.notifier import Bus
+from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 60
-# A bell may be lost, or rung in another process: so often one looks without it.
+# A subscription may be lost, or rung in another process: so often one looks without it.
 LOOK_SECONDS = 2.0
 # Of messages and of logs, in the whole object.
 NEWEST = 200
@@ -91,18 +91,20 @@ def workflows_router(
     store: Store,
     inbox: Inbox,
     files: Files,
-    bridge: Bridge,
-    bus: Bus,
+    graph_driver: GraphDriver,
+    notifier: Notifier,
     *,
-    looks: Looks,
+    access: ThreadAccess,
     numbering: Numbering,
-    offer: Offer,
+    offer: StartPolicy,
     streams: Streams,
     metrics: Metrics,
 ) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
 
-    @router.post("/start", responses=errors(Invalid, NotFound, NotAllowed, Duplicate, Crowded, Permanent))
+    @router.post(
+        "/start", responses=errors(Invalid, NotFound, InvalidState, Duplicate, AtCapacity, Permanent)
+    )
     @needs("write")
     @direct
     async def start_workflow(
@@ -129,7 +131,7 @@ def workflows_router(
                 return await commands.start(
                     made.opening, made.request, held=body.hold, once=once, scope=scope_of(caller)
                 )
-            thread = await looks.at(id, caller.owner)
+            thread = await access.at(id, caller.owner)
             numbers = await numbering.owner(thread.owner)
             request = await offer.next_round(body, thread, caller.owner)
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
@@ -207,7 +209,7 @@ def workflows_router(
     async def get_workflow(caller: Caller, workflow_id: WorkflowId, include: Include = None) -> Response:
         """The whole workflow with the newest of its messages and logs, and the ids of all its messages."""
         wanted = read_include(include)
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         until = thread.last_seq + 1
         said = await store.read(thread.id, before=until, types=MESSAGES, limit=NEWEST + 1)
         logged = await store.read(thread.id, before=until, types=(Log.type,), limit=NEWEST + 1)
@@ -244,7 +246,7 @@ def workflows_router(
         wait: Wait = 0,
     ) -> Response:
         """The status and nothing else; with `wait`, once it is no longer running."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         if wait and thread.status is Status.RUNNING:
             with streams.one("poll", caller):
                 thread = await rested(thread.id, caller, wait)
@@ -255,27 +257,27 @@ def workflows_router(
     @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
-        return await state_of(await looks.at(workflow_id, caller.owner))
+        return await state_of(await access.at(workflow_id, caller.owner))
 
-    @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Begin a workflow that was made with `hold`."""
-        await looks.at(workflow_id, caller.owner)
+        await access.at(workflow_id, caller.owner)
         return await shown(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
 
-    @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """End the round at once. Nothing of it appears later."""
-        thread = await looks.at(workflow_id, caller.owner)
+        thread = await access.at(workflow_id, caller.owner)
         return await shown(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
 
-    @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Take a failed round up again where it stood."""
-        await looks.at(workflow_id, caller.owner)
+        await access.at(workflow_id, caller.owner)
         return await shown(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
@@ -291,7 +293,7 @@ def workflows_router(
         return WorkflowOut.of(thread, await numbering.owner(thread.owner))
 
     async def state_of(thread: Thread) -> StateOut:
-        state = await bridge.state(thread)
+        state = await graph_driver.state(thread)
         values = without(state.values, await redacted_texts(store, thread))
         return StateOut(values=values, next=list(state.next))
 
@@ -302,7 +304,7 @@ def workflows_router(
         ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), limit=1)
         given = [event.body.input for event in begun if isinstance(event.body, RoundStarted)]
         try:
-            values = (await bridge.state(thread)).values
+            values = (await graph_driver.state(thread)).values
         except (
             NotFound,
             Corrupt,
@@ -316,13 +318,13 @@ def workflows_router(
         """The thread when it no longer runs, or when the time is over."""
         time = asyncio.get_running_loop().time
         deadline = time() + seconds
-        with bus.subscribe(thread_id, for_rest=True) as bell:
+        with notifier.subscribe(thread_id, for_rest=True) as subscription:
             while True:
                 thread = await store.get(thread_id, caller.owner)
                 left = deadline - time()
                 if thread.status is not Status.RUNNING or left <= 0 or streams.stopping.is_set():
                     return thread
-                await first_of(bell.wait(min(left, LOOK_SECONDS)), streams.stopping.wait())
+                await first_of(subscription.wait(min(left, LOOK_SECONDS)), streams.stopping.wait())
 
     return router
 
@@ -334,8 +336,8 @@ async def _with_messages(whole: WholeWorkflowOut, messages: AsyncIterator[bytes]
     yield b"}"
 
 
-def scope_of(caller: Principal) -> Scope:
-    return Scope(user_id=caller.user_id, is_system=False)
+def scope_of(caller: Principal) -> RunScope:
+    return RunScope(user_id=caller.user_id, is_system=False)
 
 
 def _as_json(started: StartedOut) -> Json:

@@ -16,19 +16,19 @@ from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
 from clew.api.guard import address_of
-from clew.api.limits import Limits
-from clew.api.looks import Looks
+from clew.api.limits import RateLimits
 from clew.api.routing import Router
 from clew.api.streams import LiveEventOut, Streams, first_of
 from clew.api.strict_json import check_json
+from clew.api.thread_access import ThreadAccess
 from clew.api.threads import MAX_SEQ
 from clew.api.watch import Watch
 from clew.domain.errors import ClewError, Corrupt, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage
 from clew.domain.thread import Owner
 from clew.domain.thread_ids import mark_of
-from clew.ports.notifier import Bus, Subscription
-from clew.ports.streams import Listener, Live
+from clew.ports.notifier import Notifier, Subscription
+from clew.ports.streams import TokenListener, Tokens
 from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
@@ -58,19 +58,19 @@ class HangUp(Exception):
 
 def ws_router(
     store: Store,
-    bus: Bus,
-    live: Live,
+    notifier: Notifier,
+    live: Tokens,
     *,
     authenticator: Authenticator,
-    looks: Looks,
+    access: ThreadAccess,
     streams: Streams,
-    limits: Limits,
+    limits: RateLimits,
     send_seconds: float = SEND_SECONDS,
     ping_seconds: float = PING_SECONDS,
     auth_seconds: float = AUTH_SECONDS,
 ) -> APIRouter:
     router = Router(tags=["events"])
-    door = Door(authenticator, limits, auth_seconds)
+    door = SocketAuthenticator(authenticator, limits, auth_seconds)
 
     @router.websocket("/ws/events")
     @public  # the door asks for a key: a browser can only send it as its first message
@@ -95,8 +95,8 @@ def ws_router(
         """Talk to the client until one of us hangs up; how to say goodbye."""
         owner = visitor.caller.owner
         line = Line(websocket, send_seconds, mark_of(owner.tenant))
-        kept = [await looks.kept_as(one, owner) for one in subscribed]
-        session = Session(line, store, bus, live, looks, owner, kept, ping_seconds)
+        kept = [await access.kept_as(one, owner) for one in subscribed]
+        session = SocketSession(line, store, notifier, live, access, owner, kept, ping_seconds)
         try:
             with streams.one("ws", visitor.caller):
                 await first_of(session.run(since), streams.until_over(visitor.check))
@@ -118,10 +118,10 @@ class Visitor:
     check: Callable[[], Awaitable[object]]
 
 
-class Door:
+class SocketAuthenticator:
     """Who is calling: told by a header, or by the first message of a client that cannot send one."""
 
-    def __init__(self, authenticator: Authenticator, limits: Limits, seconds: float) -> None:
+    def __init__(self, authenticator: Authenticator, limits: RateLimits, seconds: float) -> None:
         self._authenticator = authenticator
         self._limits = limits
         self._seconds = seconds
@@ -193,47 +193,50 @@ class Line:
             raise HangUp(LATER, "too slow: come back with ?since=") from None
 
 
-class Session:
+class SocketSession:
     """What goes on with one client at once: it is told, asked whether it lives, and listened to."""
 
     def __init__(
         self,
         line: Line,
         store: Store,
-        bus: Bus,
-        live: Live,
-        looks: Looks,
+        notifier: Notifier,
+        live: Tokens,
+        access: ThreadAccess,
         owner: Owner,
         subscribed: Collection[str],
         ping_seconds: float,
     ) -> None:
         self._line = line
-        self._looks = looks
+        self._access = access
         self._owner = owner
-        self._bus = bus
+        self._notifier = notifier
         self._live = live
         self._ping_seconds = ping_seconds
-        self._watch = Watch(store, looks, owner, subscribed, self._tell_event)
-        self._speech: Listener | None = None
+        self._watch = Watch(store, access, owner, subscribed, self._tell_event)
+        self._speech: TokenListener | None = None
 
     async def _kept_as(self, thread_id: str) -> str:
-        return await self._looks.kept_as(thread_id, self._owner)
+        return await self._access.kept_as(thread_id, self._owner)
 
     async def run(self, since: str | None) -> None:
-        with self._bus.subscribe() as bell, self._live.listen(self._watch.wants_token) as self._speech:
+        with (
+            self._notifier.subscribe() as subscription,
+            self._live.listen(self._watch.wants_token) as self._speech,
+        ):
             await first_of(
-                self._tell(since, bell), self._tell_tokens(self._speech), self._ping(), self._listen()
+                self._tell(since, subscription), self._tell_tokens(self._speech), self._ping(), self._listen()
             )
 
-    async def _tell(self, since: str | None, bell: Subscription) -> None:
+    async def _tell(self, since: str | None, subscription: Subscription) -> None:
         try:
-            await self._begin(since, bell)
-            await self._watch.tell_on(bell)
+            await self._begin(since, subscription)
+            await self._watch.tell_on(subscription)
         except ClewError as exc:
             logger.warning("a socket ended early", extra={"code": exc.code})
             raise HangUp(LATER if isinstance(exc, Unavailable) else FAILED, exc.code) from exc
 
-    async def _begin(self, since: str | None, bell: Subscription) -> None:
+    async def _begin(self, since: str | None, subscription: Subscription) -> None:
         for thread_id in await self._watch.unknown():
             await self._line.send({"type": "error"} | error_body("NOT_FOUND", f"no workflow {thread_id!r}"))
         await self._watch.keep()
@@ -246,14 +249,14 @@ class Session:
             else:
                 await self._line.send({"type": "backfill_complete", "count": count})
                 return
-        await self._watch.announce(bell)
+        await self._watch.announce(subscription)
 
     async def _tell_event(self, event: LiveEventOut) -> None:
         if event.event_type == AssistantMessage.type and self._speech is not None:
             self._speech.forget(event.data.get("ref", ""))
         await self._line.tell(event)
 
-    async def _tell_tokens(self, speech: Listener) -> None:
+    async def _tell_tokens(self, speech: TokenListener) -> None:
         while True:
             await self._line.tell(LiveEventOut.of_token(await speech.next()))
 

@@ -1,1 +1,1 @@
-"""Apps."""
+"""Applications: chat, coding and interview. Only `clew.server` imports one."""

@@ -10,7 +10,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from clew.apps.chat.agents.language import LanguageDetector
 from clew.apps.chat.agents.registry import AgentRegistry
-from clew.apps.chat.documents import Shelf
+from clew.apps.chat.documents import ChatDocuments
 from clew.apps.chat.graph import Chat, ChatLimits
 from clew.apps.chat.workers import AgentWorkers
 from clew.apps.coding.graph import SHOWN, Coding
@@ -57,7 +57,7 @@ def builtin_graphs(
 ) -> Builtin:
     """`chat`, `coding` and `interview`; and `agent`, a model without tools, where there is a model."""
     chat = Chat(
-        shelf=Shelf(documents=documents),
+        shelf=ChatDocuments(documents=documents),
         agents=agents,
         driver=driver,
         policy=policy,

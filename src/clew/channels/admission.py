@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clew.channels.message import Message
+from clew.channels.message import ChannelMessage
 from clew.domain.errors import Duplicate
 from clew.domain.records import Incoming
 from clew.failpoints import failpoint
@@ -25,7 +25,7 @@ class Admission:
     wake: Callable[[], None]
     metrics: Metrics
 
-    async def admit(self, source: str, message: Message | None, *, led: bool = True) -> Became:
+    async def admit(self, source: str, message: ChannelMessage | None, *, led: bool = True) -> Became:
         """What became of it: admitted, duplicate, or ignored. Raises Duplicate if its id came with another content.
 
         What is not `led` has no thread: it only says that there is something to fetch.
@@ -34,7 +34,7 @@ class Admission:
         self._count(source, outcome)
         return outcome
 
-    async def _admit(self, source: str, message: Message, led: bool) -> Became:
+    async def _admit(self, source: str, message: ChannelMessage, led: bool) -> Became:
         incoming = Incoming(
             source=source,
             source_id=message.id,

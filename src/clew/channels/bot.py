@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from clew.channels.answers import Approvers
-from clew.channels.message import Said, Wire
-from clew.channels.wecom_api import CustomerWire
+from clew.channels.message import ChatClient, ChatMessage
+from clew.channels.replies import Approvers
+from clew.channels.wecom_api import WeComCustomerClient
 from clew.domain.events import Opening
-from clew.domain.records import File, Scope
+from clew.domain.records import File, RunScope
 from clew.domain.thread import Json, Owner, Thread
 from clew.engine.commands import Request
 
@@ -22,23 +22,23 @@ class Bot:
     source: str
     owner: Owner
     graph: str
-    wire: Wire
+    wire: ChatClient
     settings: Mapping[str, Json] = field(default_factory=dict)
     ttl: timedelta | None = None
     approvers: Approvers = "chat"
     # Whether its graph finds what the channel knows of a message, under `results`.
     gives_results: bool = True
     # Where messages are fetched that are only announced, for a bot of WeCom's customer service.
-    accounts: CustomerWire | None = None
+    accounts: WeComCustomerClient | None = None
 
     def leads(self, thread: Thread) -> bool:
         return (thread.owner, thread.graph) == (self.owner, self.graph)
 
-    def opening(self, said: Said) -> Opening:
+    def opening(self, said: ChatMessage) -> Opening:
         name = said.text.strip().splitlines()[0][:_NAME]
         return Opening(owner=self.owner, graph=self.graph, name=name, settings=self.settings, ttl=self.ttl)
 
-    def request(self, said: Said, source_id: str, files: Sequence[File] = ()) -> Request:
+    def request(self, said: ChatMessage, source_id: str, files: Sequence[File] = ()) -> Request:
         given: dict[str, Json] | None = None
         if self.gives_results:
             given = {"messages": [{"role": "user", "content": said.text}], "results": dict(said.results)}
@@ -53,9 +53,9 @@ class Bot:
             source=f"{self.source}/{source_id}",
         )
 
-    def scope(self, said: Said) -> Scope:
-        return Scope(user_id=self.name_of(said), is_system=False)
+    def scope(self, said: ChatMessage) -> RunScope:
+        return RunScope(user_id=self.name_of(said), is_system=False)
 
-    def name_of(self, said: Said) -> str:
+    def name_of(self, said: ChatMessage) -> str:
         """Who said it, as the log names people."""
         return f"{self.source}:{said.user}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from clew.channels.bot import Bot
-from clew.channels.http import TooLong
-from clew.channels.message import READABLE, SPOKEN, Attachment, Said
+from clew.channels.http import ReplyTooLong
+from clew.channels.message import READABLE, SPOKEN, Attachment, ChatMessage
 from clew.channels.phrases import Phrase, phrase
 from clew.documents.uploads import Uploads, whole
 from clew.domain.errors import Invalid, NotFound, Permanent
@@ -39,7 +39,7 @@ class ChatFiles:
     def most(self) -> int:
         return min(MAX_FILE, self.uploads.max_bytes)
 
-    async def receive(self, bot: Bot, incoming: Incoming, said: Said) -> Received:
+    async def receive(self, bot: Bot, incoming: Incoming, said: ChatMessage) -> Received:
         """Keep every file the bot's graph can use. Raises Transient if the provider does not answer now."""
         files: list[File] = []
         remarks: list[str] = []
@@ -50,7 +50,7 @@ class ChatFiles:
                 continue
             try:
                 files.append(await self._keep(bot, incoming, one, number))
-            except (TooLong, Invalid):
+            except (ReplyTooLong, Invalid):
                 megabytes = max(1, self.most // 10**6)
                 remarks.append(phrase(Phrase.TOO_LARGE, said.language, name=one.name, megabytes=megabytes))
             except Permanent as exc:
@@ -69,7 +69,7 @@ class ChatFiles:
         except NotFound:
             pass
         if one.size > self.most:
-            raise TooLong("the file is too large")
+            raise ReplyTooLong("the file is too large")
         async with self.at_once:
             content = await bot.wire.download(one.file, most=self.most)
             uploads = replace(self.uploads, new_id=lambda: digest, max_bytes=self.most)
@@ -81,7 +81,7 @@ def takes(bot: Bot, one: Attachment) -> bool:
     return bool(one.file) and (one.kind in READABLE or bot.gives_results)
 
 
-def lost(said: Said) -> Received:
+def lost(said: ChatMessage) -> Received:
     """What to tell when the provider did not give out a file for as long as we asked."""
     remarks = [
         phrase(Phrase.NOT_FETCHED, said.language, name=one.name) for one in said.attachments if one.file

@@ -18,13 +18,13 @@ MAX_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpReply:
     status: int
     body: Json
     retry_after: float | None
 
 
-class Outside:
+class HttpClient:
     """What the way to all providers is."""
 
     def __init__(self, client: httpx.AsyncClient, seconds: float = SECONDS) -> None:
@@ -39,25 +39,27 @@ class Outside:
         query: Mapping[str, str] | None = None,
         body: Json = None,
         seconds: float | None = None,
-    ) -> Answer:
+    ) -> HttpReply:
         """What the provider says. Raises Transient when it says nothing in time: then nobody knows what it did.
 
         Raises Permanent for what is no address, and for too long an answer.
         """
         async with _in_our_words(seconds or self._seconds):
             response, content = await self._send(method, url, query, body, MAX_BYTES, seconds)
-        return Answer(response.status_code, _json(content), _seconds(response.headers.get("retry-after", "")))
+        return HttpReply(
+            response.status_code, _json(content), _seconds(response.headers.get("retry-after", ""))
+        )
 
     async def download(
         self, url: str, *, query: Mapping[str, str] | None = None, most: int
     ) -> tuple[bytes, Json]:
         """The bytes of a file; or the JSON that stands in place of one where something is wrong, and then no bytes.
 
-        Raises as `ask` does, what a status means, and TooLong for more than `most` bytes.
+        Raises as `ask` does, what a status means, and ReplyTooLong for more than `most` bytes.
         """
         async with _in_our_words(FILE_SECONDS):
             response, content = await self._send("GET", url, query, None, most, FILE_SECONDS)
-        check_status(Answer(response.status_code, None, _seconds(response.headers.get("retry-after", ""))))
+        check_status(HttpReply(response.status_code, None, _seconds(response.headers.get("retry-after", ""))))
         # A file that happens to be JSON comes with its name.
         is_file = "content-disposition" in response.headers
         if not is_file and response.headers.get("content-type", "").startswith("application/json"):
@@ -79,11 +81,11 @@ class Outside:
             async for part in response.aiter_bytes():
                 content += part
                 if len(content) > most:
-                    raise TooLong("the provider's answer is too long", ErrorClass.VALIDATION)
+                    raise ReplyTooLong("the provider's answer is too long", ErrorClass.VALIDATION)
         return response, bytes(content)
 
 
-class TooLong(Permanent):
+class ReplyTooLong(Permanent):
     """The provider's answer is longer than wanted."""
 
 
@@ -113,12 +115,12 @@ def _json(content: bytes) -> Json:
 @asynccontextmanager
 async def open_outside(
     seconds: float = SECONDS, *, transport: httpx.AsyncBaseTransport | None = None
-) -> AsyncGenerator[Outside]:
+) -> AsyncGenerator[HttpClient]:
     async with httpx.AsyncClient(follow_redirects=False, timeout=seconds, transport=transport) as client:
-        yield Outside(client, seconds)
+        yield HttpClient(client, seconds)
 
 
-def check_status(answer: Answer) -> None:
+def check_status(answer: HttpReply) -> None:
     """Raises what a status means that is not a plain yes."""
     status = answer.status
     if 200 <= status < 300:

@@ -25,7 +25,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ChatMessage:
     """What somebody said in a chat, as it waits in the inbox.
 
     `to` is where an answer goes, for the channel alone to read; `results` is what the graph is given beside the text.
@@ -45,18 +45,18 @@ class Said:
         return asdict(self)
 
 
-def said_from(payload: Json) -> Said:
+def said_from(payload: Json) -> ChatMessage:
     files = tuple(Attachment(**one) for one in payload.get("attachments", ()))
-    return Said(**{**payload, "attachments": files})
+    return ChatMessage(**{**payload, "attachments": files})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class ChannelMessage:
     """Something a channel delivered: its own id of it, and the key of the conversation it belongs to."""
 
     id: str
     conversation: str
-    said: Said
+    said: ChatMessage
     fingerprint: str
 
 
@@ -66,7 +66,7 @@ class Button:
     data: str
 
 
-class Wire(Protocol):
+class ChatClient(Protocol):
     """The way back to a provider. Everything raises Transient or Permanent, and says no secret in it."""
 
     def parts(self, text: str) -> list[str]:
@@ -75,7 +75,7 @@ class Wire(Protocol):
 
     async def send(self, to: Mapping[str, str], text: str, buttons: tuple[Button, ...] = ()) -> None: ...
 
-    async def notice(self, said: Said) -> None:
+    async def notice(self, said: ChatMessage) -> None:
         """Acknowledge a pressed button."""
         ...
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from clew.channels import telegram
 from clew.channels.admission import Admission
-from clew.channels.telegram import TelegramWire
+from clew.channels.telegram import TelegramClient
 from clew.domain.errors import Duplicate, Transient, Unavailable
 from clew.domain.thread import Json
 from clew.failpoints import failpoint
@@ -33,7 +33,7 @@ class Poller:
     """
 
     source: str
-    wire: TelegramWire
+    wire: TelegramClient
     update_types: Collection[str]
     chat_types: Collection[str]
     admission: Admission

@@ -14,7 +14,7 @@ USER = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class SimulatedMessage:
     """One message as the chat would show it."""
 
     text: str
@@ -25,7 +25,7 @@ class Shown:
 class SimulatedProvider(httpx.AsyncBaseTransport):
     """Takes every request of ours, so that none leaves the process."""
 
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[SimulatedMessage] = field(default_factory=list)
     customers: list[Json] = field(default_factory=list)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -47,11 +47,11 @@ class SimulatedProvider(httpx.AsyncBaseTransport):
             case "sendMessage":
                 rows = body.get("reply_markup", {}).get("inline_keyboard", [])
                 buttons = tuple(button["text"] for row in rows for button in row)
-                self.shown.append(Shown(text=body["text"], buttons=buttons))
+                self.shown.append(SimulatedMessage(text=body["text"], buttons=buttons))
             case "send" | "send_msg":
-                self.shown.append(Shown(text=body["text"]["content"]))
+                self.shown.append(SimulatedMessage(text=body["text"]["content"]))
             case "response_url":
-                self.shown.append(Shown(text=body["markdown"]["content"]))
+                self.shown.append(SimulatedMessage(text=body["markdown"]["content"]))
             case _:
                 pass
         return {"ok": True, "errcode": 0, "result": {}}

@@ -5,8 +5,16 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from clew.channels.http import Answer, Outside, check_status
-from clew.channels.message import Attachment, Button, Message, Said, fingerprint, split, utf16_units
+from clew.channels.http import HttpClient, HttpReply, check_status
+from clew.channels.message import (
+    Attachment,
+    Button,
+    ChannelMessage,
+    ChatMessage,
+    fingerprint,
+    split,
+    utf16_units,
+)
 from clew.channels.phrases import language_of
 from clew.domain.errors import Invalid, Permanent, Transient, Unauthenticated
 from clew.domain.history import storable
@@ -133,20 +141,22 @@ def _size(file: Mapping[str, Json]) -> int:
     return size if type(size) is int and size >= 0 else 0
 
 
-def read(update: Json, *, update_types: Collection[str], chat_types: Collection[str]) -> Message | None:
+def read(
+    update: Json, *, update_types: Collection[str], chat_types: Collection[str]
+) -> ChannelMessage | None:
     """The message in an update, None if it is not one to answer. Raises Invalid for what is no update."""
     update_id = _id(_dict(update).get("update_id"))
     if not update_id:
         raise Invalid("an update of Telegram has an `update_id`", field="update_id")
     parsed = parse(update, update_types=update_types, chat_types=chat_types)
     results = {"telegram_events_parser": parsed}
-    key = keys.resolve(keys.Scope(results=results, webhook=True), (TOPIC, KEY))
+    key = keys.resolve(keys.KeyScope(results=results, webhook=True), (TOPIC, KEY))
     if not parsed["should_process"] or key is None:
         return None
     is_press = parsed["update_type"] == PRESS
     content = _dict(update[parsed["update_type"]])
     topic = parsed.get("topic_id")
-    said = Said(
+    said = ChatMessage(
         text=parsed["text"],
         user=parsed["user_id"],
         to={"chat_id": parsed["chat_id"], **({"message_thread_id": topic} if topic else {})},
@@ -156,7 +166,7 @@ def read(update: Json, *, update_types: Collection[str], chat_types: Collection[
         is_press=is_press,
         press_id=_id(_dict(update[PRESS]).get("id")) if is_press else "",
     )
-    return Message(id=update_id, conversation=key, said=said, fingerprint=fingerprint(update))
+    return ChannelMessage(id=update_id, conversation=key, said=said, fingerprint=fingerprint(update))
 
 
 class UpdatesTaken(Permanent):
@@ -164,8 +174,8 @@ class UpdatesTaken(Permanent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramWire:
-    outside: Outside
+class TelegramClient:
+    outside: HttpClient
     base_url: str
     token: str
 
@@ -181,7 +191,7 @@ class TelegramWire:
             body["reply_markup"] = {"inline_keyboard": [row]}
         await self._call("sendMessage", body)
 
-    async def notice(self, said: Said) -> None:
+    async def notice(self, said: ChatMessage) -> None:
         if said.press_id:
             await self._call("answerCallbackQuery", {"callback_query_id": said.press_id})
 
@@ -233,7 +243,7 @@ class TelegramWire:
         return _dict(answer.body)
 
 
-def _wait(answer: Answer) -> float | None:
+def _wait(answer: HttpReply) -> float | None:
     """Telegram says it in the body, whoever stands before it in a header."""
     said = _dict(_dict(answer.body).get("parameters")).get("retry_after")
     return float(said) if type(said) is int and 0 <= said < 10**9 else answer.retry_after

@@ -10,7 +10,7 @@ from functools import cache
 
 import httpx
 
-from clew.channels.http import Answer, check_status
+from clew.channels.http import HttpReply, check_status
 from clew.channels.private_addresses import why_refused
 from clew.domain.errors import Invalid, Permanent, Transient
 from clew.domain.retry import ErrorClass
@@ -95,7 +95,7 @@ class HttpWebhooks:
                 raise Permanent(f"the address {refusal}", ErrorClass.VALIDATION)
         return addresses
 
-    async def _post(self, url: httpx.URL, addresses: Sequence[str], body: bytes) -> Answer:
+    async def _post(self, url: httpx.URL, addresses: Sequence[str], body: bytes) -> HttpReply:
         headers = {
             "Host": url.netloc.decode("ascii"),
             "Content-Type": "application/json",
@@ -120,5 +120,5 @@ class HttpWebhooks:
                         raise
                     continue
                 await response.aclose()
-                return Answer(response.status_code, None, None)
+                return HttpReply(response.status_code, None, None)
         raise Transient("the name leads nowhere", ErrorClass.NETWORK_TIMEOUT)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from clew.channels.message import Attachment, Message, Said, fingerprint
+from clew.channels.message import Attachment, ChannelMessage, ChatMessage, fingerprint
 from clew.domain.errors import Invalid
 from clew.domain.history import storable
 from clew.domain.thread import Json
@@ -85,11 +85,11 @@ def parse(fields: Mapping[str, str]) -> dict[str, Json]:
     }
 
 
-def read_direct(fields: Mapping[str, str]) -> Message | None:
+def read_direct(fields: Mapping[str, str]) -> ChannelMessage | None:
     """What a member wrote to an app, None if it is nothing to answer."""
     parsed = parse(fields)
     results = {"wecom_events_parser": parsed}
-    said = Said(
+    said = ChatMessage(
         text=parsed["text"],
         user=parsed["user"],
         to={"touser": parsed["user"]},
@@ -100,7 +100,7 @@ def read_direct(fields: Mapping[str, str]) -> Message | None:
     return _message(parsed, DIRECT, parsed["message_id"], said, fingerprint(dict(fields)))
 
 
-def read_event(fields: Mapping[str, str]) -> Message | None:
+def read_event(fields: Mapping[str, str]) -> ChannelMessage | None:
     """That customers wrote: not what, that is fetched with the token in it. None for any other event."""
     account, token = fields.get("OpenKfId", ""), fields.get("Token", "")
     if fields.get("Event") != "kf_msg_or_event" or not account:
@@ -109,11 +109,13 @@ def read_event(fields: Mapping[str, str]) -> Message | None:
     parsed: dict[str, Json] = {"open_kf_id": account, "should_process": True}
     # An event has no id. Two within a second differ in their token.
     event_id = f"{account}:{fields.get('CreateTime', '')}:{mark[:16]}"
-    said = Said(text=token, user="", to={"open_kfid": account}, results={"wecom_events_parser": parsed})
+    said = ChatMessage(
+        text=token, user="", to={"open_kfid": account}, results={"wecom_events_parser": parsed}
+    )
     return _message(parsed, ACCOUNT, event_id, said, mark)
 
 
-def read_customer(item: Json) -> Message | None:
+def read_customer(item: Json) -> ChannelMessage | None:
     """One message of a customer out of those fetched. None for what has nothing to answer, or is not a customer's."""
     given = item if isinstance(item, dict) else {}
     kind = _text(given.get("msgtype"))
@@ -131,7 +133,7 @@ def read_customer(item: Json) -> Message | None:
         and bool(account and customer and message_id)
         and bool(text.strip() or _sent(kind, given)),
     }
-    said = Said(
+    said = ChatMessage(
         text=text,
         user=customer,
         to={"touser": customer, "open_kfid": account},
@@ -163,7 +165,7 @@ def parse_ai_bot(given: Json) -> dict[str, Json]:
     return parsed
 
 
-def read_ai_bot(given: Json) -> Message | None:
+def read_ai_bot(given: Json) -> ChannelMessage | None:
     parsed = parse_ai_bot(given)
     if not parsed["should_process"]:
         return None
@@ -171,7 +173,7 @@ def read_ai_bot(given: Json) -> Message | None:
     to = {"response_url": _text(given.get("response_url"))}
     # Its files are sealed once more, each with a key of the bot's.
     kind = parsed["msg_type"]
-    said = Said(
+    said = ChatMessage(
         text=parsed["text"],
         user=parsed["user"],
         to=to,
@@ -203,11 +205,13 @@ def _sent(kind: str, item: Mapping[str, Json]) -> tuple[Attachment, ...]:
     return (Attachment(kind=KINDS[kind][0], file=media, name=name),)
 
 
-def _message(parsed: Mapping[str, Json], template: str, id: str, said: Said, mark: str) -> Message | None:
-    key = keys.resolve(keys.Scope(results=dict(said.results), webhook=True), (template,))
+def _message(
+    parsed: Mapping[str, Json], template: str, id: str, said: ChatMessage, mark: str
+) -> ChannelMessage | None:
+    key = keys.resolve(keys.KeyScope(results=dict(said.results), webhook=True), (template,))
     if not parsed["should_process"] or key is None:
         return None
-    return Message(id=id, conversation=key, said=said, fingerprint=mark)
+    return ChannelMessage(id=id, conversation=key, said=said, fingerprint=mark)
 
 
 def _text(value: Json) -> str:

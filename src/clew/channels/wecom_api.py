@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from clew.channels.http import Outside, check_status
-from clew.channels.message import Button, Said, cut, split, utf8_bytes
+from clew.channels.http import HttpClient, check_status
+from clew.channels.message import Button, ChatMessage, cut, split, utf8_bytes
 from clew.domain.errors import Permanent, Transient
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
@@ -32,7 +32,7 @@ class AccessToken:
 
     def __init__(
         self,
-        outside: Outside,
+        outside: HttpClient,
         base_url: str,
         corp_id: str,
         secret: str,
@@ -68,7 +68,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeComApi:
-    outside: Outside
+    outside: HttpClient
     base_url: str
     access: AccessToken
 
@@ -130,12 +130,12 @@ def checked(said: Json) -> Mapping[str, Json]:
 class _Plain:
     """WeCom shows no buttons in a text: people answer in words."""
 
-    async def notice(self, said: Said) -> None:
+    async def notice(self, said: ChatMessage) -> None:
         pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppWire(_Plain):
+class WeComAppClient(_Plain):
     """To a member, from the app."""
 
     api: WeComApi
@@ -155,7 +155,7 @@ class AppWire(_Plain):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CustomerWire(_Plain):
+class WeComCustomerClient(_Plain):
     """To a customer, and the customers' messages."""
 
     api: WeComApi
@@ -199,10 +199,10 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BotWire(_Plain):
+class WeComBotClient(_Plain):
     """To whoever wrote to an AI bot: once, at an address that came with the message and is good for an hour."""
 
-    outside: Outside
+    outside: HttpClient
     base_url: str
 
     def parts(self, text: str) -> list[str]:

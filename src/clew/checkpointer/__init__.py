@@ -1,1 +1,1 @@
-"""Checkpointer."""
+"""LangGraph's checkpointer on our database: the saver, its rows, deltas, cache and serializer."""

@@ -12,7 +12,7 @@ Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class CachedState:
     """The channel values of one checkpoint. A checkpoint never changes, so what is here is never stale."""
 
     thread_id: str
@@ -38,7 +38,7 @@ class Head:
         return self.thread_id, self.ns, self.checkpoint_id
 
 
-class Heads:
+class StateCache:
     """The most recently used heads. Which checkpoint is the newest is asked of the database, never of this."""
 
     # A head of a few bytes takes some thousand in memory, and most threads are over when their run is.
@@ -47,7 +47,7 @@ class Heads:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._heads: OrderedDict[Key, Head] = OrderedDict()
+        self._heads: OrderedDict[Key, CachedState] = OrderedDict()
         self._latest: dict[tuple[str, str], str] = {}
         self._of_thread: defaultdict[str, set[Key]] = defaultdict(set)
 
@@ -55,7 +55,7 @@ class Heads:
     def size(self) -> int:
         return self._size
 
-    def get(self, thread_id: str, ns: str, checkpoint_id: str | None) -> Head | None:
+    def get(self, thread_id: str, ns: str, checkpoint_id: str | None) -> CachedState | None:
         """The head of a checkpoint; without an id the one used last, which is as good a guess as any."""
         if checkpoint_id is None:
             checkpoint_id = self._latest.get((thread_id, ns))
@@ -64,7 +64,7 @@ class Heads:
             self._heads.move_to_end(head.key)
         return head
 
-    def put(self, head: Head, *, instead_of: Head | None = None) -> None:
+    def put(self, head: CachedState, *, instead_of: CachedState | None = None) -> None:
         """Remember a head; the line of a run moves on, so its parent makes room."""
         if instead_of is not None:
             self._drop(instead_of.key)
@@ -94,7 +94,7 @@ class Heads:
             del self._of_thread[key[0]]
 
 
-class Touched:
+class DirtyObjects:
     """Which objects the tasks of a step returned for which channel, from their writes until the step is stored."""
 
     # Steps that failed never come back for theirs.

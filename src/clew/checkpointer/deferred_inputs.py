@@ -24,7 +24,7 @@ Line = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class DeferredInput:
     """A step with all it was made of, should it have to be stored without its parent."""
 
     step: Superstep
@@ -41,21 +41,21 @@ def is_input(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bool:
     return metadata.get("source") == "input" and "__start__" in (checkpoint.get("updated_channels") or ())
 
 
-class Inputs:
+class DeferredInputs:
     """Those that wait. What goes in comes out through `take`, or is committed: in time, or when somebody asks."""
 
-    def __init__(self, commit: Callable[[list[Pending]], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, commit: Callable[[list[DeferredInput]], Coroutine[Any, Any, None]]) -> None:
         self._commit = commit
-        self._waiting: dict[Line, Pending] = {}
+        self._waiting: dict[Line, DeferredInput] = {}
         self._timers: dict[Line, asyncio.TimerHandle] = {}
         self._committing: dict[Line, asyncio.Task[None]] = {}
 
-    def add(self, pending: Pending) -> None:
+    def add(self, pending: DeferredInput) -> None:
         line = pending.line
         self._waiting[line] = pending
         self._timers[line] = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._start, line)
 
-    async def take(self, line: Line) -> Pending | None:
+    async def take(self, line: Line) -> DeferredInput | None:
         """What waits on this line; now it is the caller's to commit. What is being committed already is waited for."""
         if (task := self._committing.get(line)) is not None:
             await asyncio.wait((task,))
@@ -71,7 +71,7 @@ class Inputs:
             if thread_id in (None, line[0]):
                 await asyncio.wait((task,))
 
-    def _pop(self, line: Line) -> Pending | None:
+    def _pop(self, line: Line) -> DeferredInput | None:
         pending = self._waiting.pop(line, None)
         if pending is not None:
             self._timers.pop(line).cancel()

@@ -19,8 +19,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from clew.checkpointer.ancestry import channel_histories
-from clew.checkpointer.cache import Head, Heads, Touched
-from clew.checkpointer.deferred_inputs import Inputs, Pending, is_input
+from clew.checkpointer.cache import CachedState, DirtyObjects, StateCache
+from clew.checkpointer.deferred_inputs import DeferredInput, DeferredInputs, is_input
 from clew.checkpointer.deltas import touched_by
 from clew.checkpointer.rows import FENCE, config_of, metadata_of, to_row
 from clew.checkpointer.serializer import StrictSerializer, require_strict
@@ -58,16 +58,16 @@ class Checkpointer(BaseCheckpointSaver[str]):
         require_strict(self.serde)
         self._store = store
         self._cache_bytes = cache_bytes
-        self._heads = Heads(cache_bytes)
-        self._touched = Touched()
-        self._inputs = Inputs(self._commit)
+        self._heads = StateCache(cache_bytes)
+        self._touched = DirtyObjects()
+        self._inputs = DeferredInputs(self._commit)
         self._loop = asyncio.get_running_loop()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
         clone = super().with_allowlist(extra_allowlist)
         if clone is not self and isinstance(clone, Checkpointer):
             # What one serializer refused to build must not be served to the other, nor the other way round.
-            clone._heads = Heads(self._cache_bytes)
+            clone._heads = StateCache(self._cache_bytes)
         return clone
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
@@ -303,7 +303,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         packed = pack_values(self.serde, checkpoint, new_versions, head, touched)
         row = to_row(config, checkpoint, metadata, inline=packed.inline, apart=packed.apart)
         step = Superstep(checkpoint=row, values=packed.values, builds_on_parent=head is not None)
-        pending = Pending(step, checkpoint, config["configurable"].get(FENCE))
+        pending = DeferredInput(step, checkpoint, config["configurable"].get(FENCE))
         earlier = await self._inputs.take((thread_id, ns))
         if is_input(checkpoint, metadata):
             if earlier is not None:
@@ -312,10 +312,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         else:
             await self._commit([pending] if earlier is None else [earlier, pending])
         known = {channel: held for channel, held in packed.apart.items() if held is not None}
-        self._heads.put(Head(thread_id, ns, row.id, known), instead_of=head)
+        self._heads.put(CachedState(thread_id, ns, row.id, known), instead_of=head)
         return config_of(thread_id, ns, row.id)
 
-    async def _commit(self, steps: Sequence[Pending]) -> None:
+    async def _commit(self, steps: Sequence[DeferredInput]) -> None:
         thread_id, _ = steps[0].line
         fence = steps[-1].fence
         try:
@@ -329,13 +329,13 @@ class Checkpointer(BaseCheckpointSaver[str]):
             raise
         failpoint("checkpoint_put")
 
-    def _whole(self, pending: Pending) -> Superstep:
+    def _whole(self, pending: DeferredInput) -> Superstep:
         return Superstep(
             checkpoint=pending.step.checkpoint,
             values=pack_values(self.serde, pending.checkpoint, (), None).values,
         )
 
-    async def _read(self, row: StoredCheckpoint, near: Head | None) -> dict[str, Held]:
+    async def _read(self, row: StoredCheckpoint, near: CachedState | None) -> dict[str, Held]:
         """The checkpoint's values: those we have, and from the database those we do not."""
         known = near.usable() if near is not None else {}
         wanted = {
@@ -352,7 +352,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     def _keep(self, row: StoredCheckpoint, channels: Mapping[str, Held]) -> None:
         # A number as a version may come back with another value.
         lasting = {channel: held for channel, held in channels.items() if is_ours(held.version)}
-        self._heads.put(Head(row.thread_id, row.ns, row.id, lasting))
+        self._heads.put(CachedState(row.thread_id, row.ns, row.id, lasting))
         self._touched.doubt(row.thread_id, row.ns, row.id)
 
     async def _load(

@@ -8,7 +8,7 @@ from typing import Any
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, PendingWrite, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from clew.checkpointer.cache import Head
+from clew.checkpointer.cache import CachedState
 from clew.checkpointer.rows import config_of, from_row, is_small
 from clew.checkpointer.serializer import StrictSerializer
 from clew.checkpointer.values import Held, Stored, assemble, is_ours, pack, unpack, unpack_write
@@ -28,7 +28,7 @@ def pack_values(
     serde: SerializerProtocol,
     checkpoint: Checkpoint,
     new_versions: Collection[str],
-    parent: Head | None,
+    parent: CachedState | None,
     touched: Mapping[str, Collection[int]] | None = None,
 ) -> Packed:
     """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything.

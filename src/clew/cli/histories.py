@@ -8,7 +8,7 @@ from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json
 from clew.config import Settings
 from clew.domain.errors import ConfigError, Invalid
-from clew.domain.history import Message, NewMessage, Role, Summary, message_item
+from clew.domain.history import HistoryMessage, HistorySummary, NewMessage, Role, message_item
 from clew.domain.thread import Owner
 from clew.history.access import ChatHistories
 from clew.server.database import open_database, open_histories
@@ -41,7 +41,7 @@ def push(
 
 
 def show(key: str, *, limit: int, tenant: str, namespace: str, config: Path | None, as_json: bool) -> None:
-    async def work() -> tuple[Summary, Sequence[Message]]:
+    async def work() -> tuple[HistorySummary, Sequence[HistoryMessage]]:
         async with _histories(config) as histories:
             owner = Owner(tenant=tenant)
             summary, _ = await histories.read(owner, key, namespace=namespace, limit=1)

@@ -16,7 +16,7 @@ from clew.domain.errors import ConfigError, Corrupt, Invalid
 from clew.domain.retention import Usage
 from clew.domain.thread import Owner
 from clew.ports.retention import Space
-from clew.retention.cleanup import Cleanup, Outcome
+from clew.retention.cleanup import Cleanup, CleanupOutcome
 from clew.retention.export import PROBLEMS, Export
 from clew.retention.salvage import Problem
 from clew.server.database import Stores, open_cleanup, open_space, open_stores, utc_now
@@ -40,7 +40,7 @@ def clean_up(
 ) -> None:
     wanted = retention.selection(now=utc_now(), days_old=days_old, owner=_owner(tenant, user), soft=soft)
 
-    async def work() -> Outcome:
+    async def work() -> CleanupOutcome:
         # Each deleted id is logged, as a server does.
         async with _opened(config, level=None) as (settings, stores, _):
             cleanup = _cleanup(settings, stores)
@@ -65,7 +65,7 @@ def clean_up(
 def delete_all(*, tenant: str, user: str | None, dry_run: bool, config: Path | None, as_json: bool) -> None:
     wanted = retention.owned_by(tenant, user)
 
-    async def work() -> Outcome:
+    async def work() -> CleanupOutcome:
         async with _opened(config, level=None) as (settings, stores, _):
             cleanup = _cleanup(settings, stores)
             if dry_run:
@@ -151,7 +151,7 @@ def delete(thread_id: str, *, soft: bool, config: Path | None, as_json: bool) ->
             if soft:
                 await TrashRows(stores.db).put(thread_id, now=utc_now())
                 return
-            await stores.threads.bury(thread_id, now=utc_now())
+            await stores.threads.tombstone(thread_id, now=utc_now())
             while await stores.threads.purge(only=thread_id):
                 pass
 

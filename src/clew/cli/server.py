@@ -21,7 +21,7 @@ CLOSING_SECONDS = 3.0
 STEP_SECONDS = 0.1
 
 
-class Server(uvicorn.Server):
+class ClewServer(uvicorn.Server):
     """The first SIGTERM or SIGINT begins the end, the second one is the end."""
 
     def __init__(

@@ -17,7 +17,7 @@ from clew.api.bodies import SMALL
 from clew.cli.opening import read_settings
 from clew.cli.output import say
 from clew.cli.protocol import counted
-from clew.cli.server import Server
+from clew.cli.server import ClewServer
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
 from clew.server.app import open_app
@@ -91,7 +91,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=round(settings.server.shutdown_seconds),
         )
-        server = Server(
+        server = ClewServer(
             config,
             stopping=app.stopping,
             grace=settings.server.shutdown_seconds,

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import httpx
 
-from clew.channels.simulation import Shown, SimulatedProvider, Webhook, telegram_webhook, wecom_webhook
+from clew.channels.simulation import (
+    SimulatedMessage,
+    SimulatedProvider,
+    Webhook,
+    telegram_webhook,
+    wecom_webhook,
+)
 from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json
 from clew.config import Settings, export_environment, read_database_url
@@ -26,7 +32,7 @@ class Exchange:
     """What was written, and what the chat would show for it."""
 
     text: str
-    answers: Sequence[Shown]
+    answers: Sequence[SimulatedMessage]
 
 
 def simulate(name: str, texts: Sequence[str], *, seconds: int, config: Path | None, as_json: bool) -> None:

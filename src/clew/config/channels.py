@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from pydantic import SecretStr
 
-from clew.config.tree import Place
+from clew.config.tree import ConfigNode
 
 _COMMON = ("graph", "profile")
 
@@ -31,7 +31,7 @@ class Channel:
     options: Mapping[str, object]
 
 
-def read_channels(place: Place, profiles: Collection[str]) -> tuple[Channel, ...]:
+def read_channels(place: ConfigNode, profiles: Collection[str]) -> tuple[Channel, ...]:
     return tuple(
         _channel(kind, name, entry, profiles)
         for kind, bots in place.known(KEYS).items()
@@ -39,7 +39,7 @@ def read_channels(place: Place, profiles: Collection[str]) -> tuple[Channel, ...
     )
 
 
-def _channel(kind: str, name: str, place: Place, profiles: Collection[str]) -> Channel:
+def _channel(kind: str, name: str, place: ConfigNode, profiles: Collection[str]) -> Channel:
     given = place.known(_COMMON + KEYS[kind])
     for key in REQUIRED[kind]:
         if key not in given:
@@ -51,7 +51,7 @@ def _channel(kind: str, name: str, place: Place, profiles: Collection[str]) -> C
     return Channel(kind, name, graph, profile, MappingProxyType(options))
 
 
-def _option(key: str, place: Place) -> object:
+def _option(key: str, place: ConfigNode) -> object:
     if key in SECRET:
         return SecretStr(place.text("a secret as text"))
     if isinstance(place.value, list):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
-from clew.config.kinds import Kind
+from clew.config.kinds import SettingKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Setting:
     """What is known of a setting before it has a value. The default is raw: its kind reads it, as any other."""
 
     default: object
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     about: str
     env: str = ""
     aliases: tuple[str, ...] = ()

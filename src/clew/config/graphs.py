@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from clew.config.files import read_json, read_text
 from clew.config.project_keys import check_keys
-from clew.config.tree import Place
+from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -47,7 +47,7 @@ class LangGraphProject:
     """What in the file has no effect."""
 
 
-def read_graphs(place: Place) -> dict[str, GraphSource]:
+def read_graphs(place: ConfigNode) -> dict[str, GraphSource]:
     """`module:attribute`, or a mapping with it as `path`."""
     for entry in place.entries().values():
         if isinstance(entry.value, dict):
@@ -57,9 +57,9 @@ def read_graphs(place: Place) -> dict[str, GraphSource]:
 
 def read_langgraph_json(path: Path) -> LangGraphProject:
     """A key without an effect is a warning: the file is not ours. Raises ConfigError."""
-    project = Place(path, "", read_json(path))
+    project = ConfigNode(path, "", read_json(path))
     entries = project.entries()
-    nothing = Place(path, "", None)
+    nothing = ConfigNode(path, "", None)
     environment, missing = _environment(entries.get("env", nothing))
     return LangGraphProject(
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
@@ -69,11 +69,11 @@ def read_langgraph_json(path: Path) -> LangGraphProject:
     )
 
 
-def _graphs(place: Place, *, is_ours: bool = True) -> dict[str, GraphSource]:
+def _graphs(place: ConfigNode, *, is_ours: bool = True) -> dict[str, GraphSource]:
     return {name: _graph(name, entry, is_ours=is_ours) for name, entry in place.entries().items()}
 
 
-def _graph(name: str, place: Place, *, is_ours: bool) -> GraphSource:
+def _graph(name: str, place: ConfigNode, *, is_ours: bool) -> GraphSource:
     if not _is_name(name):
         raise place.expected(f"a name of at most {MAX_NAME} printable characters, without a slash")
     stages: tuple[str, ...] | None = None
@@ -104,13 +104,13 @@ def _is_name(name: str) -> bool:
     return name == name.strip() and 0 < len(name) <= MAX_NAME and name.isprintable() and "/" not in name
 
 
-def _stages(place: Place) -> tuple[str, ...]:
+def _stages(place: ConfigNode) -> tuple[str, ...]:
     if not isinstance(place.value, list) or not all(isinstance(item, str) and item for item in place.value):
         raise place.expected("a list of nodes")
     return tuple(place.value)
 
 
-def _description(place: Place | None) -> str | None:
+def _description(place: ConfigNode | None) -> str | None:
     if place is None or place.value is None:
         return None
     if not isinstance(place.value, str):
@@ -118,7 +118,7 @@ def _description(place: Place | None) -> str | None:
     return place.value
 
 
-def _import_paths(place: Place) -> tuple[Path, ...]:
+def _import_paths(place: ConfigNode) -> tuple[Path, ...]:
     # "." and "./lib" are folders to import from; anything else is a package somebody has installed.
     given = place.value if place.value is not None else []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
@@ -126,7 +126,7 @@ def _import_paths(place: Place) -> tuple[Path, ...]:
     return tuple(place.folder / item for item in given if item.startswith("."))
 
 
-def _environment(place: Place) -> tuple[dict[str, SecretStr], tuple[str, ...]]:
+def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ...]]:
     """The variables; and a warning if they are in a file that does not exist, as in a project just cloned."""
     if not isinstance(place.value, str):
         return {name: SecretStr(entry.text("text")) for name, entry in place.entries().items()}, ()

@@ -40,12 +40,12 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     expected: str
     read: Callable[[object], T]
 
 
-def whole(low: int, high: int) -> Kind[int]:
+def whole(low: int, high: int) -> SettingKind[int]:
     def read(raw: object) -> int:
         if isinstance(raw, str) and _WHOLE.fullmatch(raw):
             raw = int(raw)
@@ -53,10 +53,10 @@ def whole(low: int, high: int) -> Kind[int]:
             return raw
         raise ValueError
 
-    return Kind(f"a whole number from {low} to {high}", read)
+    return SettingKind(f"a whole number from {low} to {high}", read)
 
 
-def seconds(low: float, high: float) -> Kind[float]:
+def seconds(low: float, high: float) -> SettingKind[float]:
     def read(raw: object) -> float:
         if isinstance(raw, str) and _NUMBER.fullmatch(raw):
             raw = float(raw)
@@ -64,19 +64,19 @@ def seconds(low: float, high: float) -> Kind[float]:
             return float(raw)
         raise ValueError
 
-    return Kind(f"seconds from {low:g} to {high:g}", read)
+    return SettingKind(f"seconds from {low:g} to {high:g}", read)
 
 
-def choice(*options: str) -> Kind[str]:
+def choice(*options: str) -> SettingKind[str]:
     def read(raw: object) -> str:
         if isinstance(raw, str) and raw.lower() in options:
             return raw.lower()
         raise ValueError
 
-    return Kind(f"one of {', '.join(options)}", read)
+    return SettingKind(f"one of {', '.join(options)}", read)
 
 
-def flag() -> Kind[bool]:
+def flag() -> SettingKind[bool]:
     def read(raw: object) -> bool:
         if isinstance(raw, str):
             raw = _FLAGS.get(raw.lower())
@@ -84,44 +84,44 @@ def flag() -> Kind[bool]:
             return raw
         raise ValueError
 
-    return Kind("true or false", read)
+    return SettingKind("true or false", read)
 
 
-def matching(pattern: re.Pattern[str], expected: str) -> Kind[str]:
+def matching(pattern: re.Pattern[str], expected: str) -> SettingKind[str]:
     def read(raw: object) -> str:
         if isinstance(raw, str) and pattern.fullmatch(raw):
             return raw
         raise ValueError
 
-    return Kind(expected, read)
+    return SettingKind(expected, read)
 
 
-def host_name() -> Kind[str]:
+def host_name() -> SettingKind[str]:
     return matching(_HOST, "a host name or an IP address")
 
 
-def url_path() -> Kind[str]:
+def url_path() -> SettingKind[str]:
     return matching(_URL_PATH, "a path like /clew, without a slash at its end")
 
 
-def http_url() -> Kind[str]:
+def http_url() -> SettingKind[str]:
     return matching(_HTTP_URL, "an address like http://127.0.0.1:8000/v1")
 
 
-def model_name() -> Kind[str]:
+def model_name() -> SettingKind[str]:
     return matching(_MODEL, "the name of a model")
 
 
-def line() -> Kind[str]:
+def line() -> SettingKind[str]:
     def read(raw: object) -> str:
         if isinstance(raw, str) and raw.isprintable():
             return raw
         raise ValueError
 
-    return Kind("one line of text", read)
+    return SettingKind("one line of text", read)
 
 
-def origins() -> Kind[tuple[str, ...]]:
+def origins() -> SettingKind[tuple[str, ...]]:
     def read(raw: object) -> tuple[str, ...]:
         given = raw.split(",") if isinstance(raw, str) else raw
         if isinstance(given, list):
@@ -130,10 +130,10 @@ def origins() -> Kind[tuple[str, ...]]:
                 return wanted
         raise ValueError
 
-    return Kind("a list of origins like https://chat.example.com; * is not one", read)
+    return SettingKind("a list of origins like https://chat.example.com; * is not one", read)
 
 
-def folders() -> Kind[tuple[Path, ...]]:
+def folders() -> SettingKind[tuple[Path, ...]]:
     def read(raw: object) -> tuple[Path, ...]:
         given = raw.split(":") if isinstance(raw, str) else raw
         if isinstance(given, list):
@@ -142,10 +142,10 @@ def folders() -> Kind[tuple[Path, ...]]:
                 return paths
         raise ValueError
 
-    return Kind("a list of absolute paths, in a variable with : between them", read)
+    return SettingKind("a list of absolute paths, in a variable with : between them", read)
 
 
-def variables() -> Kind[tuple[str, ...]]:
+def variables() -> SettingKind[tuple[str, ...]]:
     def read(raw: object) -> tuple[str, ...]:
         given = raw.split(",") if isinstance(raw, str) else raw
         if isinstance(given, list):
@@ -154,57 +154,57 @@ def variables() -> Kind[tuple[str, ...]]:
                 return names
         raise ValueError
 
-    return Kind("a list of names of variables, none of them Clew's own", read)
+    return SettingKind("a list of names of variables, none of them Clew's own", read)
 
 
-def repository() -> Kind[str]:
+def repository() -> SettingKind[str]:
     return matching(_REPOSITORY, "a repository like owner/name")
 
 
-def secret() -> Kind[SecretStr]:
+def secret() -> SettingKind[SecretStr]:
     def read(raw: object) -> SecretStr:
         text = _text(raw)
         if text.isascii() and " " not in text:  # it must fit into an HTTP header as it is
             return SecretStr(text)
         raise ValueError
 
-    return Kind("a secret in printable ASCII without spaces", read)
+    return SettingKind("a secret in printable ASCII without spaces", read)
 
 
-def cron() -> Kind[Cron]:
+def cron() -> SettingKind[Cron]:
     def read(raw: object) -> Cron:
         return Cron.parse(_text(raw))
 
-    return Kind("a cron expression like `0 3 * * *`", read)
+    return SettingKind("a cron expression like `0 3 * * *`", read)
 
 
-def absolute_path() -> Kind[Path]:
+def absolute_path() -> SettingKind[Path]:
     def read(raw: object) -> Path:
         path = Path(_text(raw))
         if path.is_absolute() and not _text(raw).endswith("/"):
             return path
         raise ValueError
 
-    return Kind("an absolute path (no ~, nothing relative)", read)
+    return SettingKind("an absolute path (no ~, nothing relative)", read)
 
 
-def database_url() -> Kind[DatabaseUrl]:
+def database_url() -> SettingKind[DatabaseUrl]:
     def read(raw: object) -> DatabaseUrl:
         return parse_database_url(_text(raw))
 
-    return Kind(
+    return SettingKind(
         "sqlite:///relative, sqlite:////absolute, memory:// or postgresql://user:password@host/name", read
     )
 
 
-def postgres_url() -> Kind[DatabaseUrl]:
+def postgres_url() -> SettingKind[DatabaseUrl]:
     def read(raw: object) -> DatabaseUrl:
         url = parse_database_url(_text(raw))
         if url.kind == "postgres":
             return url
         raise ValueError
 
-    return Kind("postgresql://user:password@host/name", read)
+    return SettingKind("postgresql://user:password@host/name", read)
 
 
 def _text(raw: object) -> str:

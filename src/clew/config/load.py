@@ -16,7 +16,7 @@ from clew.config.graphs import LangGraphProject, read_graphs, read_langgraph_jso
 from clew.config.profiles import read_profiles
 from clew.config.resolve import choose_database, choose_graph_store, doubts
 from clew.config.settings import SECTIONS, SETTINGS, Settings
-from clew.config.tree import Place
+from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError
 
 CONFIG_FILE = "clew.yaml"
@@ -53,7 +53,7 @@ def load_settings(
     """
     cwd = cwd.absolute()
     file, project_file = _files(cwd, config)
-    top = Place(file, "", read_yaml(file, environ)).known(_TOP) if file else {}
+    top = ConfigNode(file, "", read_yaml(file, environ)).known(_TOP) if file else {}
     project = read_langgraph_json(project_file) if project_file else LangGraphProject()
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
@@ -67,7 +67,7 @@ def load_settings(
     made: dict[str, Any] = {section: cls(**values[section]) for section, cls in SECTIONS.items()}
     made["database"] = choose_database(made["database"], made["checkpoints"], sources)
 
-    nothing = Place(cwd, "", None)
+    nothing = ConfigNode(cwd, "", None)
     profiles = read_profiles(top.get("profiles", nothing), made["models"], sources, environ)
     return Settings(
         **made,
@@ -111,7 +111,7 @@ def _find(
     setting: Setting,
     options: Mapping[str, object],
     environ: Mapping[str, str],
-    sections: Mapping[str, Mapping[str, Place]],
+    sections: Mapping[str, Mapping[str, ConfigNode]],
     cwd: Path,
 ) -> _Found | None:
     if (option := options.get(setting.key)) is not None:

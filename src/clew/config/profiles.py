@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from clew.config.kinds import secret
-from clew.config.settings import Models
-from clew.config.tree import Place
+from clew.config.settings import ModelAccessSettings
+from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.profile import OFFICIAL, Profile, is_same_server
 from clew.domain.retry import RetryPolicy
@@ -38,7 +38,7 @@ class Profiles:
 
 
 def read_profiles(
-    place: Place, models: Models, sources: Mapping[str, str], environ: Mapping[str, str]
+    place: ConfigNode, models: ModelAccessSettings, sources: Mapping[str, str], environ: Mapping[str, str]
 ) -> Profiles:
     entries = place.named()
     given = {name: _profile(name, entry) for name, entry in entries.items()}
@@ -54,7 +54,7 @@ def read_profiles(
     return Profiles({DEFAULT.name: replace(DEFAULT, driver=driver)} | given, keys, (*unused, *unsent))
 
 
-def _key(place: Place, driver: str, environ: Mapping[str, str]) -> SecretStr | None:
+def _key(place: ConfigNode, driver: str, environ: Mapping[str, str]) -> SecretStr | None:
     """The profile's own key, as it stands there or in the variable that is named. Raises ConfigError."""
     found = [entry for name, entry in place.entries().items() if name in _KEYS and entry.value is not None]
     if not found:
@@ -78,7 +78,7 @@ def _key(place: Place, driver: str, environ: Mapping[str, str]) -> SecretStr | N
 
 
 def _unsent(
-    profiles: Mapping[str, Profile], keys: Mapping[str, SecretStr], models: Models
+    profiles: Mapping[str, Profile], keys: Mapping[str, SecretStr], models: ModelAccessSettings
 ) -> tuple[str, ...]:
     """A warning for each profile that a user may expect to share the key of the settings, and that does not."""
     found = []
@@ -96,7 +96,7 @@ def _unsent(
     return tuple(found)
 
 
-def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+def _choose_driver(models: ModelAccessSettings, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """The first there is a key and a package for, and a line on each key that has none.
 
     A shell may happen to have a key that nobody meant for us: that is no reason for every chat to fail.
@@ -116,7 +116,7 @@ def _choose_driver(models: Models, sources: Mapping[str, str]) -> tuple[str, tup
     return chosen, tuple(f"{line}. The driver of the default profile is {chosen}" for line in unused)
 
 
-def _profile(name: str, place: Place) -> Profile:
+def _profile(name: str, place: ConfigNode) -> Profile:
     given = place.known((*_VALUES, *_KEYS, "retry"))
     if "driver" not in given:
         raise place.expected("a driver")
@@ -129,7 +129,7 @@ def _profile(name: str, place: Place) -> Profile:
         raise _named(place, error) from None
 
 
-def _retry(place: Place) -> RetryPolicy:
+def _retry(place: ConfigNode) -> RetryPolicy:
     values: dict[str, Any] = {key: entry.value for key, entry in place.known(_RETRY).items()}
     try:
         return RetryPolicy(**values)
@@ -137,5 +137,5 @@ def _retry(place: Place) -> RetryPolicy:
         raise _named(place, error) from None
 
 
-def _named(place: Place, error: Invalid) -> ConfigError:
+def _named(place: ConfigNode, error: Invalid) -> ConfigError:
     return ConfigError(f"{place.where}.{error.field}: {error}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from clew.config.tree import Place, suggestion
+from clew.config.tree import ConfigNode, suggestion
 from clew.domain.errors import ConfigError
 
 # A star stands for any name. Clew has no /mcp, no /a2a and no /ui, so these are switched off as it is.
@@ -42,12 +42,12 @@ _SILENT = frozenset((*_OBEYED, *_FOR_IMAGES))
 _KNOWN = _SILENT | {*_UNSUPPORTED, *_REFUSED}
 
 
-def check_keys(project: Place) -> tuple[str, ...]:
+def check_keys(project: ConfigNode) -> tuple[str, ...]:
     """Warnings, one for each key without an effect. Raises ConfigError for one that promises a protection."""
     return tuple(_warnings(project, ""))
 
 
-def _warnings(place: Place, pattern: str) -> Iterator[str]:
+def _warnings(place: ConfigNode, pattern: str) -> Iterator[str]:
     if not isinstance(place.value, dict):
         return  # what it must be is for the reader of this key to say
     inside = {known.removeprefix(pattern).partition(".")[0] for known in _KNOWN if known.startswith(pattern)}

@@ -5,14 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from clew.config.database import DatabaseUrl
-from clew.config.settings import SETTINGS, Checkpoints, Cleanup, Database, GraphStore
+from clew.config.settings import (
+    SETTINGS,
+    CheckpointSettings,
+    CleanupSettings,
+    DatabaseSettings,
+    GraphStoreSettings,
+)
 from clew.config.tree import suggestion
 from clew.domain.errors import ConfigError
 
 _SHORT_SECRET = 16
 
 
-def choose_database(database: Database, checkpoints: Checkpoints, sources: dict[str, str]) -> Database:
+def choose_database(
+    database: DatabaseSettings, checkpoints: CheckpointSettings, sources: dict[str, str]
+) -> DatabaseSettings:
     """Threads and their checkpoints are written under one fence, so they are in one database."""
     if database.pool_min > database.pool_max:
         where = sources.get("database.pool_min") or sources["database.pool_max"]
@@ -33,7 +41,7 @@ def choose_database(database: Database, checkpoints: Checkpoints, sources: dict[
 
 
 def choose_graph_store(
-    store: GraphStore, database: Database, sources: Mapping[str, str], cwd: Path
+    store: GraphStoreSettings, database: DatabaseSettings, sources: Mapping[str, str], cwd: Path
 ) -> DatabaseUrl:
     if store.backend == "postgres":
         if database.postgres_dsn is not None:
@@ -49,7 +57,10 @@ def choose_graph_store(
 
 
 def doubts(
-    database: Database, cleanup: Cleanup, sources: Mapping[str, str], environ: Mapping[str, str]
+    database: DatabaseSettings,
+    cleanup: CleanupSettings,
+    sources: Mapping[str, str],
+    environ: Mapping[str, str],
 ) -> tuple[str, ...]:
     """What is no reason not to start, but worth a line in the log."""
     names = {variable for setting in SETTINGS for variable in setting.variables}

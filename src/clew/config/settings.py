@@ -41,7 +41,7 @@ from clew.domain.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerSettings:
     PREFIX: ClassVar = "CLEW_"
 
     host: Annotated[
@@ -71,7 +71,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Database:
+class DatabaseSettings:
     PREFIX: ClassVar = "CLEW_DATABASE_"
 
     url: Annotated[
@@ -119,7 +119,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Threads:
+class ThreadSettings:
     PREFIX: ClassVar = "CLEW_THREAD_"
 
     ttl_days: Annotated[
@@ -134,7 +134,7 @@ class Threads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
+class RunnerSettings:
     PREFIX: ClassVar = "CLEW_RUNNER_"
 
     concurrency: Annotated[int, Setting(16, whole(1, 1000), "Threads this process steps at once.")]
@@ -151,7 +151,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LimitSettings:
     PREFIX: ClassVar = "CLEW_LIMITS_"
 
     body_bytes: Annotated[
@@ -202,7 +202,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logs:
+class LogSettings:
     PREFIX: ClassVar = "CLEW_LOG_"
 
     level: Annotated[
@@ -223,7 +223,7 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphStore:
+class GraphStoreSettings:
     PREFIX: ClassVar = "CLEW_GRAPH_STORE_"
 
     backend: Annotated[
@@ -238,7 +238,7 @@ class GraphStore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints:
+class CheckpointSettings:
     PREFIX: ClassVar = "CLEW_CHECKPOINT_"
 
     backend: Annotated[
@@ -261,7 +261,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleanup:
+class CleanupSettings:
     PREFIX: ClassVar = "CLEW_CLEANUP_"
 
     api_key: Annotated[
@@ -291,7 +291,7 @@ class Cleanup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCalls:
+class ModelCallSettings:
     PREFIX: ClassVar = "CLEW_MODEL_CALLS_"
 
     record: Annotated[bool, Setting(False, flag(), "Keep each model call with the context it was given.")]
@@ -302,7 +302,7 @@ class ModelCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
+class ModelAccessSettings:
     PREFIX: ClassVar = "CLEW_MODELS_"
 
     openai_api_key: Annotated[
@@ -340,7 +340,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agents:
+class AgentSettings:
     PREFIX: ClassVar = "CLEW_AGENTS_"
 
     folder: Annotated[
@@ -350,7 +350,7 @@ class Agents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coding:
+class CodingSettings:
     PREFIX: ClassVar = "CLEW_CODING_"
 
     roots: Annotated[
@@ -376,7 +376,7 @@ class Coding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trackers:
+class TrackerSettings:
     PREFIX: ClassVar = "CLEW_TRACKERS_"
 
     github_url: Annotated[
@@ -402,7 +402,7 @@ class Trackers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LangGraph:
+class LangGraphSettings:
     PREFIX: ClassVar = "CLEW_LANGGRAPH_"
 
     webhooks: Annotated[
@@ -427,7 +427,7 @@ class LangGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Testing:
+class TestingSettings:
     PREFIX: ClassVar = "CLEW_"
 
     failpoints: Annotated[
@@ -439,22 +439,22 @@ class Testing:
 class Settings:
     """Everything Clew was told, read once. Safe to print: secrets show as stars, URLs without their user."""
 
-    server: Server
-    database: Database
-    threads: Threads
-    runner: Runner
-    limits: Limits
-    logs: Logs
-    graph_store: GraphStore
-    checkpoints: Checkpoints
-    cleanup: Cleanup
-    model_calls: ModelCalls
-    models: Models
-    agents: Agents
-    coding: Coding
-    trackers: Trackers
-    langgraph: LangGraph
-    testing: Testing
+    server: ServerSettings
+    database: DatabaseSettings
+    threads: ThreadSettings
+    runner: RunnerSettings
+    limits: LimitSettings
+    logs: LogSettings
+    graph_store: GraphStoreSettings
+    checkpoints: CheckpointSettings
+    cleanup: CleanupSettings
+    model_calls: ModelCallSettings
+    models: ModelAccessSettings
+    agents: AgentSettings
+    coding: CodingSettings
+    trackers: TrackerSettings
+    langgraph: LangGraphSettings
+    testing: TestingSettings
 
     profiles: Mapping[str, Profile]
     profile_keys: Mapping[str, SecretStr]
@@ -478,22 +478,22 @@ class Settings:
 
 
 SECTIONS: Mapping[str, type] = {
-    "server": Server,
-    "database": Database,
-    "threads": Threads,
-    "runner": Runner,
-    "limits": Limits,
-    "logs": Logs,
-    "graph_store": GraphStore,
-    "checkpoints": Checkpoints,
-    "cleanup": Cleanup,
-    "model_calls": ModelCalls,
-    "models": Models,
-    "agents": Agents,
-    "coding": Coding,
-    "trackers": Trackers,
-    "langgraph": LangGraph,
-    "testing": Testing,
+    "server": ServerSettings,
+    "database": DatabaseSettings,
+    "threads": ThreadSettings,
+    "runner": RunnerSettings,
+    "limits": LimitSettings,
+    "logs": LogSettings,
+    "graph_store": GraphStoreSettings,
+    "checkpoints": CheckpointSettings,
+    "cleanup": CleanupSettings,
+    "model_calls": ModelCallSettings,
+    "models": ModelAccessSettings,
+    "agents": AgentSettings,
+    "coding": CodingSettings,
+    "trackers": TrackerSettings,
+    "langgraph": LangGraphSettings,
+    "testing": TestingSettings,
 }
 
 SETTINGS: tuple[Setting, ...] = tuple(

@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigNode:
     """`file` is where it stands, `key` its dotted path there."""
 
     file: Path
@@ -31,15 +31,17 @@ class Place:
     def expected(self, what: str) -> ConfigError:
         return ConfigError(f"{self.where}: expected {what}")
 
-    def entries(self) -> dict[str, "Place"]:
+    def entries(self) -> dict[str, "ConfigNode"]:
         """The places in a mapping by name; an empty place has none."""
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
             raise self.expected("a mapping")
-        return {name: Place(self.file, dotted(self.key, name), value) for name, value in self.value.items()}
+        return {
+            name: ConfigNode(self.file, dotted(self.key, name), value) for name, value in self.value.items()
+        }
 
-    def named(self) -> dict[str, "Place"]:
+    def named(self) -> dict[str, "ConfigNode"]:
         """The same, when the names are somebody's choice: they end up in addresses and log lines."""
         entries = self.entries()
         for name, place in entries.items():
@@ -47,7 +49,7 @@ class Place:
                 raise place.expected("a name of letters, digits, - and _, at most 64")
         return entries
 
-    def known(self, names: Collection[str]) -> dict[str, "Place"]:
+    def known(self, names: Collection[str]) -> dict[str, "ConfigNode"]:
         """The same, when only these names may stand there."""
         entries = self.entries()
         for name, place in entries.items():

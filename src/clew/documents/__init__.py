@@ -1,1 +1,1 @@
-"""Documents."""
+"""Documents: uploads, and extraction of their text in a confined process."""

@@ -2,18 +2,30 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
-from clew.apps.chat.plan import TaskContent
 from clew.documents.passages import relevant, relevant_rows
 from clew.domain.documents import split_name
 from clew.domain.errors import NotFound
 from clew.domain.records import ContentItem, Document, File
+from clew.domain.thread import Json
 from clew.ports.clock import Clock
 from clew.ports.files import Extractor, Files
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
 # What a task is shown of an item beside the item itself.
 EXTRACTED_CHARACTERS = 4_000
+
+
+class TaskContent(TypedDict):
+    sequenceNr: int
+    name: str
+    ext: str
+    contentType: str
+    data: str
+    dataExtracted: NotRequired[str]
+    metadata: dict[str, Json]
+    summary: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

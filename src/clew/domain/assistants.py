@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from clew.domain.errors import Contradictory
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.metadata import contains
 from clew.domain.reserved import without_auth
 from clew.domain.thread import Json
@@ -32,7 +32,7 @@ class Assistant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class AssistantPatch:
     """What somebody wants an assistant to be. What is None is left as it is."""
 
     graph: str | None = None
@@ -82,12 +82,12 @@ class Schemas:
     context: Json = None
 
 
-def new_assistant(assistant_id: str, graph: str, wish: Wish, *, now: datetime) -> Assistant:
+def new_assistant(assistant_id: str, graph: str, wish: AssistantPatch, *, now: datetime) -> Assistant:
     blank = Assistant(id=assistant_id, graph=graph, name=UNTITLED, created_at=now, updated_at=now)
     return revised(blank, wish, now=now)
 
 
-def revised(assistant: Assistant, wish: Wish, *, now: datetime) -> Assistant:
+def revised(assistant: Assistant, wish: AssistantPatch, *, now: datetime) -> Assistant:
     """The assistant as it is wished for. Which version that makes is for the store to say."""
     config, context = _in_step(assistant, wish)
     return replace(
@@ -108,7 +108,7 @@ def require_one_context(config: Object, context: Object | None) -> None:
         raise Contradictory("config.configurable and context are the same thing: give one of them")
 
 
-def furnished(order: Order, assistant: Assistant) -> Order:
+def furnished(order: RunSpec, assistant: Assistant) -> RunSpec:
     """With what the assistant brings along; what the order says counts more. Neither says who is calling.
 
     What is configurable is the context too. The other way round a run's graph decides: it knows what it takes.
@@ -119,7 +119,7 @@ def furnished(order: Order, assistant: Assistant) -> Order:
     return described(replace(order, config=config, context=context or None), assistant.metadata)
 
 
-def described(order: Order, metadata: Object) -> Order:
+def described(order: RunSpec, metadata: Object) -> RunSpec:
     """With this metadata of what it runs in, for its checkpoints; what the order says counts more."""
     said = order.config.get("metadata")
     merged = without_auth({**metadata, **(said if isinstance(said, Mapping) else {})})
@@ -131,7 +131,7 @@ def _configurable(config: Object) -> Object:
     return value if isinstance(value, Mapping) else {}
 
 
-def _in_step(assistant: Assistant, wish: Wish) -> tuple[Object, Object]:
+def _in_step(assistant: Assistant, wish: AssistantPatch) -> tuple[Object, Object]:
     """A new `configurable` is the new context too, and the other way round."""
     config = wish.config or assistant.config
     if wish.config and wish.config.get("configurable"):

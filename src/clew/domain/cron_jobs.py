@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.metadata import contains
 from clew.domain.schedule import Schedule
 from clew.domain.thread import Json, Owner
@@ -22,7 +22,7 @@ SLACK = timedelta(hours=1)
 class CronJob:
     id: str
     owner: Owner
-    order: Order  # without the id of a run: each time has its own
+    order: RunSpec  # without the id of a run: each time has its own
     input: Json = None
     schedule: str
     timezone: str | None = None

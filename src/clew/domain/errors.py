@@ -3,13 +3,13 @@ What Clew can refuse, and why.
 
 * ClewError
   x NotFound             NOT_FOUND        it does not exist, or it is not yours: the two look the same
-  x NotAllowed           INVALID_STATE    the thread's state forbids this command
-    - WorktreeTaken      WORKFLOW_CONFLICT    another workflow is active in the worktree
-  x Crowded              CONCURRENCY_LIMIT    as many are active as may be; try again later
+  x InvalidState         INVALID_STATE    the thread's state forbids this command
+    - AlreadyReserved    WORKFLOW_CONFLICT    another active workflow holds the reservation
+  x AtCapacity           CONCURRENCY_LIMIT    as many are active as may be; try again later
   x Conflict             CONFLICT         someone else was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
-  x Repeated             REPEATED         this was done before; `answer` is what was said then
+  x AlreadyDone          REPEATED         this was done before; `answer` is what was said then
   x Invalid              INVALID          a value is not what it must be; `field` names it
     - Contradictory      CONTRADICTORY    two values were given for the same thing
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
@@ -22,7 +22,7 @@ What Clew can refuse, and why.
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
   x Permanent            PERMANENT        the outside world failed; trying again will not help
-    - GivenUp            GIVEN_UP         it was tried as often as may be; the message says how often and why
+    - RetriesExhausted   GIVEN_UP         it was tried as often as may be; the message says how often and why
     - LimitExceeded      RESOURCE_LIMIT   a round used more of the machine than it may; the message names the limit
 
 `code` is what a program reads and never changes; the message is for a person. Messages reach clients and
@@ -48,19 +48,19 @@ class NotFound(ClewError):
     code = "NOT_FOUND"
 
 
-class NotAllowed(ClewError):
+class InvalidState(ClewError):
     """The thread's state forbids this command."""
 
     code = "INVALID_STATE"
 
 
-class WorktreeTaken(NotAllowed):
-    """Another workflow is active in this worktree."""
+class AlreadyReserved(InvalidState):
+    """Another active workflow holds a reservation that this one needs."""
 
     code = "WORKFLOW_CONFLICT"
 
 
-class Crowded(ClewError):
+class AtCapacity(ClewError):
     """As many workflows are active as may be at once; try again later."""
 
     code = "CONCURRENCY_LIMIT"
@@ -84,7 +84,7 @@ class Duplicate(ClewError):
     code = "DUPLICATE"
 
 
-class Repeated(ClewError):
+class AlreadyDone(ClewError):
     """The same thing was done before.
 
     Not a failure: `answer` is what was said then, and it is to be said again.
@@ -209,7 +209,7 @@ class Permanent(ClewError):
         self.detail = detail
 
 
-class GivenUp(Permanent):
+class RetriesExhausted(Permanent):
     """It was tried as often as may be.
 
     Whoever is above does not count anew: the message says how many attempts there were, and why there is no other.

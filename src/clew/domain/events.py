@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal, TypeAlias
 
-from clew.domain.thread import Executor, Json, Kind, Owner, Status
+from clew.domain.thread import Executor, Json, Owner, Status, SuspensionKind
 
 # A text, or parts as the model clients have them: text, image, tool call, thinking.
 Content: TypeAlias = str | Sequence[Mapping[str, Json]]
@@ -29,7 +29,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RunSpec:
     """One run as somebody ordered it who speaks LangGraph's own HTTP: how its graph is to be driven, and streamed."""
 
     run_id: str
@@ -68,7 +68,7 @@ class RoundStarted:
     by: str | None = (
         None  # the user it is for; empty for a caller that is no user in particular, None for nobody
     )
-    order: Order | None = None
+    order: RunSpec | None = None
     reopens: str = (
         ""  # the message marked `last` that the failed round ended with, and that is a step of it now
     )
@@ -132,7 +132,7 @@ class Suspension:
     type: ClassVar[str] = "suspension"
     call_id: str
     executor: Executor
-    kind: Kind
+    kind: SuspensionKind
     prompt: Json
     args_hash: str = ""
     idempotent: bool = True  # of a tool; what the model asked for does not tell
@@ -151,7 +151,7 @@ class Resolution:
     answer: Json = None
     settles: bool = True
     by: str = ""
-    order: Order | None = None  # the run it goes on with, on the last of the answers given together
+    order: RunSpec | None = None  # the run it goes on with, on the last of the answers given together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ RETRY_DELAYS: Final = (0.025, 0.05, 0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HistoryId:
     """Where a conversation is kept. The last label of its path is the conversation key."""
 
     namespace: tuple[str, ...]
@@ -56,7 +56,7 @@ class NewMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class HistoryMessage:
     """A message as it is stored; `seq` counts from 1 without a gap, `origin` is the work that wrote it."""
 
     seq: int
@@ -67,7 +67,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class HistorySummary:
     """What is known of a history without reading it."""
 
     key: str
@@ -88,7 +88,7 @@ class Summary:
             "version": self.version,
         }
 
-    def chunk(self, index: int, messages: Sequence[Message], updated_at: datetime) -> dict[str, Any]:
+    def chunk(self, index: int, messages: Sequence[HistoryMessage], updated_at: datetime) -> dict[str, Any]:
         """A chunk item of the seed."""
         start, end = chunk_range(index, self.shape.chunk_size, self.last_seq)
         return {
@@ -116,7 +116,7 @@ def storable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
 
 
-def message_item(message: Message, value_field: str) -> dict[str, Any]:
+def message_item(message: HistoryMessage, value_field: str) -> dict[str, Any]:
     return {"seq": message.seq, "role": message.role, value_field: message.content}
 
 

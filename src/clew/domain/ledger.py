@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from clew.domain.durations import require_duration
 from clew.domain.events import Event, Resolution, Suspension, ToolCall
-from clew.domain.thread import Executor, Json, Kind
+from clew.domain.thread import Executor, Json, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus
 
 # How the id of a question begins that a graph's own gate asks: may it go on?
@@ -81,20 +81,20 @@ def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) ->
         match terms.on_crash or (OnCrash.RETRY if call.idempotent else OnCrash.ASK):
             case OnCrash.ASK:
                 # It may have happened. Doing it twice is worse than asking.
-                return Ask(_suspension(call, Kind.IN_DOUBT, terms, now))
+                return Ask(_suspension(call, SuspensionKind.IN_DOUBT, terms, now))
             case OnCrash.INTERRUPTED:
                 return Settled(ok=False, result=None, error=INTERRUPTED)
             case OnCrash.RETRY:
                 pass
-    if known is not None and known.kind is Kind.IN_DOUBT:
+    if known is not None and known.kind is SuspensionKind.IN_DOUBT:
         return Go()
-    if terms.approval and (known is None or known.kind is Kind.NONE):
-        return Ask(_suspension(call, Kind.APPROVAL, terms, now))
+    if terms.approval and (known is None or known.kind is SuspensionKind.NONE):
+        return Ask(_suspension(call, SuspensionKind.APPROVAL, terms, now))
     match call.executor:
         case Executor.CLIENT:
-            return Ask(_suspension(call, Kind.CLIENT_EXEC, terms, now))
+            return Ask(_suspension(call, SuspensionKind.CLIENT_EXEC, terms, now))
         case Executor.HUMAN:
-            return Ask(_suspension(call, Kind.ELICITATION, terms, now))
+            return Ask(_suspension(call, SuspensionKind.ELICITATION, terms, now))
         case Executor.SERVER | Executor.PROVIDER:
             return Go()
 
@@ -112,15 +112,15 @@ def _how_far(left: Call | None, is_approved: bool) -> str:
     if left.started_at is not None:
         return CUT_OFF
     match left.kind:
-        case Kind.NONE:
+        case SuspensionKind.NONE:
             return NOT_BEGUN
-        case Kind.APPROVAL:
+        case SuspensionKind.APPROVAL:
             return NOT_RUN if is_approved else NOT_APPROVED
-        case Kind.CLIENT_EXEC:
+        case SuspensionKind.CLIENT_EXEC:
             return NOT_REPORTED
-        case Kind.ELICITATION:
+        case SuspensionKind.ELICITATION:
             return NOT_ANSWERED
-        case Kind.IN_DOUBT:
+        case SuspensionKind.IN_DOUBT:
             return CUT_OFF
 
 
@@ -148,7 +148,7 @@ def args_hash(name: str, args: Json) -> str:
     return sha256(dumps([name, args], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _suspension(call: ToolCall, kind: Kind, terms: Terms, now: datetime) -> Suspension:
+def _suspension(call: ToolCall, kind: SuspensionKind, terms: Terms, now: datetime) -> Suspension:
     hashed = args_hash(call.name, call.args)
     return Suspension(
         call_id=call.call_id,
@@ -158,7 +158,7 @@ def _suspension(call: ToolCall, kind: Kind, terms: Terms, now: datetime) -> Susp
         args_hash=hashed,
         idempotent=call.idempotent,
         # Time does not tell whether it happened: that waits for a person, however long.
-        deadline=None if terms.patience is None or kind is Kind.IN_DOUBT else now + terms.patience,
+        deadline=None if terms.patience is None or kind is SuspensionKind.IN_DOUBT else now + terms.patience,
     )
 
 

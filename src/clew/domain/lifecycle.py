@@ -1,13 +1,12 @@
 """The rules of a thread's life: pure functions from a thread to the change a command makes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from clew.apps.coding.plan import WORKTREE
 from clew.domain.durations import require_duration
-from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound
+from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound
 from clew.domain.events import (
     CALLS,
     AssistantMessage,
@@ -17,11 +16,11 @@ from clew.domain.events import (
     Event,
     Log,
     Opening,
-    Order,
     Redacted,
     Resolution,
     RoundFinished,
     RoundStarted,
+    RunSpec,
     StageChanged,
     Suspension,
     ToolResult,
@@ -30,10 +29,13 @@ from clew.domain.events import (
 )
 from clew.domain.ledger import is_yes
 from clew.domain.runs import undone
-from clew.domain.thread import Executor, Json, Kind, Pending, Stats, Status, Thread, may_follow
+from clew.domain.thread import Executor, Json, Pending, Stats, Status, SuspensionKind, Thread, may_follow
 from clew.domain.tool_calls import Call
 
 NewId: TypeAlias = Callable[[], str]
+
+# In the settings of a thread: the keys it reserves while it is active, by kind. Only a checked start writes there.
+RESERVED = "reserved"
 
 EXPIRED = "tool call expired: no response"
 OVERDUE = "expired: nobody answered before the thread's time was over"
@@ -70,11 +72,11 @@ class Change:
         return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))
 
     @property
-    def worktree(self) -> str | None:
-        """The worktree of a thread that becomes active with this: nobody else may be at work there."""
-        path = self.thread.settings.get(WORKTREE)
-        begins = path is not None and any(isinstance(event.body, RoundStarted) for event in self.events)
-        return str(path) if begins else None
+    def reserves(self) -> Mapping[str, str]:
+        """The keys, by kind, that a thread reserves as it becomes active with this change."""
+        reserved: Mapping[str, str] = self.thread.settings.get(RESERVED) or {}
+        begins = reserved and any(isinstance(event.body, RoundStarted) for event in self.events)
+        return reserved if begins else {}
 
     @property
     def stirs(self) -> bool:
@@ -110,7 +112,7 @@ def open_thread(
     source: str = "",
     held: bool = False,
     by: str | None = None,
-    order: Order | None = None,
+    order: RunSpec | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     require_duration(opening.ttl, field="ttl")
@@ -131,7 +133,7 @@ def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp, number: int = 1
 def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
     """Start the round of a thread that was only made."""
     if thread.status is not Status.PENDING:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it was started already")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, it was started already")
     return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
 
 
@@ -146,14 +148,14 @@ def next_round(
     by: str | None = None,
 ) -> Change:
     if not thread.status.is_terminal:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new round must wait")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, a new round must wait")
     started = RoundStarted(round=thread.round + 1, input=graph_input, by=by)
     return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
 def carry_out(
     thread: Thread,
-    order: Order,
+    order: RunSpec,
     open_calls: Iterable[Call],
     message: Content | None,
     *,
@@ -163,7 +165,7 @@ def carry_out(
 ) -> Change:
     """Begin what was ordered. A thread that waits for answers is done with waiting: what it asked is cancelled."""
     if thread.status is Status.RUNNING:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, a new run must wait")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, a new run must wait")
     before: list[Body] = []
     if thread.status is Status.BLOCKED:
         before = [
@@ -180,7 +182,7 @@ def take_up(
 ) -> Change:
     """Go on with a failed round where it stood, without new input. What it ended with is no longer its last word."""
     if thread.status is not Status.FAILED:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
     closed = [
         event.id
         for event in this_round
@@ -209,7 +211,7 @@ def resolve(
 
 
 def answer_all(
-    thread: Thread, answers: Iterable[tuple[Call, Json]], order: Order, *, stamp: Stamp, by: str = ""
+    thread: Thread, answers: Iterable[tuple[Call, Json]], order: RunSpec, *, stamp: Stamp, by: str = ""
 ) -> Change:
     """The same for some or all of what the thread waits for, at once, as a run that was ordered."""
     bodies: list[Body] = []
@@ -235,7 +237,7 @@ def wait_as(thread: Thread, asked: Sequence[Body], *, stamp: Stamp) -> Change:
 
 
 def _resolved(
-    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, order: Order | None = None
+    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, order: RunSpec | None = None
 ) -> list[Body]:
     pending = _pending(thread, call.id)
     opens = opens_gate(pending, answer, approved=approved)
@@ -245,7 +247,7 @@ def _resolved(
     if opens:
         return bodies
     if call.name:
-        refused = pending.kind is Kind.APPROVAL and not approved
+        refused = pending.kind is SuspensionKind.APPROVAL and not approved
         error = _refusal(answer, by) if refused else ""
         bodies.append(ToolResult(call_id=call.id, ok=not refused, result=answer, error=error))
     return bodies
@@ -259,9 +261,9 @@ def _refusal(answer: Json, by: str) -> str:
 
 def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
     """Whether the answer lets the call run rather than ending it."""
-    if pending.kind is Kind.IN_DOUBT:
+    if pending.kind is SuspensionKind.IN_DOUBT:
         return isinstance(answer, dict) and answer.get("retry") is True
-    return pending.kind is Kind.APPROVAL and pending.executor is not Executor.HUMAN and approved
+    return pending.kind is SuspensionKind.APPROVAL and pending.executor is not Executor.HUMAN and approved
 
 
 def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
@@ -277,7 +279,7 @@ def expire_all(thread: Thread, calls: Iterable[Call], *, stamp: Stamp) -> Change
 
 def _expired(thread: Thread, call: Call) -> list[Body]:
     # Whoever asked for a yes reads the answer as one: silence is none.
-    no = {"approved": False} if _pending(thread, call.id).kind is Kind.APPROVAL else {}
+    no = {"approved": False} if _pending(thread, call.id).kind is SuspensionKind.APPROVAL else {}
     bodies: list[Body] = [
         Resolution(call_id=call.id, outcome="expired", answer={**no, "ok": False, "error": EXPIRED}),
     ]
@@ -299,7 +301,7 @@ def stop(
     With the run that it `undoes`, that is not told of any more, and nothing is built on it.
     """
     if thread.status.is_terminal:
-        raise NotAllowed(f"thread {thread.id!r} is already {thread.status}")
+        raise InvalidState(f"thread {thread.id!r} is already {thread.status}")
     finished = RoundFinished(status=Status.STOPPED, reason="stopped by user")
     forgotten = [Redacted(message_id=undoes, hides=(undone(undoes),))] if undoes else []
     return record(thread, [*_cancelled(open_calls), *notes, finished, *forgotten], stamp=stamp)
@@ -328,9 +330,9 @@ def redact(
 ) -> Change:
     """Hide a message, or one document of it, from every view."""
     if thread.status is Status.PENDING:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, begin or stop it first")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, begin or stop it first")
     if not thread.status.is_terminal:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
     redacted = Redacted(message_id=message_id, document_id=document_id, hides=hides, unnames=unnames)
     return record(thread, [redacted], stamp=stamp)
 
@@ -338,7 +340,7 @@ def redact(
 def record(
     thread: Thread | None, bodies: Sequence[Body], *, stamp: Stamp, thread_id: str | None = None
 ) -> Change:
-    """Number the new events and fold them into the thread. Raises NotAllowed where its state forbids one of them."""
+    """Number the new events and fold them into the thread. Raises InvalidState where its state forbids one of them."""
     events: list[Event] = []
     end = next((body.status for body in bodies if isinstance(body, RoundFinished)), None)
     for body in bodies:
@@ -367,7 +369,7 @@ def rebuild(log: Iterable[Event]) -> Thread:
     for event in log:
         try:
             thread = apply(thread, event)
-        except NotAllowed as exc:
+        except InvalidState as exc:
             raise Corrupt(
                 f"thread {event.thread_id!r}: event {event.seq} cannot have happened: {exc}"
             ) from exc
@@ -384,7 +386,7 @@ def apply(thread: Thread | None, event: Event) -> Thread:
         raise Corrupt(f"thread {thread.id!r}: event {event.seq} follows {thread.last_seq}")
     after = replace(_fold(thread, event), last_seq=event.seq, last_active_at=event.at)
     if not may_follow(thread.status, after.status):
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, it cannot become {after.status}")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, it cannot become {after.status}")
     return after
 
 
@@ -414,13 +416,13 @@ def _born(event: Event) -> Thread:
 def _fold(thread: Thread, event: Event) -> Thread:
     if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
         # Late writes never reopen or adorn a round that has ended.
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
         case RoundStarted(round=number, held=held, order=order) as started:
             if held:
-                raise NotAllowed("only the first round of a thread can be held")
+                raise InvalidState("only the first round of a thread can be held")
             if thread.status in (Status.RUNNING, Status.BLOCKED):
-                raise NotAllowed(f"thread {thread.id!r} is {thread.status}, its round was started already")
+                raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round was started already")
             return replace(
                 thread,
                 status=Status.RUNNING,
@@ -515,5 +517,5 @@ def _said(message: Content | None, documents: tuple[str, ...], source: str) -> l
 
 def _pending(thread: Thread, call_id: str) -> Pending:
     if call_id not in thread.pending:
-        raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for no answer")
+        raise InvalidState(f"call {call_id!r} of thread {thread.id!r} waits for no answer")
     return thread.pending[call_id]

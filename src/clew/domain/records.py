@@ -9,14 +9,14 @@ from clew.domain.thread import Json, Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class RunScope:
     """On whose behalf a thread goes on. Deadlines act for the system, which is nobody in particular."""
 
     user_id: str = ""
     is_system: bool = True
 
 
-SYSTEM = Scope()
+SYSTEM = RunScope()
 
 
 # What whoever claims a thread first is given.
@@ -41,11 +41,12 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A worktree that a thread takes for as long as it is active, if nobody has it and fewer than `most` are taken."""
+class Reservation:
+    """A key that a thread holds while it is active: one thread a key, and at most `limit` keys of one kind."""
 
-    path: str
-    most: int | None = None
+    kind: str
+    key: str
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class RunHook:
     """What is to be done when a run is over: tell somebody, remove its thread."""
 
     run_id: str
@@ -151,7 +152,7 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class StreamPart:
     """A part of what a run streams: JSON under a name."""
 
     number: int  # grows within the run, also from one attempt to the next

@@ -15,7 +15,7 @@ from clew.domain.events import (
     ToolResult,
     UserMessage,
 )
-from clew.domain.records import SYSTEM, Scope
+from clew.domain.records import SYSTEM, RunScope
 from clew.domain.thread import Json, Status, Thread
 
 
@@ -70,18 +70,18 @@ def owed(thread: Thread, this_round: Sequence[Event]) -> Owed:
     return GoOn() if begun else RunTurn()
 
 
-def woken_by(thread: Thread, this_round: Sequence[Event]) -> Scope:
+def woken_by(thread: Thread, this_round: Sequence[Event]) -> RunScope:
     """On whose behalf the thread goes on: whoever last began it, took it up or answered. A deadline is nobody."""
     for event in reversed(this_round):
         match event.body:
             case RoundStarted(by=None):
                 return SYSTEM
             case RoundStarted(by=str(user_id)):
-                return Scope(user_id=user_id, is_system=False)
+                return RunScope(user_id=user_id, is_system=False)
             case Resolution(outcome="answered", by=by):
                 # Only its owner may answer, or a caller that is no user in particular and is named by its key.
                 user_id = thread.owner.user_id if by == thread.owner.user_id else ""
-                return Scope(user_id=user_id, is_system=False)
+                return RunScope(user_id=user_id, is_system=False)
             case Resolution():
                 return SYSTEM
             case _:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from clew.domain import views
-from clew.domain.errors import NotAllowed, NotFound
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import (
     AssistantMessage,
     Body,
@@ -56,7 +56,7 @@ def taken_back(
 
 
 def require_unredacted(thread: Thread, given: Iterable[Event]) -> None:
-    """Raises NotAllowed where a round cannot be taken up: what it was given was taken back, whole or in part."""
+    """Raises InvalidState where a round cannot be taken up: what it was given was taken back, whole or in part."""
     for event in given:
         match event.body:
             case UserMessage() if event.id in thread.redacted:
@@ -67,7 +67,7 @@ def require_unredacted(thread: Thread, given: Iterable[Event]) -> None:
                 what = "a file of the message"
             case _:
                 continue
-        raise NotAllowed(
+        raise InvalidState(
             f"thread {thread.id!r} cannot be resumed: {what} its round began with was deleted; start a new round"
         )
 

@@ -90,7 +90,7 @@ def _belongs(owner: Owner, wanted: Owner | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class CleanupJob:
     """A cleanup that was begun. What is left of it goes on after a kill, from behind `after`."""
 
     id: str

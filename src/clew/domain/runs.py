@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from clew.domain.errors import NotAllowed
+from clew.domain.errors import InvalidState
 from clew.domain.events import (
     Event,
-    Order,
     Resolution,
     RoundFinished,
     RoundStarted,
+    RunSpec,
     Suspension,
     ToolResult,
 )
@@ -47,7 +47,7 @@ class RunStatus(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     thread_id: str
-    order: Order
+    order: RunSpec
     input: Json
     status: RunStatus
     created_at: datetime
@@ -78,7 +78,7 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     ordered_round = 0
     waits: set[str] = set()
 
-    def begins(event: Event, order: Order, given: Json) -> None:
+    def begins(event: Event, order: RunSpec, given: Json) -> None:
         nonlocal current, ordered_round
         current, ordered_round = _begun(event, order, given), event.round
         runs.append(current)
@@ -97,11 +97,11 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
 
     for event in log:
         match event.body:
-            case RoundStarted(order=Order() as order, input=given):
+            case RoundStarted(order=RunSpec() as order, input=given):
                 begins(event, order, given)
             case RoundStarted():
                 goes_on(event)
-            case Resolution(order=Order() as order, call_id=call_id):
+            case Resolution(order=RunSpec() as order, call_id=call_id):
                 waits.discard(call_id)
                 begins(event, order, None)
                 if waits:
@@ -161,19 +161,21 @@ def names_questions(resume: Json, known: Collection[str] = ()) -> bool:
 def answers_in(thread: Thread, resume: Json, known: Collection[str] = ()) -> dict[str, Json]:
     """Which question each answer is for: by its id, or without one if there is only one to answer.
 
-    `known` are ids of tool calls of this thread. Raises NotAllowed for an id that waits for no answer: taken for the
+    `known` are ids of tool calls of this thread. Raises InvalidState for an id that waits for no answer: taken for the
     answer itself, it would approve whatever is asked now.
     """
     if not thread.pending:
-        raise NotAllowed(f"thread {thread.id!r} is {thread.status} and waits for no answer")
+        raise InvalidState(f"thread {thread.id!r} is {thread.status} and waits for no answer")
     if isinstance(resume, dict) and (
         names_questions(resume, {*known, *thread.pending}) or not thread.pending.keys().isdisjoint(resume)
     ):
         if stale := sorted(resume.keys() - thread.pending.keys()):
-            raise NotAllowed(f"thread {thread.id!r} waits for no answer to {', '.join(map(repr, stale))}")
+            raise InvalidState(f"thread {thread.id!r} waits for no answer to {', '.join(map(repr, stale))}")
         return resume
     if len(thread.pending) > 1:
-        raise NotAllowed(f"thread {thread.id!r} waits for {len(thread.pending)} answers; give each by its id")
+        raise InvalidState(
+            f"thread {thread.id!r} waits for {len(thread.pending)} answers; give each by its id"
+        )
     return dict.fromkeys(thread.pending, resume)
 
 
@@ -182,7 +184,7 @@ def answers_pending(thread: Thread, resume: Json) -> bool:
     return isinstance(resume, dict) and bool(resume) and all(key in thread.pending for key in resume)
 
 
-def _begun(event: Event, order: Order, given: Json) -> Run:
+def _begun(event: Event, order: RunSpec, given: Json) -> Run:
     return Run(
         thread_id=event.thread_id,
         order=order,

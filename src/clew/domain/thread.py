@@ -55,7 +55,7 @@ class Executor(StrEnum):
     PROVIDER = "provider"
 
 
-class Kind(StrEnum):
+class SuspensionKind(StrEnum):
     """What a suspended call waits for."""
 
     NONE = ""
@@ -70,7 +70,7 @@ class Pending:
     """A call that someone outside must answer before the thread goes on."""
 
     executor: Executor
-    kind: Kind
+    kind: SuspensionKind
     prompt: Json
 
 

@@ -15,7 +15,7 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.thread import Executor, Json, Kind
+from clew.domain.thread import Executor, Json, SuspensionKind
 
 
 class CallStatus(StrEnum):
@@ -50,7 +50,7 @@ class Call:
     args: Json
     created_at: datetime
     status: CallStatus = CallStatus.PENDING
-    kind: Kind = Kind.NONE
+    kind: SuspensionKind = SuspensionKind.NONE
     idempotent: bool = True
     prompt: Json = None
     result: Json = None
@@ -85,7 +85,7 @@ def rebuild_calls(log: Iterable[Event]) -> dict[str, Call]:
             case ToolCall(call_id=call_id) | Resolution(call_id=call_id, settles=False):
                 if (call := calls.get(call_id)) and _may_have_begun(call):
                     calls[call_id] = replace(call, status=CallStatus.STARTED, started_at=event.at)
-            case Suspension(call_id=call_id, kind=kind) if kind is not Kind.IN_DOUBT:
+            case Suspension(call_id=call_id, kind=kind) if kind is not SuspensionKind.IN_DOUBT:
                 calls[call_id] = replace(calls[call_id], started_at=None)
             case _:
                 pass
@@ -123,7 +123,7 @@ def _reopened(call: Call) -> Call:
     if call.started_at is not None:
         return replace(call, status=CallStatus.STARTED, resolved_at=None)
     # Whether it was allowed the row does not tell, so that is asked again.
-    return replace(call, status=CallStatus.PENDING, kind=Kind.NONE, prompt=None, resolved_at=None)
+    return replace(call, status=CallStatus.PENDING, kind=SuspensionKind.NONE, prompt=None, resolved_at=None)
 
 
 def _opened(event: Event, body: ToolCall) -> Call:
@@ -150,7 +150,7 @@ def _suspended(call: Call | None, event: Event, body: Suspension) -> Call:
             args=None,
             created_at=event.at,
         )
-    status = CallStatus.IN_DOUBT if body.kind is Kind.IN_DOUBT else CallStatus.PENDING
+    status = CallStatus.IN_DOUBT if body.kind is SuspensionKind.IN_DOUBT else CallStatus.PENDING
     return replace(
         call,
         executor=body.executor,

@@ -20,7 +20,7 @@ from clew.domain.events import (
     UserMessage,
     last_mark,
 )
-from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
 
 # The state of a thread that no graph was given to yet.
 EMPTY_STATE: Mapping[str, Json] = {
@@ -38,7 +38,7 @@ EMPTY_STATE: Mapping[str, Json] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class MessageView:
     id: str
     seq: int
     round: int
@@ -92,7 +92,7 @@ class GraphState:
     next: tuple[str, ...]
 
 
-def messages(thread: Thread, events: Iterable[Event]) -> Iterator[Message]:
+def messages(thread: Thread, events: Iterable[Event]) -> Iterator[MessageView]:
     """The messages among the events, without what was redacted."""
     for event in events:
         match event.body:
@@ -105,7 +105,7 @@ def messages(thread: Thread, events: Iterable[Event]) -> Iterator[Message]:
                 continue
         if event.id in thread.redacted:
             continue
-        yield Message(
+        yield MessageView(
             id=event.id,
             seq=event.seq,
             round=event.round,
@@ -178,7 +178,7 @@ def wire_type(body: Body) -> str:
             return "workflow_started"
         case RoundFinished(status=status):
             return f"workflow_{status}"
-        case Suspension(kind=Kind.APPROVAL):
+        case Suspension(kind=SuspensionKind.APPROVAL):
             return "approval_required"
         case _:
             return body.type

@@ -6,28 +6,28 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID, uuid5
 
-from clew.domain.assistants import Assistant, Object, Search, Wish, new_assistant, revised
-from clew.domain.errors import Conflict, Invalid, NotAllowed, NotFound
-from clew.domain.labels import ThreadSearch
+from clew.domain.assistants import Assistant, AssistantPatch, Object, Search, new_assistant, revised
+from clew.domain.errors import Conflict, Invalid, InvalidState, NotFound
 from clew.domain.metadata import contains
 from clew.domain.thread import Owner
+from clew.domain.thread_metadata import ThreadSearch
 from clew.ports.assistants import Assistants
 from clew.ports.clock import Clock
-from clew.ports.graphs import Anatomy, Graphs
-from clew.ports.thread_metadata import Labels
+from clew.ports.graphs import GraphIntrospection, Graphs
+from clew.ports.thread_metadata import ThreadMetadata
 
 # Of the ids that LangGraph gives to its own assistants, one for each graph.
 NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
+class AssistantCatalog:
     """The system's assistants are there as long as their graph is. They are stored only where a tenant changed one."""
 
     assistants: Assistants
     graphs: Graphs
-    anatomy: Anatomy
-    labels: Labels
+    introspection: GraphIntrospection
+    labels: ThreadMetadata
     delete_thread: Callable[[str, Owner], Awaitable[None]]
     clock: Clock
     new_id: Callable[[], str]
@@ -58,7 +58,13 @@ class Roster:
         return wanted.page(found), len(found)
 
     async def create(
-        self, owner: Owner, graph: str, wish: Wish, *, assistant_id: str | None = None, keeps: bool = False
+        self,
+        owner: Owner,
+        graph: str,
+        wish: AssistantPatch,
+        *,
+        assistant_id: str | None = None,
+        keeps: bool = False,
     ) -> Assistant:
         """Make one. If there is one of this id already: Conflict, or that one as it is if the caller `keeps` it."""
         self._require_graph(graph)
@@ -75,7 +81,7 @@ class Roster:
             pass  # another user's, and the answer is the same as for one that is the caller's
         raise Conflict(f"there is an assistant {made.id!r} already")
 
-    async def revise(self, assistant_id: str, owner: Owner, wish: Wish) -> Assistant:
+    async def revise(self, assistant_id: str, owner: Owner, wish: AssistantPatch) -> Assistant:
         if wish.graph is not None:
             self._require_graph(wish.graph)
         if (graph := self._system_graph(assistant_id)) is not None:
@@ -113,7 +119,7 @@ class Roster:
     async def delete(self, assistant_id: str, owner: Owner, *, with_threads: bool = False) -> None:
         """Delete it, and before it the owner's threads that it ran last."""
         if (graph := self._system_graph(assistant_id)) is not None:
-            raise NotAllowed(f"the assistant of graph {graph!r} itself cannot be deleted")
+            raise InvalidState(f"the assistant of graph {graph!r} itself cannot be deleted")
         found = await self.assistants.get(as_id(assistant_id), owner)
         if with_threads:
             await self._delete_threads(found.id, owner)
@@ -143,10 +149,10 @@ class Roster:
         return [changed.get(system_id(graph)) or self._of_graph(graph) for graph in graphs]
 
     async def _stored(self, graph: str, owner: Owner) -> str:
-        """The id of a graph's own assistant, stored so that it can be changed. Raises NotAllowed for one user's key:
+        """The id of a graph's own assistant, stored so that it can be changed. Raises InvalidState for one user's key:
         every user of the tenant runs it."""
         if owner.user_id:
-            raise NotAllowed(
+            raise InvalidState(
                 f"the assistant of graph {graph!r} itself is for every user of its tenant, and this is one user's key:"
                 " make an assistant of your own to change"
             )
@@ -158,7 +164,7 @@ class Roster:
         return Assistant(
             id=system_id(graph),
             graph=graph,
-            name=self.anatomy.title(graph),
+            name=self.introspection.title(graph),
             description=self.descriptions.get(graph),
             metadata={"created_by": "system"},
             created_at=self.since,

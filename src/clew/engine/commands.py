@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 
 from clew.domain import lifecycle
-from clew.domain.errors import ClewError, Conflict, LostLease, NotAllowed, NotFound, Unavailable
+from clew.domain.errors import ClewError, Conflict, InvalidState, LostLease, NotFound, Unavailable
 from clew.domain.events import (
     ASKING,
     MESSAGES,
@@ -15,22 +15,22 @@ from clew.domain.events import (
     Body,
     Content,
     Opening,
-    Order,
+    RunSpec,
 )
 from clew.domain.lifecycle import Change
 from clew.domain.model_settings import ModelSettings
-from clew.domain.records import Claim, Hold, Incoming, Once, Scope
+from clew.domain.records import Claim, Incoming, Once, Reservation, RunScope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import TELLING, answers_in, runs_of
-from clew.domain.thread import Json, Kind, Owner, Status, Thread
+from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus
 from clew.domain.views import OpenQuestions
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.files import Files
-from clew.ports.graphs import Bridge, Closing
+from clew.ports.graphs import Closing, GraphDriver
 from clew.ports.model_calls import Summaries
-from clew.ports.notifier import Bus
+from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
@@ -62,8 +62,8 @@ class Commands:
     files: Files
     summaries: Summaries
     trash: Trash
-    bridge: Bridge
-    bus: Bus
+    graph_driver: GraphDriver
+    notifier: Notifier
     clock: Clock
     new_id: Callable[[], str]
     # Called when a thread may be claimed, so that the runner of this process need not find out by polling.
@@ -78,8 +78,8 @@ class Commands:
     closings: Mapping[str, Closing] = field(default_factory=dict)
     # What a new thread keeps of the settings of its graph's model.
     model_settings: Callable[[Opening], ModelSettings | None] = lambda _: None
-    # How many worktrees may be worked in at once.
-    most_worktrees: int | None = None
+    # How many active threads may hold a reservation of one kind.
+    reservation_limits: Mapping[str, int | None] = field(default_factory=dict)
 
     async def start(
         self,
@@ -90,8 +90,8 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
-        order: Order | None = None,
-        scope: Scope | None = None,
+        order: RunSpec | None = None,
+        scope: RunScope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`.
 
@@ -126,12 +126,12 @@ class Commands:
 
         async def decide(thread: Thread) -> Change:
             if thread.last_seq != seen.last_seq:
-                raise NotAllowed(f"thread {thread.id!r} has moved on")
+                raise InvalidState(f"thread {thread.id!r} has moved on")
             calls = [await self.calls.get(thread.id, one) for one in gone]
             return lifecycle.ask_anew(thread, calls, new, stamp=self._stamp())
 
         if gone or new:
-            with suppress(NotAllowed):
+            with suppress(InvalidState):
                 await self._change(seen.id, None, decide)
 
     async def wait_as(self, copy: Thread, original: Thread) -> Thread:
@@ -145,7 +145,7 @@ class Commands:
 
         return await self._change(copy.id, None, decide)
 
-    async def begin(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
+    async def begin(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
             return lifecycle.begin(thread, stamp=self._stamp(), by=_by(scope))
 
@@ -159,7 +159,7 @@ class Commands:
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
-        scope: Scope | None = None,
+        scope: RunScope | None = None,
     ) -> Thread:
         async def decide(thread: Thread) -> Change:
             return lifecycle.next_round(
@@ -178,11 +178,11 @@ class Commands:
         self,
         thread_id: str,
         owner: Owner | None,
-        order: Order,
+        order: RunSpec,
         request: Request,
         *,
         admits: Incoming | None = None,
-        scope: Scope | None = None,
+        scope: RunScope | None = None,
     ) -> Thread:
         """Begin a run that was ordered. A thread that waits for answers need not be given any more."""
 
@@ -204,7 +204,7 @@ class Commands:
         thread_id: str,
         owner: Owner | None,
         resume: Json,
-        order: Order,
+        order: RunSpec,
         *,
         by: str = "",
         admits: Incoming | None = None,
@@ -230,7 +230,7 @@ class Commands:
                 return set()
         return named
 
-    async def resume(self, thread_id: str, owner: Owner | None, *, scope: Scope | None = None) -> Thread:
+    async def resume(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
         """Take a failed thread up again where it stood, unless what it works on was taken back."""
 
         async def decide(thread: Thread) -> Change:
@@ -249,7 +249,7 @@ class Commands:
         answer: Json,
         *,
         approved: bool = True,
-        kind: Kind | None = None,
+        kind: SuspensionKind | None = None,
         by: str = "",
         admits: Incoming | None = None,
     ) -> Thread:
@@ -261,7 +261,7 @@ class Commands:
         async def decide(thread: Thread) -> Change:
             call = await self.calls.get(thread.id, call_id)
             if kind is not None and call_id in thread.pending and thread.pending[call_id].kind is not kind:
-                raise NotAllowed(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
+                raise InvalidState(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
 
         thread = await self._change(thread_id, owner, decide, admits=admits)
@@ -280,10 +280,12 @@ class Commands:
         """Say yes or no to the one approval the thread waits for."""
 
         async def decide(thread: Thread) -> Change:
-            waiting = [call_id for call_id, call in thread.pending.items() if call.kind is Kind.APPROVAL]
+            waiting = [
+                call_id for call_id, call in thread.pending.items() if call.kind is SuspensionKind.APPROVAL
+            ]
             if len(waiting) != 1:
                 many = "no approval" if not waiting else f"{len(waiting)} approvals; answer each by its id"
-                raise NotAllowed(f"thread {thread.id!r} is {thread.status} and waits for {many}")
+                raise InvalidState(f"thread {thread.id!r} is {thread.status} and waits for {many}")
             answer = {"approved": approved} | ({"feedback": feedback} if feedback else {})
             call = await self.calls.get(thread.id, waiting[0])
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
@@ -299,7 +301,7 @@ class Commands:
             now = await self.calls.get(thread.id, call.id)
             stamp = self._stamp()
             if now.deadline is None or now.deadline > stamp.now:
-                raise NotAllowed(f"call {call.id!r} of thread {thread.id!r} was given more time")
+                raise InvalidState(f"call {call.id!r} of thread {thread.id!r} was given more time")
             return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
@@ -316,13 +318,13 @@ class Commands:
     async def stop_run(self, thread_id: str, run_id: str, *, undoes: bool) -> Thread:
         """The same for a run that was ordered, and no other; with `undoes`, nobody is told of it any more.
 
-        Raises NotAllowed when it is not the one under way."""
+        Raises InvalidState when it is not the one under way."""
 
         async def decide(thread: Thread) -> Change:
             log = await self.store.read(thread.id, after=thread.round_seq - 1, types=TELLING)
             runs = runs_of(log)
             if not runs or runs[-1].id != run_id or runs[-1].status.is_over:
-                raise NotAllowed(f"run {run_id!r} of thread {thread_id!r} is not under way")
+                raise InvalidState(f"run {run_id!r} of thread {thread_id!r} is not under way")
             return await self._stopped(thread, undoes=run_id if undoes else "")
 
         return await self._end(thread_id, None, decide)
@@ -359,11 +361,11 @@ class Commands:
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
         try:
-            await self.store.bury(thread_id, owner, now=self.clock())
+            await self.store.tombstone(thread_id, owner, now=self.clock())
         except (Unavailable, asyncio.CancelledError):
-            self.bridge.drop(thread_id)
+            self.graph_driver.drop(thread_id)
             raise
-        self.let_go(thread_id)
+        self.evict(thread_id)
         failpoint("delete_mid_tables")
         try:
             async with asyncio.timeout(PURGE_SECONDS):
@@ -374,23 +376,23 @@ class Commands:
             code = exc.code if isinstance(exc, ClewError) else Unavailable.code
             logger.warning("a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": code})
 
-    async def put_away(self, thread_id: str, owner: Owner | None) -> None:
+    async def soft_delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete softly: nobody sees it, and until it is purged it can be brought back."""
         await self.trash.put(thread_id, owner, now=self.clock())
-        self.let_go(thread_id)
+        self.evict(thread_id)
 
-    async def bring_back(self, thread_id: str, owner: Owner | None) -> Thread:
+    async def restore(self, thread_id: str, owner: Owner | None) -> Thread:
         """Undo a soft deletion. What was running runs on."""
         await self.trash.restore(thread_id, owner, now=self.clock())
-        self.bus.publish(thread_id)
+        self.notifier.publish(thread_id)
         self.wake()
         return await self.store.get(thread_id, owner)
 
-    def let_go(self, thread_id: str) -> None:
+    def evict(self, thread_id: str) -> None:
         """A thread is gone: whatever this process does for it or holds of it goes too, and watchers are told."""
         self.halt(thread_id)
-        self.bridge.drop(thread_id)
-        self.bus.publish(thread_id)
+        self.graph_driver.drop(thread_id)
+        self.notifier.publish(thread_id)
 
     async def _stopped(self, thread: Thread, notes: tuple[Body, ...] = (), *, undoes: str = "") -> Change:
         open_calls = await self.calls.find(thread.id, status=OPEN)
@@ -450,15 +452,22 @@ class Commands:
     ) -> Thread:
         failpoint("accept_before_commit")
         answer = once(change.thread) if once else None
-        hold = Hold(path=path, most=self.most_worktrees) if (path := change.worktree) is not None else None
+        reservations = [
+            Reservation(kind=kind, key=key, limit=self.reservation_limits.get(kind))
+            for kind, key in change.reserves.items()
+        ]
         is_claimed = False
         if change.read_at == 0 and change.thread.status is Status.RUNNING:
             with self.place(change) as claim:
-                await self.store.commit(change, once=answer, admits=admits, claim=claim, hold=hold)
+                await self.store.commit(
+                    change, once=answer, admits=admits, claim=claim, reservations=reservations
+                )
             is_claimed = claim is not None
         else:
-            await self.store.commit(change, once=answer, admits=admits, hold=hold, overdue=overdue)
-        self.bus.publish(change.thread.id, change.read_at, change.thread.last_seq)
+            await self.store.commit(
+                change, once=answer, admits=admits, reservations=reservations, overdue=overdue
+            )
+        self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
             self.wake()
         failpoint("accept_after_commit_before_reply")
@@ -472,6 +481,6 @@ class Commands:
         return lifecycle.Stamp(self.clock(), self.new_id)
 
 
-def _by(scope: Scope | None) -> str | None:
+def _by(scope: RunScope | None) -> str | None:
     """What the log keeps of it, so that whichever process runs the thread knows whom it is for."""
     return None if scope is None or scope.is_system else scope.user_id

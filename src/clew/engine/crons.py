@@ -8,13 +8,13 @@ from uuid import UUID, uuid5
 
 from clew.domain.assistants import furnished
 from clew.domain.cron_jobs import CronJob, CronSearch, counted, is_time
-from clew.domain.errors import ClewError, Invalid, NotFound, Repeated, Unavailable
-from clew.domain.events import Content, Order
-from clew.domain.records import Scope
+from clew.domain.errors import AlreadyDone, ClewError, Invalid, NotFound, Unavailable
+from clew.domain.events import Content, RunSpec
+from clew.domain.records import RunScope
 from clew.domain.thread import Json, Owner
-from clew.engine.aftermath import Aftermath
-from clew.engine.assistants import Roster
-from clew.engine.ordering import Ordering, Wanted
+from clew.engine.assistants import AssistantCatalog
+from clew.engine.run_hooks import RunHooks
+from clew.engine.runs import RunRequest, Runs
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.crons import Crons
@@ -30,9 +30,9 @@ LEASE = timedelta(seconds=30)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
     crons: Crons
-    ordering: Ordering
-    aftermath: Aftermath
-    roster: Roster
+    ordering: Runs
+    run_hooks: RunHooks
+    roster: AssistantCatalog
     webhooks: Webhooks
     clock: Clock
     # What somebody says in an input of messages.
@@ -89,7 +89,7 @@ class Scheduler:
         try:
             if is_time(job, now=now):
                 await self._begin(job)
-        except Repeated:
+        except AlreadyDone:
             pass  # by somebody who was killed right after it
         except Unavailable as exc:
             logger.warning("a cron is left for later", extra={**extra, "code": exc.code})
@@ -110,15 +110,15 @@ class Scheduler:
             return
         assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
         order = furnished(_order(job, run_id, assistant.graph), assistant)
-        wanted = Wanted(
+        wanted = RunRequest(
             order=order,
             input=job.input,
             message=self.said(job.input),
             makes_thread=job.thread_id is None,
             once=True,
         )
-        scope = Scope(user_id=job.owner.user_id, is_system=False)
-        await self.aftermath.begin(thread_id, job.owner, wanted, scope)
+        scope = RunScope(user_id=job.owner.user_id, is_system=False)
+        await self.run_hooks.begin(thread_id, job.owner, wanted, scope)
 
     async def _is_begun(self, thread_id: str, run_id: str) -> bool:
         """A run that cancels others must not meet itself."""
@@ -129,7 +129,7 @@ class Scheduler:
         return True
 
 
-def _order(job: CronJob, run_id: str, graph: str) -> Order:
+def _order(job: CronJob, run_id: str, graph: str) -> RunSpec:
     """With the id of the job, which graphs may want to know."""
     config = job.order.config
     configurable = config.get("configurable")

@@ -9,7 +9,7 @@ from clew.domain import lifecycle
 from clew.domain.errors import Conflict, LostLease, Unavailable
 from clew.domain.events import Body
 from clew.domain.thread import Status, Thread
-from clew.ports.notifier import Bus
+from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 
 # What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
@@ -23,7 +23,7 @@ MOST_CONFLICTS = 100
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class PendingEvents:
     bodies: tuple[Body, ...]
     done: "asyncio.Future[None] | None"
 
@@ -40,16 +40,16 @@ class Recorder:
         *,
         fence: int,
         store: Store,
-        bus: Bus,
+        notifier: Notifier,
         stamp: Callable[[], lifecycle.Stamp],
     ) -> None:
         self.thread = thread
         self.refusal: Exception | None = None
         self._fence = fence
         self._store = store
-        self._bus = bus
+        self._notifier = notifier
         self._stamp = stamp
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingEvents] = []
         self._writing: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._is_left = False
@@ -57,13 +57,13 @@ class Recorder:
     async def record(self, *bodies: Body) -> None:
         """Durable on return."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._add(Waiting(bodies, done))
+        self._add(PendingEvents(bodies, done))
         self._begin()
         await done
 
     def note(self, *bodies: Body) -> None:
         """Durable soon, and before anything recorded later."""
-        self._add(Waiting(bodies, None))
+        self._add(PendingEvents(bodies, None))
         if self._writing is None and self._later is None:
             self._later = asyncio.get_running_loop().call_later(SOON, self._begin)
 
@@ -81,7 +81,7 @@ class Recorder:
         if self._later is not None:
             self._later.cancel()  # whoever waits has begun
 
-    def _add(self, waiting: Waiting) -> None:
+    def _add(self, waiting: PendingEvents) -> None:
         if self.refusal is not None:
             raise self.refusal
         self._waiting.append(waiting)
@@ -94,7 +94,7 @@ class Recorder:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        batch: list[Waiting] = []
+        batch: list[PendingEvents] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
@@ -111,7 +111,7 @@ class Recorder:
         finally:
             self._writing = None
 
-    def _refuse(self, batch: list[Waiting], refusal: Exception) -> None:
+    def _refuse(self, batch: list[PendingEvents], refusal: Exception) -> None:
         self.refusal = refusal
         batch, self._waiting = [*batch, *self._waiting], []
         for waiting in batch:
@@ -146,7 +146,7 @@ class Recorder:
             await self._look_again()
         self.thread = change.thread
         goes_on = self.thread.status is Status.RUNNING
-        self._bus.publish(self.thread.id, change.read_at, self.thread.last_seq, goes_on=goes_on)
+        self._notifier.publish(self.thread.id, change.read_at, self.thread.last_seq, goes_on=goes_on)
 
     async def _look_again(self) -> None:
         with contextlib.suppress(Unavailable):  # the next attempt to write will say the same

@@ -14,11 +14,11 @@ from clew.domain.documents import clean_text
 from clew.domain.errors import (
     ClewError,
     Drained,
-    GivenUp,
+    InvalidState,
     LostLease,
-    NotAllowed,
     NotFound,
     Permanent,
+    RetriesExhausted,
     Transient,
     Unavailable,
 )
@@ -42,11 +42,11 @@ from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
 from clew.engine.outages import Outages
 from clew.engine.recorder import Recorder
-from clew.engine.run import LocalRun, Memory
+from clew.engine.run_context import LocalRunContext, RunStores
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
-from clew.ports.graphs import Bridge, Closing
-from clew.ports.notifier import Bus
+from clew.ports.graphs import Closing, GraphDriver
+from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.telemetry import Metrics, shared_metrics
 
@@ -59,9 +59,9 @@ LONGEST_WAIT = 2.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     store: Store
-    memory: Memory
-    bridge: Bridge
-    bus: Bus
+    memory: RunStores
+    graph_driver: GraphDriver
+    notifier: Notifier
     clock: Clock
     new_id: Callable[[], str]
     classify: Callable[[Exception], Transient | Permanent]
@@ -119,14 +119,14 @@ class Step:
             if thread.status is Status.RUNNING:
                 recorder = self._recorder(thread, lease)
                 await recorder.record(*await self._closed_if_possible(reason, recorder))
-        except (LostLease, NotFound, NotAllowed) as exc:
+        except (LostLease, NotFound, InvalidState) as exc:
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
 
     async def _to_its_rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> None:
         thread = recorder.thread
         if isinstance(owed(thread, log), Nothing | Wait):
             return
-        run = LocalRun(
+        run = LocalRunContext(
             log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=woken_by(thread, log)
         )
         if lease.recoveries > self.max_recoveries:
@@ -139,10 +139,10 @@ class Step:
         await recorder.record(*await self._closed(rest, recorder))
         failpoint("interrupt_logged")
         if self.prunes and recorder.thread.status.is_terminal:
-            await self.bridge.prune(thread.id)
+            await self.graph_driver.prune(thread.id)
 
     async def _until_it_rests(
-        self, log: Sequence[Event], recorder: Recorder, run: LocalRun, fence: int
+        self, log: Sequence[Event], recorder: Recorder, run: LocalRunContext, fence: int
     ) -> Sequence[Body]:
         """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
         failed = failed_attempts(log)
@@ -190,7 +190,11 @@ class Step:
                 )
                 if not isinstance(decision, Retry):
                     # What was retried and given up below has said so already.
-                    reason = str(failure) if isinstance(failure, GivenUp) else f"{decision.reason}: {failure}"
+                    reason = (
+                        str(failure)
+                        if isinstance(failure, RetriesExhausted)
+                        else f"{decision.reason}: {failure}"
+                    )
                     return [_finished(Status.FAILED, reason, error=failure.detail or str(failure))]
                 self.metrics.retries.labels(name).inc()
                 text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
@@ -207,19 +211,19 @@ class Step:
             await asyncio.sleep(wait)
             try:
                 log = await self._round(await self.store.get(thread.id))
-                return log, (await self.bridge.checkpoint(thread.id), sum(map(_is_told_once, log)))
+                return log, (await self.graph_driver.checkpoint(thread.id), sum(map(_is_told_once, log)))
             except Unavailable:
                 wait = min(2 * wait, LONGEST_WAIT)
 
     async def _attempt(
-        self, log: Sequence[Event], run: LocalRun, fence: int, *, is_new: bool
+        self, log: Sequence[Event], run: LocalRunContext, fence: int, *, is_new: bool
     ) -> Sequence[Body]:
         # A tool that was left alone by what failed beside it in an earlier attempt may still be at work.
         await run.idle()
         run.asked.clear()
         questions: dict[str, Suspension] = {}
         last: list[Body] = []
-        async with aclosing(self.bridge.run(log, run, fence=fence, is_new=is_new)) as bodies:
+        async with aclosing(self.graph_driver.run(log, run, fence=fence, is_new=is_new)) as bodies:
             async for body in bodies:
                 match body:
                     case Suspension():
@@ -278,7 +282,9 @@ class Step:
         return await self.store.read(thread.id, after=first, limit=thread.last_seq - first)
 
     def _recorder(self, thread: Thread, lease: Lease) -> Recorder:
-        return Recorder(thread, fence=lease.fence, store=self.store, bus=self.bus, stamp=self._stamp)
+        return Recorder(
+            thread, fence=lease.fence, store=self.store, notifier=self.notifier, stamp=self._stamp
+        )
 
     def _stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)

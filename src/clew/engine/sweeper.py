@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from clew.domain.errors import ClewError, Conflict, Corrupt, NotAllowed, NotFound
+from clew.domain.errors import ClewError, Conflict, Corrupt, InvalidState, NotFound
 from clew.engine.commands import Commands
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.inbox import Inbox
-from clew.ports.model_calls import Audit
+from clew.ports.model_calls import ModelCalls
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 
@@ -88,7 +88,7 @@ class Chores:
 
     store: Store
     calls: Calls
-    audit: Audit
+    audit: ModelCalls
     files: Files
     inbox: Inbox
     items: ItemSweep
@@ -117,7 +117,7 @@ class Chores:
             try:
                 await self.commands.expire(call)
                 expired += 1
-            except (Conflict, NotAllowed, NotFound):
+            except (Conflict, InvalidState, NotFound):
                 continue  # it was answered, stopped or deleted at the same moment, and that counts
             except Corrupt as exc:
                 logger.warning("a call cannot expire", extra={"thread_id": call.thread_id, "code": exc.code})

@@ -1,1 +1,1 @@
-"""The only room that knows how LangGraph runs: bridge, checkpoints, store, chat history, the agent node."""
+"""How LangGraph runs: driver, position, streams, registry, tools and middleware."""

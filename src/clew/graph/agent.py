@@ -27,7 +27,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from pydantic_core import to_jsonable_python
 
-from clew.domain.errors import NotAllowed
+from clew.domain.errors import InvalidState
 from clew.domain.events import AssistantMessage, Event, ToolCall
 from clew.domain.ledger import Terms
 from clew.domain.model_settings import ModelSettings
@@ -35,11 +35,11 @@ from clew.domain.records import ModelCall
 from clew.domain.retry import MAX_ANSWER
 from clew.domain.thread import Thread
 from clew.failpoints import failpoint
-from clew.graph.context_window import Budget, Compaction, Rendered, Turn, render, unanswered
+from clew.graph.context_window import Compaction, ContextBudget, Rendered, Turn, render, unanswered
 from clew.graph.run import current_run
 from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
 from clew.history.model_settings import settings_of
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Agent:
     model: BaseChatModel
     tools: tuple[BaseTool, ...] = ()
     system: str = ""
-    budget: Budget = field(default_factory=Budget)
+    budget: ContextBudget = field(default_factory=ContextBudget)
     compaction: Compaction = field(default_factory=Compaction)
     # Fetched anew for every turn (retrieval, memory) and shown to the model; never part of the log.
     inject: Inject | None = None
@@ -139,7 +139,7 @@ class Agent:
                 await run.sum_up(from_seq, span[-1].seq, text, version=run.stamp().new_id())
         return {"last": None}
 
-    async def _summed_up(self, run: Run, shown: Rendered) -> str:
+    async def _summed_up(self, run: RunContext, shown: Rendered) -> str:
         """Nothing, where that fails: the round has its answer, and the log is then only read from further back."""
         try:
             return (await (self.sum_up(shown) if self.sum_up else self._summary(run, shown))).strip()
@@ -149,20 +149,20 @@ class Agent:
             logger.warning("not summed up", extra={"thread_id": run.thread.id}, exc_info=True)
             return ""
 
-    async def _summary(self, run: Run, shown: Rendered) -> str:
+    async def _summary(self, run: RunContext, shown: Rendered) -> str:
         asked = replace(shown, turns=(*shown.turns, Turn(role="user", content=SUM_UP)))
         # Nobody is told it word by word: it is no part of the conversation.
         whole = await self._streamed(run, self.model.with_config(tags=[TAG_NOSTREAM]), asked)
         return "" if whole is None else str(whole.text)
 
-    async def _said(self, run: Run, shown: Rendered, known: Collection[str]) -> AIMessage:
+    async def _said(self, run: RunContext, shown: Rendered, known: Collection[str]) -> AIMessage:
         """Stream the reply, so that a stop in the middle finds what was said until then."""
         model: Runnable[Any, Any] = self.model.bind_tools(list(self.tools)) if self.tools else self.model
         return _reply(await self._streamed(run, model, shown, run.saying), known, run.stamp().new_id())
 
     async def _streamed(
         self,
-        run: Run,
+        run: RunContext,
         model: Runnable[Any, Any],
         shown: Rendered,
         tell: Callable[[str], None] | None = None,
@@ -239,7 +239,7 @@ def _next(state: AgentState) -> str:
     return "tools" if last is not None and (last.tool_calls or last.invalid_tool_calls) else "compact"
 
 
-async def _carry_out(run: Run, tool: BaseTool | None, call: Any) -> Any:
+async def _carry_out(run: RunContext, tool: BaseTool | None, call: Any) -> Any:
     logged = ToolCall(call_id=call["id"], name=call["name"], args=to_jsonable_python(call["args"]))
     if tool is None:
         return await _refuse(run, call, f"there is no tool {call['name']!r}")
@@ -249,7 +249,7 @@ async def _carry_out(run: Run, tool: BaseTool | None, call: Any) -> Any:
     return await through_ledger(run, logged, Terms(), lambda: tool.ainvoke(request))
 
 
-async def _refuse(run: Run, call: Any, error: str) -> ToolMessage:
+async def _refuse(run: RunContext, call: Any, error: str) -> ToolMessage:
     logged = ToolCall(call_id=call["id"], name=call["name"] or "", args=to_jsonable_python(call["args"]))
     await run.record(replace(logged, name=logged.name or "unknown"))
     await run.finish(logged.call_id, ok=False, error=error)
@@ -257,7 +257,12 @@ async def _refuse(run: Run, call: Any, error: str) -> ToolMessage:
 
 
 def _audited(
-    run: Run, shown: Rendered, model: BaseChatModel, whole: AIMessageChunk | None, status: Any, started: float
+    run: RunContext,
+    shown: Rendered,
+    model: BaseChatModel,
+    whole: AIMessageChunk | None,
+    status: Any,
+    started: float,
 ) -> ModelCall:
     stamp = run.stamp()
     return ModelCall(
@@ -277,8 +282,8 @@ def _audited(
     )
 
 
-def _run() -> Run:
+def _run() -> RunContext:
     run = current_run()
     if run is None:
-        raise NotAllowed("this graph lives on a thread's log: it runs under Clew only")
+        raise InvalidState("this graph lives on a thread's log: it runs under Clew only")
     return run

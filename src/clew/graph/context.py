@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from clew.domain.events import Order
-from clew.graph.standing import Graph
+from clew.domain.events import RunSpec
+from clew.graph.position import Graph
 
 # What a caller may not say in a context: what LangGraph tells itself, and what it tells of an authenticated user.
 _RESERVED = ("clew_", "__", "langgraph_auth_")
 
 
-def context_of(graph: Graph, order: Order | None) -> dict[str, Any] | None:
+def context_of(graph: Graph, order: RunSpec | None) -> dict[str, Any] | None:
     """What the graph's context is made of. None for a round that no client gave one, where the schema needs one."""
     schema: Any = graph.context_schema
     if order is None:

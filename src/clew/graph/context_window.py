@@ -38,7 +38,7 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class ContextBudget:
     """How much of the past is shown. Results of tools go first: the newest are kept whole."""
 
     results_kept: int = 20
@@ -46,7 +46,7 @@ class Budget:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTurn:
     """An assistant turn whose calls are still being collected."""
 
     content: Content = ""
@@ -68,12 +68,12 @@ def render(
     summary: Summary | None = None,
     system: str = "",
     injected: str = "",
-    budget: Budget | None = None,
+    budget: ContextBudget | None = None,
 ) -> Rendered:
     """Every call has its result behind it, as providers demand: one that has none is told its fate, too old a one a stub."""
     turns: list[Turn] = _instructions(system, summary, injected)
     results = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolResult)}
-    kept, evictions = _evicted(results, _unread(events), budget or Budget())
+    kept, evictions = _evicted(results, _unread(events), budget or ContextBudget())
     for turn in _turns(events):
         turns.append(turn)
         turns += [
@@ -97,7 +97,7 @@ def _instructions(system: str, summary: Summary | None, injected: str) -> list[T
 
 
 def _turns(events: Iterable[Event]) -> Iterable[Turn]:
-    assistant: _Open | None = None
+    assistant: _OpenTurn | None = None
     for event in events:
         match event.body:
             case UserMessage(content=content):
@@ -108,9 +108,9 @@ def _turns(events: Iterable[Event]) -> Iterable[Turn]:
             case AssistantMessage(content=content):
                 if assistant is not None:
                     yield _closed(assistant)
-                assistant = _Open(content=content, seq=event.seq)
+                assistant = _OpenTurn(content=content, seq=event.seq)
             case ToolCall() as call:
-                assistant = assistant or _Open(seq=event.seq)
+                assistant = assistant or _OpenTurn(seq=event.seq)
                 assistant.calls.append(call)
             case _:
                 pass
@@ -118,7 +118,7 @@ def _turns(events: Iterable[Event]) -> Iterable[Turn]:
         yield _closed(assistant)
 
 
-def _closed(assistant: _Open) -> Turn:
+def _closed(assistant: _OpenTurn) -> Turn:
     return Turn(role="assistant", content=assistant.content, calls=tuple(assistant.calls), seq=assistant.seq)
 
 
@@ -148,7 +148,9 @@ def _unread(events: Sequence[Event]) -> set[str]:
     return unread
 
 
-def _evicted(results: dict[str, ToolResult], unread: set[str], budget: Budget) -> tuple[set[str], list[str]]:
+def _evicted(
+    results: dict[str, ToolResult], unread: set[str], budget: ContextBudget
+) -> tuple[set[str], list[str]]:
     newest = list(results)[-budget.results_kept :] if budget.results_kept else []
     kept = {call_id for call_id in newest if len(_text(results[call_id].result)) <= budget.result_bytes}
     # A result nobody has read yet is shown whatever its size.

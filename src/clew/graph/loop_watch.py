@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from clew.graph.contain import node_of
+from clew.graph.containment import node_of
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ Graph = CompiledStateGraph[Any, Any, Any, Any]
 _SET_LATER = ("step_timeout", "retry_policy", "cache_policy", "stream_transformers")
 
 
-class Source(Protocol):
+class GraphSpec(Protocol):
     """Where a graph is: `attribute` of a module, or of a file."""
 
     @property
@@ -64,7 +64,7 @@ def import_from(folders: Iterable[Path]) -> None:
 
 
 async def open_registry(
-    sources: Iterable[Source],
+    sources: Iterable[GraphSpec],
     stack: AsyncExitStack,
     *,
     saver: BaseCheckpointSaver[Any],
@@ -151,7 +151,7 @@ def _wants_config(factory: Any) -> bool:
     )
 
 
-def _found(source: Source) -> Any:
+def _found(source: GraphSpec) -> Any:
     module = _module(source)
     try:
         return getattr(module, source.attribute)
@@ -161,7 +161,7 @@ def _found(source: Source) -> Any:
         raise NotAGraph(f"it has no {source.attribute!r}") from exc
 
 
-def _reason(source: Source, exc: BaseException) -> str:
+def _reason(source: GraphSpec, exc: BaseException) -> str:
     """In the words of whoever wrote the settings; the name under which we import a file is ours alone."""
     what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
     if source.path is not None:
@@ -175,7 +175,7 @@ def _own_name(name: str) -> str:
     return f"clew_graph_{name}"
 
 
-def _module(source: Source) -> ModuleType:
+def _module(source: GraphSpec) -> ModuleType:
     if source.path is None:
         return importlib.import_module(source.module or "")
     path = source.path.resolve()

@@ -4,19 +4,19 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 # A context variable, not a config value: LangGraph copies config values into checkpoints.
-_current: ContextVar[Run | None] = ContextVar("clew_run", default=None)
+_current: ContextVar[RunContext | None] = ContextVar("clew_run", default=None)
 
 
-def current_run() -> Run | None:
+def current_run() -> RunContext | None:
     """The run this code is part of; None outside of Clew's own runner."""
     return _current.get()
 
 
 @contextmanager
-def running(run: Run) -> Generator[None]:
+def running(run: RunContext) -> Generator[None]:
     token = _current.set(run)
     try:
         yield

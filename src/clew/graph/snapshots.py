@@ -12,9 +12,9 @@ from clew.checkpointer.saver import Checkpointer
 from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, SchemaMismatch
 from clew.domain.thread import Json
 from clew.domain.views import EMPTY_STATE
-from clew.graph.parts import asked, place_of, without_ours
-from clew.graph.standing import Graph
+from clew.graph.position import Graph
 from clew.graph.stream import as_json
+from clew.graph.stream_encoder import asked, place_of, without_ours
 
 # So many fields that do not fit are named.
 MISMATCHES = 10

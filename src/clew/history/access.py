@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.history import (
     NAMESPACE,
-    Message,
+    HistoryId,
+    HistoryMessage,
+    HistorySummary,
     NewMessage,
-    Place,
     Shape,
-    Summary,
     check_namespace,
     storable,
 )
@@ -42,7 +42,7 @@ class ChatHistories:
 
     async def read(
         self, owner: Owner, key: str, *, namespace: str = "", after: int = 0, limit: int
-    ) -> tuple[Summary, Sequence[Message]]:
+    ) -> tuple[HistorySummary, Sequence[HistoryMessage]]:
         """Raises NotFound if nothing is kept under the key."""
         place = place_of(owner, key, namespace)
         summary = await self.histories.summary(place)
@@ -63,13 +63,13 @@ class ChatHistories:
         return deleted
 
 
-def place_of(owner: Owner, key: str, namespace: str) -> Place:
+def place_of(owner: Owner, key: str, namespace: str) -> HistoryId:
     """Where the caller's conversation is kept: the one place that decides whose histories a caller reaches."""
     if keys.valid(key) is None:
         raise Invalid("a conversation key is 1 to 256 of letters, digits, ':', '_' and '-'", "key")
     labels = from_path(f"{namespace}.") if namespace else NAMESPACE
     check_namespace(labels)
-    return Place(namespace=(*user_label(owner.user_id), *labels), key=key, tenant=owner.tenant)
+    return HistoryId(namespace=(*user_label(owner.user_id), *labels), key=key, tenant=owner.tenant)
 
 
 def _no_history(key: str) -> NotFound:

@@ -27,10 +27,10 @@ from langgraph.store.base import BaseStore
 
 from clew.domain import history
 from clew.domain.errors import ConfigError, Invalid, Permanent
-from clew.domain.history import Merged, Message, NewMessage
+from clew.domain.history import HistoryMessage, Merged, NewMessage
 from clew.domain.model_settings import ModelSettings
 from clew.history import keys
-from clew.history.chat_history import ChatHistory, Outcome, backend_of
+from clew.history.chat_history import ChatHistory, HistoryOutcome, backend_of
 from clew.history.graph_store import GraphStore
 from clew.history.model_settings import settings_of
 from clew.telemetry import Metrics, channel_label, shared_metrics
@@ -117,7 +117,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         said = await self._answer(self._prompt(merged.messages, current, memory), config)
         # With tools elsewhere in the graph the turn is not over: question and answer are stored together, then.
         if self.use_graph_chat_history and not _calls_tools(said[-1]):
-            outcome = await memory.keep([*merged.new, *said]) if memory else Outcome.FALLBACK
+            outcome = await memory.keep([*merged.new, *said]) if memory else HistoryOutcome.FALLBACK
             said[-1] = _reporting(said[-1], outcome)
         return {"messages": said}
 
@@ -144,7 +144,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             logger.warning("chat history is switched on, but the graph was compiled without a store")
             return None
         configurable = config.get("configurable", {})
-        scope = keys.Scope(
+        scope = keys.KeyScope(
             inputs=_field(state, "inputs"),
             results=_field(state, "results"),
             configurable=configurable,
@@ -153,7 +153,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         )
         key = keys.resolve(scope, self.history_key_candidates, self.history_key_template)
         if key is None:
-            labels = (backend_of(runtime.store), channel_label(""), Outcome.FALLBACK.value)
+            labels = (backend_of(runtime.store), channel_label(""), HistoryOutcome.FALLBACK.value)
             self._metrics.history_key_failures.labels(*labels).inc()
             logger.warning("no conversation key could be found; going on without chat history")
             return None
@@ -249,12 +249,12 @@ class _Memory:
     thread_id: str | None
     user_id: str
 
-    async def tail(self, limit: int) -> list[Message]:
+    async def tail(self, limit: int) -> list[HistoryMessage]:
         """The newest messages but for this task's own: after a crash it answers again, as if for the first time."""
         found = await self.history.tail(self.key, limit)
         return [message for message in found if self.task is None or message.origin != self.task]
 
-    async def keep(self, messages: Sequence[BaseMessage]) -> Outcome:
+    async def keep(self, messages: Sequence[BaseMessage]) -> HistoryOutcome:
         new = [_to_store(message) for message in messages]
         return await self.history.extend(
             self.key,
@@ -281,11 +281,11 @@ def _to_store(message: BaseMessage) -> NewMessage | None:
     return None
 
 
-def _reporting(answer: BaseMessage, outcome: Outcome) -> BaseMessage:
+def _reporting(answer: BaseMessage, outcome: HistoryOutcome) -> BaseMessage:
     return answer.model_copy(update={"response_metadata": answer.response_metadata | {REPORT: outcome.value}})
 
 
-def _from_stored(message: Message) -> BaseMessage:
+def _from_stored(message: HistoryMessage) -> BaseMessage:
     kind = HumanMessage if message.role == "user" else AIMessage
     return kind(message.content, id=message.id)
 

@@ -15,12 +15,12 @@ from langgraph.store.base import BaseStore
 from clew.domain.errors import ClewError, Conflict, Invalid
 from clew.domain.history import (
     NAMESPACE,
-    Message,
+    HistoryId,
+    HistoryMessage,
+    HistorySummary,
     NewMessage,
-    Place,
     Role,
     Shape,
-    Summary,
     check_namespace,
     message_item,
     storable,
@@ -39,7 +39,7 @@ T = TypeVar("T")
 PAGE: Final = 500
 
 
-class Outcome(StrEnum):
+class HistoryOutcome(StrEnum):
     """How a read or write of history went; also a label of its metrics."""
 
     OK = "ok"
@@ -103,7 +103,7 @@ class ChatHistory:
 
         With an `id`, the same message sent twice is stored once.
         """
-        return await self.extend(key, [NewMessage(role=role, content=content, id=id)]) is Outcome.OK
+        return await self.extend(key, [NewMessage(role=role, content=content, id=id)]) is HistoryOutcome.OK
 
     async def extend(
         self,
@@ -113,7 +113,7 @@ class ChatHistory:
         origin: str | None = None,
         thread_id: str | None = None,
         user_id: str = "",
-    ) -> Outcome:
+    ) -> HistoryOutcome:
         """Add messages side by side. Never raises for a store that fails: it warns, counts, and says so.
 
         `thread_id` and `user_id` name the thread and the user that a new conversation belongs to, if it is to be deleted
@@ -130,8 +130,8 @@ class ChatHistory:
             for new in messages
         ]
         if not fit:
-            return Outcome.OK
-        outcome = Outcome.OK
+            return HistoryOutcome.OK
+        outcome = HistoryOutcome.OK
         began = time.perf_counter()
         try:
             await self._run(
@@ -140,15 +140,15 @@ class ChatHistory:
                 )
             )
         except Exception as exc:  # noqa: BLE001 - a foreign store may raise anything, and the answer must still go out
-            outcome = Outcome.CONFLICT if isinstance(exc, Conflict) else Outcome.FALLBACK
+            outcome = HistoryOutcome.CONFLICT if isinstance(exc, Conflict) else HistoryOutcome.FALLBACK
             self._failed("a turn was not added to its chat history", place, exc)
         labels = self._labels(key)
         self._metrics.history_write_ms.labels(*labels, outcome.value).observe(_ms_since(began))
-        if outcome is not Outcome.OK:
+        if outcome is not HistoryOutcome.OK:
             self._metrics.history_write_failures.labels(*labels, outcome.value).inc()
         return outcome
 
-    async def tail(self, key: str, limit: int) -> Sequence[Message]:
+    async def tail(self, key: str, limit: int) -> Sequence[HistoryMessage]:
         """The newest messages, oldest first. Raises what the store raises, after counting it."""
         place = self._place(key)
         labels = self._labels(key)
@@ -156,22 +156,24 @@ class ChatHistory:
         try:
             messages = await self._run(self._histories.tail(place, limit=limit))
         except Exception as exc:
-            self._metrics.history_read_ms.labels(*labels, Outcome.FALLBACK.value).observe(_ms_since(began))
-            self._metrics.history_read_failures.labels(*labels, Outcome.FALLBACK.value).inc()
+            self._metrics.history_read_ms.labels(*labels, HistoryOutcome.FALLBACK.value).observe(
+                _ms_since(began)
+            )
+            self._metrics.history_read_failures.labels(*labels, HistoryOutcome.FALLBACK.value).inc()
             self._failed("a chat history was not read", place, exc)
             raise
-        self._metrics.history_read_ms.labels(*labels, Outcome.OK.value).observe(_ms_since(began))
+        self._metrics.history_read_ms.labels(*labels, HistoryOutcome.OK.value).observe(_ms_since(began))
         return messages
 
     async def reset(self, key: str, command: str) -> bool:
         """Let the next prompt begin here, as if the user had sent the reset command. Nothing is deleted."""
         return await self.append(key, command, role="user")
 
-    async def summary(self, key: str) -> Summary | None:
+    async def summary(self, key: str) -> HistorySummary | None:
         """How many messages there are, and since when; None if there are none."""
         return await self._run(self._histories.summary(self._place(key)))
 
-    async def transcript(self, key: str, *, after: int = 0) -> AsyncIterator[Message]:
+    async def transcript(self, key: str, *, after: int = 0) -> AsyncIterator[HistoryMessage]:
         """Every message in order, read page by page; what is added meanwhile comes too."""
         place = self._place(key)
         while page := await self._run(self._histories.read(place, after=after, limit=PAGE)):
@@ -189,20 +191,20 @@ class ChatHistory:
         return await self._run(self._histories.delete(self._place(key)))
 
     def count_truncation(self, key: str) -> None:
-        self._metrics.history_truncations.labels(*self._labels(key), Outcome.OK.value).inc()
+        self._metrics.history_truncations.labels(*self._labels(key), HistoryOutcome.OK.value).inc()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return await work if self._ours is None else await self._ours.at_home(work)
 
-    def _place(self, key: str) -> Place:
+    def _place(self, key: str) -> HistoryId:
         if keys.valid(key) is None:
             raise Invalid("a conversation key is 1 to 256 of letters, digits, ':', '_' and '-'", "key")
-        return Place(namespace=self._namespace, key=key, tenant=self._tenant)
+        return HistoryId(namespace=self._namespace, key=key, tenant=self._tenant)
 
     def _labels(self, key: str) -> tuple[str, str]:
         return self._backend, channel_label(key)
 
-    def _failed(self, what: str, place: Place, exc: Exception) -> None:
+    def _failed(self, what: str, place: HistoryId, exc: Exception) -> None:
         """Where and what kind; never the error's own words, which may quote the message."""
         code = exc.code if isinstance(exc, ClewError) else type(exc).__name__
         where = {"namespace": list(place.namespace), "key": place.key, "backend": self._backend, "code": code}

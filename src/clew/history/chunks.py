@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
-from clew.domain.errors import Conflict, Corrupt, NotAllowed
+from clew.domain.errors import Conflict, Corrupt, InvalidState
 from clew.domain.history import (
-    Message,
+    HistoryId,
+    HistoryMessage,
+    HistorySummary,
     NewMessage,
-    Place,
     Shape,
-    Summary,
     chunk_key,
     chunk_of,
     chunk_range,
@@ -63,7 +63,7 @@ class ChunkItems:
 
     async def append(
         self,
-        place: Place,
+        place: HistoryId,
         messages: Sequence[NewMessage],
         *,
         shape: Shape,
@@ -94,25 +94,25 @@ class ChunkItems:
                 await self.sleep(delay)
                 attempt += 1
 
-    async def tail(self, place: Place, *, limit: int) -> list[Message]:
+    async def tail(self, place: HistoryId, *, limit: int) -> list[HistoryMessage]:
         head, found = await self._read(
             place, lambda summary: tail_chunks(summary.last_seq, limit, summary.shape.chunk_size)
         )
         return [*(head.identified(message) for message in found), *head.unmerged()][-limit:]
 
-    async def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> list[Message]:
+    async def read(self, place: HistoryId, *, after: int = 0, limit: int = 1000) -> list[HistoryMessage]:
         head, found = await self._read(place, lambda summary: _between(summary, after + 1, after + limit))
         messages = (*(head.identified(message) for message in found), *head.unmerged())
         return [message for message in messages if after < message.seq <= after + limit]
 
-    async def summary(self, place: Place) -> Summary | None:
+    async def summary(self, place: HistoryId) -> HistorySummary | None:
         head = await self._head(place)
         unmerged = head.unmerged()
         if not unmerged:
             return head.summary
         return replace(head.summary or self._beginning(place), last_seq=unmerged[-1].seq)
 
-    async def delete(self, place: Place) -> bool:
+    async def delete(self, place: HistoryId) -> bool:
         async with _lock(self.store, place.path):
             head = await self._head(place)
             there = head.summary is not None or bool(head.turns)
@@ -126,11 +126,11 @@ class ChunkItems:
             return there
 
     async def delete_all(self, owner: Owner, *, limit: int = 100) -> int:  # noqa: ARG002 - a method of the port
-        raise NotAllowed(
+        raise InvalidState(
             "a store of LangGraph's does not say which conversations are whose; delete them by their keys"
         )
 
-    async def _merge(self, place: Place, turn: "_Turn") -> "_Written":
+    async def _merge(self, place: HistoryId, turn: "_Turn") -> "_Written":
         """Put the turn under its own name, then into the documented items with every other turn that they lack.
 
         Chunk and metadata go in one batch: a kill between two would leave them telling different stories.
@@ -169,22 +169,22 @@ class ChunkItems:
             return _Written(after.last_seq, ())
         return _Written(after.last_seq, tuple(m for m in plan.added if merged.first <= m.seq <= merged.last))
 
-    async def _holds(self, place: Place, written: "_Written") -> bool:
+    async def _holds(self, place: HistoryId, written: "_Written") -> bool:
         if not written.messages:
             return True
         first, last = written.messages[0].seq, written.messages[-1].seq
         _, found = await self._read(place, lambda summary: _between(summary, first, last))
         return [message for message in found if first <= message.seq <= last] == list(written.messages)
 
-    async def _withdraw(self, place: Place, turn: "_Turn") -> None:
+    async def _withdraw(self, place: HistoryId, turn: "_Turn") -> None:
         """Delete the item of a turn that is reported as not written, so that no later read shows it."""
         with suppress(Exception):  # the store fails anyway; its first error is the one that is raised
             await self._delete_turns(place, [turn.token])
 
-    async def _delete_turns(self, place: Place, tokens: Sequence[str]) -> None:
+    async def _delete_turns(self, place: HistoryId, tokens: Sequence[str]) -> None:
         await self.store.abatch([PutOp((*place.path, TURNS), token, None) for token in tokens])
 
-    async def _head(self, place: Place, new: "_Turn | None" = None) -> "_Head":
+    async def _head(self, place: HistoryId, new: "_Turn | None" = None) -> "_Head":
         """What the conversation has come to, read in one batch; the new turn's own item is put with it."""
         at = self.now()
         path = (*place.path, TURNS)
@@ -212,11 +212,11 @@ class ChunkItems:
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as exc:
             raise Corrupt("the metadata of a chat history cannot be read back") from exc
 
-    def _summary(self, place: Place, meta: Mapping[str, Any] | None) -> Summary | None:
+    def _summary(self, place: HistoryId, meta: Mapping[str, Any] | None) -> HistorySummary | None:
         if meta is None:
             return None
         at = datetime.strptime(meta["updated_at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-        return Summary(
+        return HistorySummary(
             key=place.key,
             shape=replace(self.shape, chunk_size=int(meta["chunk_size"])),
             last_seq=int(meta["last_seq"]),
@@ -225,13 +225,15 @@ class ChunkItems:
             updated_at=at,
         )
 
-    def _beginning(self, place: Place) -> Summary:
+    def _beginning(self, place: HistoryId) -> HistorySummary:
         at = self.now()
-        return Summary(key=place.key, shape=self.shape, last_seq=0, version=0, created_at=at, updated_at=at)
+        return HistorySummary(
+            key=place.key, shape=self.shape, last_seq=0, version=0, created_at=at, updated_at=at
+        )
 
     async def _read(
-        self, place: Place, wanted: Callable[[Summary], Sequence[int]], new: "_Turn | None" = None
-    ) -> tuple["_Head", list[Message]]:
+        self, place: HistoryId, wanted: Callable[[HistorySummary], Sequence[int]], new: "_Turn | None" = None
+    ) -> tuple["_Head", list[HistoryMessage]]:
         """The head and some chunks as one writer left them. Raises Conflict if others wrote each time in between."""
         for _ in range(READS):
             head = await self._head(place, new)
@@ -244,19 +246,21 @@ class ChunkItems:
                 return head, self._messages(found)
         raise Conflict("other writers were at work each time a chat history was read")
 
-    async def _read_more(self, place: Place, head: "_Head", chunks: Sequence[int]) -> list[Message]:
+    async def _read_more(
+        self, place: HistoryId, head: "_Head", chunks: Sequence[int]
+    ) -> list[HistoryMessage]:
         """Other chunks of the same state. Raises Conflict if that has changed."""
         again, found = await self._read(place, lambda _: chunks)
         if again.side != head.side:
             raise Conflict("another writer was at work while a chat history was read")
         return found
 
-    def _messages(self, chunks: Sequence[object]) -> list[Message]:
-        found: list[Message] = []
+    def _messages(self, chunks: Sequence[object]) -> list[HistoryMessage]:
+        found: list[HistoryMessage] = []
         for chunk in chunks:
             try:
                 found.extend(
-                    Message(
+                    HistoryMessage(
                         seq=int(item["seq"]), role=item["role"], content=str(item[self.shape.value_field])
                     )
                     for item in (_value(chunk) or {})["messages"]
@@ -266,17 +270,19 @@ class ChunkItems:
         return found
 
 
-def _between(summary: Summary, first: int, last: int) -> Sequence[int]:
+def _between(summary: HistorySummary, first: int, last: int) -> Sequence[int]:
     """The chunks that hold these seqs, as far as there are any."""
     size, last = summary.shape.chunk_size, min(last, summary.last_seq)
     return range(chunk_of(first, size), chunk_of(last, size) + 1) if first <= last else ()
 
 
-def _last_chunk(summary: Summary) -> int:
+def _last_chunk(summary: HistorySummary) -> int:
     return chunk_of(max(1, summary.last_seq), summary.shape.chunk_size)
 
 
-def _chunks(before: Summary, after: Summary, messages: Sequence[Message]) -> dict[str, dict[str, Any]]:
+def _chunks(
+    before: HistorySummary, after: HistorySummary, messages: Sequence[HistoryMessage]
+) -> dict[str, dict[str, Any]]:
     """The chunks that change: the last one if there is room in it, and what comes after it."""
     size = after.shape.chunk_size
     kept = {message.seq: message for message in messages}
@@ -322,7 +328,7 @@ class _Head:
     """A conversation without its messages: what is known of the newest, and the turns that have items of their own."""
 
     read_at: datetime
-    summary: Summary | None
+    summary: HistorySummary | None
     ids: _Ids
     merged: Mapping[str, "_Merged"]
     side: Mapping[str, Any] | None  # as it was read: no two writes leave the same
@@ -330,7 +336,7 @@ class _Head:
     is_cut: bool  # there are more turns than were read
 
     @property
-    def known(self) -> Summary:
+    def known(self) -> HistorySummary:
         if self.summary is None:
             raise Corrupt("turns of a chat history are merged that has no metadata")
         return self.summary
@@ -342,29 +348,29 @@ class _Head:
             key=lambda turn: (turn.at, turn.token),
         )
 
-    def unmerged(self) -> list[Message]:
+    def unmerged(self) -> list[HistoryMessage]:
         """Their messages as they will be numbered when they are merged, unless others come first."""
         seq = self.summary.last_seq if self.summary else 0
         known = {name for name, _ in self.ids.values() if name is not None}
         fresh = [(turn, new) for turn in self.missing() for new in turn.messages if new.id not in known]
         return [
-            Message(seq=seq + n, role=new.role, content=new.content, id=new.id, origin=turn.origin)
+            HistoryMessage(seq=seq + n, role=new.role, content=new.content, id=new.id, origin=turn.origin)
             for n, (turn, new) in enumerate(fresh, 1)
         ]
 
-    def identified(self, message: Message) -> Message:
+    def identified(self, message: HistoryMessage) -> HistoryMessage:
         name, origin = self.ids.get(message.seq, (None, None))
         return replace(message, id=name, origin=origin)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Plan:
+class _MergePlan:
     """What one merge adds after `before`, and which turns need no item of their own any more."""
 
-    before: Summary
+    before: HistorySummary
     ids: _Ids
     merged: dict[str, "_Merged"]
-    added: list[Message] = field(default_factory=list)
+    added: list[HistoryMessage] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
 
     def side(self) -> dict[str, Any]:
@@ -373,8 +379,8 @@ class _Plan:
         return {"ids": kept, "turns": turns}
 
 
-def _plan(head: _Head, turn: _Turn, *, before: Summary, now: datetime) -> _Plan:
-    plan = _Plan(before=before, ids=dict(head.ids), merged=dict(head.merged))
+def _plan(head: _Head, turn: _Turn, *, before: HistorySummary, now: datetime) -> _MergePlan:
+    plan = _MergePlan(before=before, ids=dict(head.ids), merged=dict(head.merged))
     replaced = _drop_first_answer(plan, turn.origin)
     others = [one for one in head.missing() if one.token != turn.token]
     if turn.origin is not None:
@@ -385,7 +391,7 @@ def _plan(head: _Head, turn: _Turn, *, before: Summary, now: datetime) -> _Plan:
         known.update(message.id for message in fresh if message.id is not None)
         first = (plan.added[-1].seq if plan.added else plan.before.last_seq) + 1
         for seq, new in enumerate(fresh, first):
-            plan.added.append(Message(seq=seq, role=new.role, content=new.content))
+            plan.added.append(HistoryMessage(seq=seq, role=new.role, content=new.content))
             plan.ids[seq] = (new.id, one.origin)
         if fresh:
             plan.merged[one.token] = _Merged(first, first + len(fresh) - 1, now)
@@ -402,7 +408,7 @@ def _plan(head: _Head, turn: _Turn, *, before: Summary, now: datetime) -> _Plan:
     return plan
 
 
-def _drop_first_answer(plan: _Plan, origin: str | None) -> list[str]:
+def _drop_first_answer(plan: _MergePlan, origin: str | None) -> list[str]:
     """Take off the end what the same work wrote before, as far as it is the end; returns the turns it was."""
     dropped: list[str] = []
     while origin is not None and plan.ids.get(plan.before.last_seq, (None, None))[1] == origin:
@@ -412,7 +418,7 @@ def _drop_first_answer(plan: _Plan, origin: str | None) -> list[str]:
     return dropped
 
 
-def _says(stored: Sequence[Message], turn: _Turn) -> bool:
+def _says(stored: Sequence[HistoryMessage], turn: _Turn) -> bool:
     """Whether these are the turn's messages, but for those that were stored before it."""
     said = iter([(new.role, new.content) for new in turn.messages])
     return bool(stored) and all((message.role, message.content) in said for message in stored)
@@ -445,7 +451,7 @@ class _Written:
     """What an append put where; to be seen there afterwards."""
 
     last_seq: int
-    messages: tuple[Message, ...]
+    messages: tuple[HistoryMessage, ...]
 
 
 _Locks = WeakValueDictionary[tuple[int, tuple[str, ...]], asyncio.Lock]

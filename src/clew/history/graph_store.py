@@ -93,7 +93,7 @@ class GraphStore(BaseStore):
         return await self.at_home(self._batch(list(ops)))
 
     async def _batch(self, ops: Sequence[Op]) -> list[Result]:
-        plan = _Plan(ops, self.root)
+        plan = _BatchPlan(ops, self.root)
         expired = self.ttl_config is not None and self.ttl_config.get("omit_expired") is False
         if plan.changes:
             changes = list(plan.changes.values())
@@ -133,7 +133,7 @@ class GraphStore(BaseStore):
             logger.warning("could not refresh the time to live of %d store items: %s", len(names), exc.code)
 
 
-class _Plan:
+class _BatchPlan:
     """LangGraph's operations in our words: what is asked, what is changed, and which result belongs where.
 
     Everything is below `root`, and shown as if it were not.

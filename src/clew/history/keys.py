@@ -38,7 +38,7 @@ Names: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class KeyScope:
     """What a template may name. A webhook's thread lives for one delivery, so its id is no conversation's."""
 
     inputs: Any = None
@@ -53,7 +53,7 @@ class Scope:
 
 
 def resolve(
-    scope: Scope,
+    scope: KeyScope,
     candidates: Sequence[str] = DEFAULT_CANDIDATES,
     template: str = DEFAULT_TEMPLATE,
 ) -> str | None:

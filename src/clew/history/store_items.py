@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, cast
 
-from clew.domain.errors import ClewError, Invalid, NotAllowed
+from clew.domain.errors import ClewError, Invalid, InvalidState
 from clew.domain.history import NAMESPACE
 from clew.domain.items import (
     DeleteItem,
@@ -37,7 +37,7 @@ RESERVED: Final = "langgraph"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class StoreItems:
     """Items are their tenant's, or one user's of it: a key of one user sees what runs of that user keep, and nothing else.
     Chat histories, which graphs see among them, are written by ChatHistory alone: where they are kept, nothing else is."""
 
@@ -46,13 +46,13 @@ class Shelf:
     async def put(
         self, owner: Owner, namespace: Namespace, key: str, value: Json, *, ttl: timedelta | None = None
     ) -> None:
-        """Raises Invalid, NotAllowed."""
+        """Raises Invalid, InvalidState."""
         _require_writable(namespace, key)
         change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl)
         await self.items.change(owner.tenant, [], [change])
 
     async def delete(self, owner: Owner, namespace: Namespace, key: str) -> None:
-        """One that is not there is gone already. Raises NotAllowed."""
+        """One that is not there is gone already. Raises InvalidState."""
         _require_writable(namespace, key)
         change = DeleteItem(namespace=(*_root(owner), *namespace), key=key)
         await self.items.change(owner.tenant, [], [change])
@@ -126,6 +126,6 @@ def _require_writable(namespace: Namespace, key: str) -> None:
     if namespace[0] == RESERVED:
         raise Invalid(f"a namespace does not begin with {RESERVED!r}", "namespace")
     if is_of_histories(namespace, NAMESPACE):
-        raise NotAllowed(
+        raise InvalidState(
             "chat histories are kept in this namespace; POST /api/histories/{key}/messages writes them"
         )

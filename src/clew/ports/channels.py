@@ -82,7 +82,7 @@ class Conversations(Protocol):
 Became: TypeAlias = Literal["admitted", "duplicate", "ignored"]
 
 
-class Door(Protocol):
+class WebhookReceiver(Protocol):
     """Where the webhooks of one bot knock. It asks for a proof of its own: raises Unauthenticated, Invalid."""
 
     @property

@@ -11,14 +11,14 @@ from clew.domain.assistants import Schemas
 from clew.domain.events import Body, Event
 from clew.domain.thread import Json, Status, Thread
 from clew.domain.views import GraphState, OpenQuestions
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 
-class Bridge(Protocol):
+class GraphDriver(Protocol):
     """Runs a thread's graph from where it stands until it ends or must wait."""
 
     def run(
-        self, log: Sequence[Event], run: Run, *, fence: int, is_new: bool = False
+        self, log: Sequence[Event], run: RunContext, *, fence: int, is_new: bool = False
     ) -> AsyncGenerator[Body, None]:
         """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
 
@@ -83,7 +83,7 @@ class Bridge(Protocol):
         """Give one thread the states of another."""
         ...
 
-    async def take_back(self, run_id: str) -> None:
+    async def rollback_run(self, run_id: str) -> None:
         """Drop the states that a run led to."""
         ...
 
@@ -126,7 +126,7 @@ class Graphs(Protocol):
     def broken(self) -> Mapping[str, str]: ...
 
 
-class Anatomy(Protocol):
+class GraphIntrospection(Protocol):
     """How registered graphs are made, for those who look at them. Raises NotFound for a graph that is not here."""
 
     def title(self, graph: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import (
 )
 from typing import Protocol
 
-from clew.domain.history import Message, NewMessage, Place, Shape
-from clew.domain.history import Summary as HistorySummary
+from clew.domain.history import HistoryId, HistoryMessage, NewMessage, Shape
+from clew.domain.history import HistorySummary as HistorySummary
 from clew.domain.thread import Owner
 
 
@@ -15,7 +15,7 @@ class Histories(Protocol):
 
     async def append(
         self,
-        place: Place,
+        place: HistoryId,
         messages: Sequence[NewMessage],
         *,
         shape: Shape,
@@ -33,17 +33,17 @@ class Histories(Protocol):
         """
         ...
 
-    async def tail(self, place: Place, *, limit: int) -> Sequence[Message]:
+    async def tail(self, place: HistoryId, *, limit: int) -> Sequence[HistoryMessage]:
         """The newest messages, oldest first. Reads no more than it returns."""
         ...
 
-    async def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> Sequence[Message]:
+    async def read(self, place: HistoryId, *, after: int = 0, limit: int = 1000) -> Sequence[HistoryMessage]:
         """Messages with a greater seq, in order."""
         ...
 
-    async def summary(self, place: Place) -> HistorySummary | None: ...
+    async def summary(self, place: HistoryId) -> HistorySummary | None: ...
 
-    async def delete(self, place: Place) -> bool:
+    async def delete(self, place: HistoryId) -> bool:
         """Forget a conversation for good; False if there was none."""
         ...
 

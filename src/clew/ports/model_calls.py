@@ -27,7 +27,7 @@ class Summaries(Protocol):
     async def drop(self, thread_id: str) -> int: ...
 
 
-class Audit(Protocol):
+class ModelCalls(Protocol):
     """What was sent to models. Bounded by age and by rows a thread."""
 
     async def add(self, call: ModelCall, *, keep: int | None = None) -> None:

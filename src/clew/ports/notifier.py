@@ -18,7 +18,7 @@ class Subscription(Protocol):
         ...
 
 
-class Bus(Protocol):
+class Notifier(Protocol):
     """Says that a log has grown. Carries no data and may lose a call: readers read the store."""
 
     def publish(
@@ -36,7 +36,7 @@ class Bus(Protocol):
     ) -> AbstractContextManager[Subscription]: ...
 
 
-class Bell(Protocol):
+class ClusterNotifier(Protocol):
     """Rings between the processes that share a database. May lose a call: whoever waits for one looks by himself too."""
 
     def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import (
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clew.domain.retention import Binned, Candidate, Gone, Job, Orphan, Selection, Ticks, Usage
+from clew.domain.retention import Binned, Candidate, CleanupJob, Gone, Orphan, Selection, Ticks, Usage
 from clew.domain.thread import Owner
 
 
@@ -34,12 +34,12 @@ class Cleanups(Protocol):
     A `runner` is whoever is at it, for as long as its lease. Methods that delete raise LostLease once it is another.
     """
 
-    async def begin(self, job: Job, *, runner: str, lease: timedelta) -> bool:
+    async def begin(self, job: CleanupJob, *, runner: str, lease: timedelta) -> bool:
         """Write the job down and be at it; False if another one is under way."""
         ...
 
     async def begin_turn(
-        self, job: Job, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
+        self, job: CleanupJob, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
     ) -> bool:
         """The same for a cleanup that nobody asked for, if `is_due` says so of the time of the last one.
 
@@ -52,11 +52,11 @@ class Cleanups(Protocol):
         """A read, so that looking for something to take up costs nothing."""
         ...
 
-    async def take_up(self, *, runner: str, lease: timedelta) -> Job | None:
+    async def take_up(self, *, runner: str, lease: timedelta) -> CleanupJob | None:
         """The oldest job that is not finished, if nobody is at one."""
         ...
 
-    async def last(self) -> Job | None:
+    async def last(self) -> CleanupJob | None:
         """The one that was begun last."""
         ...
 
@@ -71,7 +71,7 @@ class Cleanups(Protocol):
         ...
 
     async def delete(
-        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
+        self, job: CleanupJob, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Sequence[Gone]:
         """Delete those that are still due, all in one transaction with the job's progress. One that somebody holds at
         this moment stays, for another cleanup.
@@ -80,7 +80,7 @@ class Cleanups(Protocol):
         """
         ...
 
-    async def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> None:
+    async def skip(self, job: CleanupJob, one: Candidate, *, runner: str, lease: timedelta) -> None:
         """Count one that cannot be deleted, and go on behind it."""
         ...
 
@@ -89,7 +89,7 @@ class Cleanups(Protocol):
         ...
 
     async def delete_orphans(
-        self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
+        self, job: CleanupJob, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Sequence[Gone]:
         """Delete those that nobody wrote to since they were seen."""
         ...
@@ -98,12 +98,12 @@ class Cleanups(Protocol):
         """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
         ...
 
-    async def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Job:
+    async def rest(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
         """Be at it no longer; without a time to finish, somebody will take it up. Returns the job as it is now."""
         ...
 
 
-class Duties(Protocol):
+class ClusterState(Protocol):
     """What happens once in the whole cluster."""
 
     async def tick(self, *, now: datetime) -> Ticks:

@@ -12,7 +12,7 @@ from clew.domain.ledger import Settled, Terms, Verdict
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import (
     ModelCall,
-    Scope,
+    RunScope,
     Summary,
 )
 from clew.domain.thread import Json, Thread
@@ -27,7 +27,7 @@ class Ledger(Protocol):
         ...
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> RunScope:
         """On whose behalf the run goes on. Handed in with the command that woke the thread, never stored."""
         ...
 
@@ -68,7 +68,7 @@ class Ledger(Protocol):
         ...
 
 
-class Run(Ledger, Protocol):
+class RunContext(Ledger, Protocol):
     """A run as the graph inside it sees it: the ledger, and what the thread remembers."""
 
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Protocol
 
 from clew.domain.records import (
-    Errand,
+    RunHook,
 )
 
 
-class Errands(Protocol):
+class RunHookStore(Protocol):
     """What is to be done when runs are over. Written before a run begins, so that no crash loses it."""
 
-    async def add(self, errand: Errand, *, wait: timedelta) -> None:
+    async def add(self, errand: RunHook, *, wait: timedelta) -> None:
         """To be looked at after so long, and when its thread does not run. One that is there already stays as it is."""
         ...
 
@@ -23,11 +23,11 @@ class Errands(Protocol):
         """Whether `claim` would find anything."""
         ...
 
-    async def claim(self, *, lease: timedelta, limit: int) -> Sequence[Errand]:
+    async def claim(self, *, lease: timedelta, limit: int) -> Sequence[RunHook]:
         """Nobody else gets them until the lease has run out."""
         ...
 
-    async def put_off(self, errand: Errand, *, wait: timedelta) -> None:
+    async def put_off(self, errand: RunHook, *, wait: timedelta) -> None:
         """Let go of it as it is now, and look again after so long."""
         ...
 

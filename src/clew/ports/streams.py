@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.records import (
-    Chunk,
+    StreamPart,
 )
 from clew.domain.views import Token
 
 
-class Listener(Protocol):
+class TokenListener(Protocol):
     async def next(self) -> Token:
         """The next piece, made of all that was said of its message meanwhile. Not too many a second."""
         ...
@@ -25,30 +25,30 @@ class Listener(Protocol):
         ...
 
 
-class ChunkRows(Protocol):
+class StreamPartStore(Protocol):
     """Parts of streams that are kept for a while."""
 
-    async def add(self, thread_id: str, run_id: str, some: Sequence[Chunk], *, now: datetime) -> None:
+    async def add(self, thread_id: str, run_id: str, some: Sequence[StreamPart], *, now: datetime) -> None:
         """Raises NotFound if the thread was deleted."""
         ...
 
-    async def after(self, thread_id: str, run_id: str, number: int) -> Sequence[Chunk]:
+    async def after(self, thread_id: str, run_id: str, number: int) -> Sequence[StreamPart]:
         """Some of those with a greater number, in order; none when there are none."""
         ...
 
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
 
 
-class Follower(Protocol):
-    async def next(self, seconds: float) -> Chunk | None:
+class PartReader(Protocol):
+    async def next(self, seconds: float) -> StreamPart | None:
         """The next part; None if none came for so long."""
         ...
 
 
-class Chunks(Protocol):
+class StreamParts(Protocol):
     """What graphs stream by order, part by part. Live for whoever follows; kept a while where that was ordered."""
 
-    def begin(self, thread_id: str, order: Order, *, attempt: int) -> Callable[[str, bytes], None]:
+    def begin(self, thread_id: str, order: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
         """An attempt at the run begins: the parts of it are told by name, as JSON. Telling never waits."""
         ...
 
@@ -62,16 +62,16 @@ class Chunks(Protocol):
 
     def follow(
         self, thread_id: str, run_id: str, *, after: int | None = None
-    ) -> AbstractContextManager[Follower]:
+    ) -> AbstractContextManager[PartReader]:
         """The parts from now on; with `after`, also those before that have a greater number, as far as they are kept."""
         ...
 
 
-class Live(Protocol):
+class Tokens(Protocol):
     """What models say, while they say it. Kept nowhere, and lost on whoever is slow to listen."""
 
     def say(self, token: Token) -> None:
         """Never waits."""
         ...
 
-    def listen(self, wants: Callable[[Token], bool]) -> AbstractContextManager[Listener]: ...
+    def listen(self, wants: Callable[[Token], bool]) -> AbstractContextManager[TokenListener]: ...

@@ -7,11 +7,11 @@ from collections.abc import (
 )
 from typing import Protocol
 
-from clew.domain.labels import ThreadSearch
 from clew.domain.thread import Json
+from clew.domain.thread_metadata import ThreadSearch
 
 
-class Labels(Protocol):
+class ThreadMetadata(Protocol):
     """What clients hang on their threads to find them by. Not part of the log: the thread is the same without."""
 
     async def put(self, thread_id: str, labels: Mapping[str, Json]) -> None:

@@ -12,10 +12,10 @@ from clew.domain.events import Event
 from clew.domain.lifecycle import Change
 from clew.domain.records import (
     Claim,
-    Hold,
     Incoming,
     Lease,
     Once,
+    Reservation,
 )
 from clew.domain.thread import Owner, Status, Thread
 
@@ -34,7 +34,7 @@ class Store(Protocol):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
-        hold: Hold | None = None,
+        reservations: Collection[Reservation] = (),
         overdue: str | None = None,
         unseen_since: datetime | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class Store(Protocol):
         With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
-        a worktree with it: raises WorktreeTaken if another active thread has it, Crowded if too many are taken.
+        a worktree with it: raises AlreadyReserved if another active thread has it, Crowded if too many are taken.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was
@@ -162,7 +162,7 @@ class Store(Protocol):
         """
         ...
 
-    async def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
+    async def tombstone(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
         """Delete the thread for good: from now on it is not found, and nothing can be written under its id.
 
         Its rows are purged next. Raises NotFound.
@@ -176,7 +176,7 @@ class Store(Protocol):
         """
         ...
 
-    async def forget_buried(self, *, older: timedelta, limit: int = 1000) -> int:
+    async def forget_tombstones(self, *, older: timedelta, limit: int = 1000) -> int:
         """Forget up to `limit` threads that were purged longer ago than this; returns how many. Time is the database's.
 
         From then on nothing guards their ids: one that is used again is a new thread.

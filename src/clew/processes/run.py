@@ -21,7 +21,7 @@ class NotStarted(Exception):
     """The program is not there, or may not be run."""
 
 
-class TooLong(Exception):
+class TimedOut(Exception):
     """It was still at it when its time was over."""
 
 
@@ -46,7 +46,7 @@ async def run(
     given: bytes = b"",
     lock: int | None = None,
 ) -> Ended:
-    """Raises NotStarted, TooLong or TooMuch. However it ends, the program and its process group have ended too.
+    """Raises NotStarted, TimedOut or TooMuch. However it ends, the program and its process group have ended too.
 
     The program keeps `lock` open as long as it lives, and is named in it.
     """
@@ -69,7 +69,7 @@ async def run(
         async with asyncio.timeout(seconds):
             return await _talk(process, given, most)
     except TimeoutError:
-        raise TooLong from None
+        raise TimedOut from None
     finally:
         await _end(process)
 

@@ -1,1 +1,1 @@
-"""Retention."""
+"""Retention: time to live, cleanup, trash, export and usage."""

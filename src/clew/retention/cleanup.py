@@ -18,17 +18,17 @@ from clew.domain.errors import (
     ClewError,
     Conflict,
     Corrupt,
+    InvalidState,
     LostLease,
-    NotAllowed,
     NotFound,
     StorageFull,
     Unavailable,
 )
-from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.domain.retention import Candidate, CleanupJob, Gone, Orphan, Reason, Selection
 from clew.domain.thread import Status
 from clew.engine.sweeper import Chore
 from clew.ports.clock import Clock
-from clew.ports.retention import Cleanups, Duties, Space
+from clew.ports.retention import Cleanups, ClusterState, Space
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 
@@ -44,10 +44,10 @@ NAMED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CleanupOutcome:
     """What a cleanup has done so far."""
 
-    job: Job | None = None  # None: another one is under way, or it is only a preview
+    job: CleanupJob | None = None  # None: another one is under way, or it is only a preview
     thread_ids: tuple[str, ...] = ()
     preserved: int = 0
     due: int = 0  # still to be deleted
@@ -103,14 +103,14 @@ class Portions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
     rows: Cleanups
-    duties: Duties
+    cluster_state: ClusterState
     store: Store
     calls: Calls
     space: Space
     clock: Clock
     new_id: Callable[[], str]
     # Called with the id of every thread that is gone: what this process holds of it in memory goes too.
-    let_go: Callable[[str], None]
+    evict: Callable[[str], None]
     lease: timedelta
     budget_seconds: float
     ttl: timedelta  # of what nobody gave one: checkpoints without a thread
@@ -122,35 +122,35 @@ class Cleanup:
     # Set when something was deleted whose room was not given back yet.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def preview(self, wanted: Selection) -> Outcome:
+    async def preview(self, wanted: Selection) -> CleanupOutcome:
         """What a cleanup would delete now. Changes nothing."""
         found = await self.rows.due(wanted, after=None, limit=NAMED)
         due, kept = await self.rows.count(wanted)
         lost = await self._lost(wanted)
         named = [*(one.id for one in found), *lost][:NAMED]
-        return Outcome(thread_ids=tuple(named), preserved=kept, due=due + len(lost), is_preview=True)
+        return CleanupOutcome(thread_ids=tuple(named), preserved=kept, due=due + len(lost), is_preview=True)
 
-    async def run(self, wanted: Selection, *, force: bool = False) -> Outcome:
+    async def run(self, wanted: Selection, *, force: bool = False) -> CleanupOutcome:
         """Delete what is due, as much as fits into the budget.
 
-        Raises NotAllowed when the clock jumped lately, unless forced.
+        Raises InvalidState when the clock jumped lately, unless forced.
         """
         await self._require_steady_clock(force)
-        job = Job(id=self.new_id(), selection=wanted, started_at=self.clock())
+        job = CleanupJob(id=self.new_id(), selection=wanted, started_at=self.clock())
         runner = self.new_id()
         if not await self.rows.begin(job, runner=runner, lease=self.lease):
-            return Outcome()
+            return CleanupOutcome()
         return await self._work(job, runner)
 
-    async def delete_all(self, wanted: Selection) -> Outcome:
+    async def delete_all(self, wanted: Selection) -> CleanupOutcome:
         """Delete every thread of an owner, whatever it does, as many as fit into the budget.
 
-        Raises NotAllowed while another cleanup is under way.
+        Raises InvalidState while another cleanup is under way.
         """
         # Not for their age, so it does not matter what the clock says.
         outcome = await self.run(wanted, force=True)
         if outcome.job is None:
-            raise NotAllowed("a cleanup is under way; try again when it has ended")
+            raise InvalidState("a cleanup is under way; try again when it has ended")
         return outcome
 
     async def go_on(self) -> bool:
@@ -175,14 +175,16 @@ class Cleanup:
     async def tick(self) -> bool:
         """Keep an eye on the clock; clean up when it is time, and it is ours to do."""
         now = self.clock()
-        ticks = await self.duties.tick(now=now)
+        ticks = await self.cluster_state.tick(now=now)
         if ticks.jumped_at == now:
             logger.error(JUMPED)
         next_turn = self.next_turn
         # A turn that comes while the clock is not to be believed is taken later, not lost.
         if next_turn is None or not ticks.is_settled(now=now):
             return False
-        job = Job(id=self.new_id(), selection=retention.selection(now=now, days_old=None), started_at=now)
+        job = CleanupJob(
+            id=self.new_id(), selection=retention.selection(now=now, days_old=None), started_at=now
+        )
         runner = self.new_id()
         # One that meets another cleanup is not begun, and is tried again at the next tick.
         if await self.rows.begin_turn(
@@ -194,9 +196,9 @@ class Cleanup:
     async def forget_deleted(self) -> bool:
         """Forget that threads were deleted, once nothing that ran then can still be running."""
         now = self.clock()
-        if not (await self.duties.tick(now=now)).is_settled(now=now):
+        if not (await self.cluster_state.tick(now=now)).is_settled(now=now):
             return False
-        return await self.store.forget_buried(older=retention.REMEMBERED, limit=FORGOTTEN) == FORGOTTEN
+        return await self.store.forget_tombstones(older=retention.REMEMBERED, limit=FORGOTTEN) == FORGOTTEN
 
     async def give_back(self) -> bool:
         """Not part of a cleanup itself: whoever asked for one need not wait for this."""
@@ -215,17 +217,17 @@ class Cleanup:
 
     async def _require_steady_clock(self, force: bool) -> None:
         now = self.clock()
-        ticks = await self.duties.tick(now=now)
+        ticks = await self.cluster_state.tick(now=now)
         if ticks.jumped_at is None or force or ticks.is_settled(now=now):
             return
         until = ticks.jumped_at + retention.SETTLING
         logger.error(JUMPED)
-        raise NotAllowed(
+        raise InvalidState(
             "the clock moved by more than 25 hours since it was last looked at: a wrong one would delete everything."
             f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
         )
 
-    async def _work(self, job: Job, runner: str, *, looks_on: bool = False) -> Outcome:
+    async def _work(self, job: CleanupJob, runner: str, *, looks_on: bool = False) -> CleanupOutcome:
         started = time.monotonic()
         until = started + self.budget_seconds
         gone: list[str] = []
@@ -253,9 +255,11 @@ class Cleanup:
                 "seconds": round(time.monotonic() - started, 3),
             },
         )
-        return Outcome(job=job, thread_ids=tuple(gone[:NAMED]), preserved=kept, due=due, more=not finished)
+        return CleanupOutcome(
+            job=job, thread_ids=tuple(gone[:NAMED]), preserved=kept, due=due, more=not finished
+        )
 
-    async def _memory(self, job: Job, until: float) -> bool:
+    async def _memory(self, job: CleanupJob, until: float) -> bool:
         """What graphs remember of an owner of whom everything goes; whether none of it is left."""
         owner = job.selection.owner
         if job.selection.reason is not Reason.OWNED or owner is None:
@@ -265,7 +269,7 @@ class Cleanup:
                 return False
         return True
 
-    async def _threads(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
+    async def _threads(self, job: CleanupJob, runner: str, until: float, gone: list[str]) -> bool:
         """Whether all that are due were looked at."""
         after = job.after
         while found := await self.rows.due(job.selection, after=after, limit=PAGE):
@@ -306,7 +310,9 @@ class Cleanup:
             # What cannot be read can be deleted all the same.
             logger.warning("calls cannot expire", extra={"thread_id": thread_id, "code": exc.code})
 
-    async def _delete(self, job: Job, portion: Sequence[Candidate], runner: str, until: float) -> list[Gone]:
+    async def _delete(
+        self, job: CleanupJob, portion: Sequence[Candidate], runner: str, until: float
+    ) -> list[Gone]:
         deletion = self.rows.delete(job, portion, runner=runner, lease=self.lease, now=self.clock())
         try:
             gone = await self._to_its_end(job, deletion)
@@ -336,7 +342,9 @@ class Cleanup:
                     await self._purge(one.id, until)
         return list(gone)
 
-    async def _to_its_end(self, job: Job, deletion: Coroutine[Any, Any, Sequence[Gone]]) -> Sequence[Gone]:
+    async def _to_its_end(
+        self, job: CleanupJob, deletion: Coroutine[Any, Any, Sequence[Gone]]
+    ) -> Sequence[Gone]:
         """Whoever asked may have left by the time these are gone: each is noted all the same."""
 
         async def work() -> Sequence[Gone]:
@@ -360,7 +368,7 @@ class Cleanup:
         while time.monotonic() < until and await self.store.purge(only=thread_id):
             pass
 
-    async def _orphans(self, job: Job, runner: str, until: float, gone: list[str]) -> bool:
+    async def _orphans(self, job: CleanupJob, runner: str, until: float, gone: list[str]) -> bool:
         """Whether all checkpoints were looked at that belong to no thread."""
         before = self._lost_before(job.selection)
         if before is None:
@@ -396,9 +404,9 @@ class Cleanup:
             return None
         return wanted.before if wanted.reason is Reason.UNUSED else wanted.before - self.ttl
 
-    def _note(self, job: Job, one: Gone) -> None:
+    def _note(self, job: CleanupJob, one: Gone) -> None:
         self.freed.set()
-        self.let_go(one.thread_id)
+        self.evict(one.thread_id)
         logger.info(
             "thread deleted",
             extra={

@@ -33,7 +33,7 @@ ANY_NUMBER = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class ActiveRun:
     """One run of one thread. A thread may have two for a moment: one that unwinds, and one that follows it."""
 
     lease: Lease
@@ -80,7 +80,7 @@ class LocalRunner:
         self._suspects_at = 0.0
         self._call = call
         # In the order they were begun; a dict because the heartbeat's thread reads it.
-        self._runs: dict[Running, None] = {}
+        self._runs: dict[ActiveRun, None] = {}
         # Places for threads that are being opened or claimed right now, and whether there are none.
         self._promised = 0
         self._is_kept = asyncio.Event()
@@ -159,10 +159,10 @@ class LocalRunner:
             yield Claim(runner=self._name, lease=self._lease)
         except (Unavailable, asyncio.CancelledError):
             # Perhaps it was opened all the same. Then whoever finds it may run it.
-            self._start(Running(lease, is_halted=True))
+            self._start(ActiveRun(lease, is_halted=True))
             raise
         else:
-            self._start(Running(lease, change))
+            self._start(ActiveRun(lease, change))
         finally:
             self._promise(-1)
 
@@ -257,7 +257,7 @@ class LocalRunner:
         finally:
             self._promise(-places)
         for lease in leases:
-            self._start(Running(lease))
+            self._start(ActiveRun(lease))
         return len(leases)
 
     def _is_suspect(self, lease: Lease) -> bool:
@@ -283,7 +283,7 @@ class LocalRunner:
         # A run that was cancelled and will not end takes nobody's place.
         return self._concurrency - self._promised - sum(not run.is_halted for run in self._runs)
 
-    def _start(self, run: Running) -> None:
+    def _start(self, run: ActiveRun) -> None:
         earlier = self._of(run.lease.thread_id)
         for each in earlier:
             each.halt()
@@ -293,7 +293,7 @@ class LocalRunner:
         # A task that is cancelled before its first step runs no line of its own.
         run.task.add_done_callback(lambda _: self._ended(run))
 
-    async def _run(self, run: Running, earlier: Collection[Running]) -> None:
+    async def _run(self, run: ActiveRun, earlier: Collection[ActiveRun]) -> None:
         if earlier:
             await asyncio.wait([each.task for each in earlier], timeout=UNWIND_SECONDS)
         if not (run.is_halted or self._draining):
@@ -301,7 +301,7 @@ class LocalRunner:
         if run.is_halted or self._draining:
             await self._give_back(run.lease)
 
-    def _ended(self, run: Running) -> None:
+    def _ended(self, run: ActiveRun) -> None:
         del self._runs[run]
         self._step.metrics.running.dec()
         if self._is_suspect(run.lease):
@@ -310,7 +310,7 @@ class LocalRunner:
         elif self._is_full:
             self.look()
 
-    async def _to_its_rest(self, run: Running) -> None:
+    async def _to_its_rest(self, run: ActiveRun) -> None:
         lease = run.lease
         try:
             failpoint("lease_taken")
@@ -361,7 +361,7 @@ class LocalRunner:
         if not runs:
             return
         for run in runs:
-            self._step.bridge.drain(run.lease.thread_id)
+            self._step.graph_driver.drain(run.lease.thread_id)
         _, late = await asyncio.wait([run.task for run in runs], timeout=seconds)
         for run in runs:
             if run.task in late:
@@ -374,7 +374,7 @@ class LocalRunner:
                 # It ignores being cancelled. Others may have the thread; their fence shuts this one out.
                 await self._give_back(run.lease)
 
-    def _of(self, thread_id: str) -> list[Running]:
+    def _of(self, thread_id: str) -> list[ActiveRun]:
         return [run for run in self._runs if run.lease.thread_id == thread_id]
 
     def _held(self) -> Collection[Lease]:

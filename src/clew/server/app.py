@@ -12,10 +12,9 @@ from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
 
 from clew import __version__
-from clew.api.audit import audit_router
 from clew.api.auth import Authenticator
 from clew.api.channels import channels_router
-from clew.api.cron import CronGate
+from clew.api.cleanup_auth import CleanupAuth
 from clew.api.documents import documents_router
 from clew.api.events import events_router
 from clew.api.files import files_router
@@ -23,15 +22,16 @@ from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.histories import histories_router
 from clew.api.http import create_http
-from clew.api.limits import Limits
-from clew.api.looks import Looks
+from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
+from clew.api.model_calls import audit_router
 from clew.api.numbers import Numbering
 from clew.api.optimize import Sweep, optimize_router
 from clew.api.page import page_router
 from clew.api.retention import retention_router
-from clew.api.starts import Offer
+from clew.api.start_policy import StartPolicy
 from clew.api.streams import Streams
+from clew.api.thread_access import ThreadAccess
 from clew.api.threads import threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
 from clew.api.workflows import workflows_router
@@ -41,7 +41,7 @@ from clew.documents.uploads import Uploads
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
 from clew.history.access import ChatHistories
-from clew.ports.channels import Door
+from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
 from clew.server.database import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
@@ -73,7 +73,7 @@ async def open_app(
     settings: Settings, *, transport: "AsyncBaseTransport | None" = None
 ) -> AsyncGenerator[App]:
     """`transport` stands for the network between bots and their providers, in a simulation."""
-    from clew.server.engine import Parts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
+    from clew.server.engine import EngineParts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
     from clew.server.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
     from clew.server.sdk import open_langgraph, serve_nodes  # noqa: PLC0415 - the same
 
@@ -89,7 +89,7 @@ async def open_app(
             graph_store = graph_store_on(stores.db, backend=url.kind)
         else:
             graph_store = await stack.enter_async_context(create_graph_store(settings))
-        parts = Parts(
+        parts = EngineParts(
             db=stores.db,
             store=store,
             open_store=lambda: _second_way(settings, stores),
@@ -98,7 +98,7 @@ async def open_app(
             audit=stores.audit,
             files=stores.files,
             inbox=stores.inbox,
-            bell=open_bell(stores.db, settings),
+            cluster=open_bell(stores.db, settings),
             clock=utc_now,
             new_id=new_id,
             graph_store=graph_store,
@@ -110,7 +110,7 @@ async def open_app(
             open_locally=settings.server.auth == "auto" and settings.server.is_loopback,
             allowed_origins=settings.server.allowed_origins,
         )
-        limits = Limits(
+        limits = RateLimits(
             requests_per_second=settings.limits.requests_per_second,
             wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
         )
@@ -138,7 +138,7 @@ async def open_app(
                 health_router(Readiness(stores.version, stopping), metrics),
                 *_retention_routers(settings, stores, store, execution, metrics),
                 threads_router(store, utc_now),
-                audit_router(stores.audit, looks=Looks(store, utc_now)),
+                audit_router(stores.audit, access=ThreadAccess(store, utc_now)),
                 files_router(stores.files, _uploads(settings, stores), numbering=Numbering(stores.numbers)),
                 *_workflow_routers(
                     settings, stores, store, execution, authenticator, metrics, streams, limits
@@ -181,7 +181,7 @@ async def _doors(
     pace: Callable[[str], None],
     stopping: asyncio.Event,
     transport: "AsyncBaseTransport | None",
-) -> AsyncGenerator[Mapping[str, Door]]:
+) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
     """Where chats come in, if any are configured."""
     if not settings.channels:
         yield {}
@@ -193,7 +193,7 @@ async def _doors(
         stores,
         store,
         execution.commands,
-        execution.bus,
+        execution.notifier,
         execution.registry,
         metrics,
         pace,
@@ -216,12 +216,12 @@ def _workflow_routers(
     authenticator: Authenticator,
     metrics: Metrics,
     streams: Streams,
-    limits: Limits,
+    limits: RateLimits,
 ) -> list[APIRouter]:
-    commands, bus, live = execution.commands, execution.bus, execution.live
-    looks = Looks(store, utc_now)
+    commands, notifier, live = execution.commands, execution.notifier, execution.live
+    access = ThreadAccess(store, utc_now)
     numbering = Numbering(stores.numbers)
-    offer = Offer(
+    offer = StartPolicy(
         numbering=numbering,
         graphs=execution.registry,
         profiles=settings.profiles,
@@ -235,22 +235,24 @@ def _workflow_routers(
             store,
             stores.inbox,
             stores.files,
-            execution.bridge,
-            bus,
-            looks=looks,
+            execution.graph_driver,
+            notifier,
+            access=access,
             numbering=numbering,
             offer=offer,
             streams=streams,
             metrics=metrics,
         ),
-        messages_router(commands, store, stores.files, looks=looks, numbering=numbering),
-        documents_router(stores.files, looks=looks, numbering=numbering),
+        messages_router(commands, store, stores.files, access=access, numbering=numbering),
+        documents_router(stores.files, access=access, numbering=numbering),
         graphs_router(execution.registry, offer.fields),
-        tool_calls_router(commands, store, stores.calls, looks=looks),
-        approvals_router(commands, store, "/api", looks=looks),
-        approvals_router(commands, store, "", looks=looks),
-        events_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams),
-        ws_router(store, bus, live, authenticator=authenticator, looks=looks, streams=streams, limits=limits),
+        tool_calls_router(commands, store, stores.calls, access=access),
+        approvals_router(commands, store, "/api", access=access),
+        approvals_router(commands, store, "", access=access),
+        events_router(store, notifier, live, authenticator=authenticator, access=access, streams=streams),
+        ws_router(
+            store, notifier, live, authenticator=authenticator, access=access, streams=streams, limits=limits
+        ),
     ]
 
 
@@ -258,9 +260,9 @@ def _retention_routers(
     settings: Settings, stores: Stores, store: Store, execution: "Execution", metrics: Metrics
 ) -> list[APIRouter]:
     commands, cleanup = execution.commands, execution.cleanup
-    looks = Looks(store, utc_now)
-    gate = CronGate(
-        cleanup.duties,
+    access = ThreadAccess(store, utc_now)
+    gate = CleanupAuth(
+        cleanup.cluster_state,
         clock=utc_now,
         api_key=_revealed(settings.cleanup.api_key),
         cron_secret=_revealed(settings.cleanup.cron_secret),
@@ -272,8 +274,8 @@ def _retention_routers(
             commands,
             commands.trash,
             cleanup,
-            Export(store=store, files=stores.files, latest=execution.bridge.latest),
-            looks=looks,
+            Export(store=store, files=stores.files, latest=execution.graph_driver.latest),
+            access=access,
             numbering=numbering,
             clock=utc_now,
             metrics=metrics,
@@ -283,8 +285,8 @@ def _retention_routers(
             store,
             stores.files,
             execution.registry,
-            execution.bus,
-            looks=looks,
+            execution.notifier,
+            access=access,
             numbering=numbering,
             clock=utc_now,
             ttl=timedelta(days=settings.threads.ttl_days),

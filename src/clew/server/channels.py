@@ -13,24 +13,24 @@ from pydantic import SecretStr
 
 from clew.channels import telegram, wecom_api
 from clew.channels.admission import Admission
-from clew.channels.answers import Approvers
-from clew.channels.attendant import Attendant
 from clew.channels.bot import Bot
+from clew.channels.dispatcher import ChatDispatcher
 from clew.channels.files import ChatFiles
-from clew.channels.http import Outside, open_outside
-from clew.channels.message import Wire
+from clew.channels.http import HttpClient, open_outside
+from clew.channels.message import ChatClient
 from clew.channels.polling import Poller
-from clew.channels.telegram import TelegramWire
-from clew.channels.telegram_door import TelegramDoor
-from clew.channels.wecom_api import AccessToken, AppWire, BotWire, CustomerWire, WeComApi
+from clew.channels.replies import Approvers
+from clew.channels.telegram import TelegramClient
+from clew.channels.telegram_receiver import TelegramReceiver
+from clew.channels.wecom_api import AccessToken, WeComApi, WeComAppClient, WeComBotClient, WeComCustomerClient
 from clew.config import Channel, Settings
 from clew.documents.uploads import Uploads
 from clew.domain.errors import ConfigError
 from clew.domain.thread import Json, Owner
 from clew.engine.commands import Commands
-from clew.ports.channels import Door
+from clew.ports.channels import WebhookReceiver
 from clew.ports.graphs import Graphs
-from clew.ports.notifier import Bus
+from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.stores.sql.conversations import ConversationRows
@@ -50,13 +50,13 @@ async def open_doors(
     stores: Stores,
     store: Store,
     commands: Commands,
-    bus: Bus,
+    notifier: Notifier,
     graphs: Graphs,
     metrics: Metrics,
     pace: Callable[[str], None],
     stopping: asyncio.Event,
     transport: httpx.AsyncBaseTransport | None = None,
-) -> AsyncGenerator[Mapping[str, Door]]:
+) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
     """The doors by their source; inside the block chats are answered. Raises ConfigError, naming the setting.
 
     `transport` stands for the network, in a simulation.
@@ -64,12 +64,12 @@ async def open_doors(
     async with open_outside(transport=transport) as outside:
         plans = [BotPlan(channel, settings) for channel in settings.channels]
         bots = {plan.source: plan.bot(plan.wire(outside), graphs) for plan in plans}
-        attendant = Attendant(
+        attendant = ChatDispatcher(
             bots=bots,
             conversations=ConversationRows(stores.db),
             store=store,
             commands=commands,
-            bus=bus,
+            notifier=notifier,
             admission=lambda wake: Admission(
                 inbox=stores.inbox, clock=utc_now, new_id=new_id, wake=wake, metrics=metrics
             ),
@@ -146,7 +146,7 @@ class BotPlan:
     def source(self) -> str:
         return f"{self.channel.kind}:{self.channel.name}"
 
-    def bot(self, wire: Wire, graphs: Graphs) -> Bot:
+    def bot(self, wire: ChatClient, graphs: Graphs) -> Bot:
         graph = self.channel.graph or DEFAULT_GRAPH
         if graph not in graphs.graphs and graph not in graphs.broken:
             raise self._expected("graph", f"one of {', '.join(sorted(graphs.graphs))}")
@@ -161,30 +161,30 @@ class BotPlan:
             approvers=self._approvers(),
             # Our own graphs have their words for everything; one of them means something else by `results`.
             gives_results=graph in self.settings.graphs,
-            accounts=wire if isinstance(wire, CustomerWire) else None,
+            accounts=wire if isinstance(wire, WeComCustomerClient) else None,
         )
 
-    def telegram_wire(self, outside: Outside) -> TelegramWire:
+    def telegram_wire(self, outside: HttpClient) -> TelegramClient:
         token = self._secret("token")
-        return TelegramWire(outside=outside, base_url=self._base_url(telegram.BASE_URL), token=token)
+        return TelegramClient(outside=outside, base_url=self._base_url(telegram.BASE_URL), token=token)
 
-    def wire(self, outside: Outside) -> Wire:
+    def wire(self, outside: HttpClient) -> ChatClient:
         if self.channel.kind == "telegram":
             return self.telegram_wire(outside)
         base_url = self.wecom_url
         kind = self.wecom_kind
         if kind == "ai_bot":
-            return BotWire(outside=outside, base_url=base_url)
+            return WeComBotClient(outside=outside, base_url=base_url)
         access = AccessToken(outside, base_url, self._needed("corp_id"), self._secret("secret"))
         api = WeComApi(outside=outside, base_url=base_url, access=access)
         if kind == "customer_service":
-            return CustomerWire(api=api)
+            return WeComCustomerClient(api=api)
         agent_id = self._needed("agent_id")
         if not (agent_id.isascii() and agent_id.isdigit()):
             raise self._expected("agent_id", "a number")
-        return AppWire(api=api, agent_id=int(agent_id))
+        return WeComAppClient(api=api, agent_id=int(agent_id))
 
-    def door(self, admission: Admission, pace: Callable[[str], None]) -> Door:
+    def door(self, admission: Admission, pace: Callable[[str], None]) -> WebhookReceiver:
         make = self._telegram if self.channel.kind == "telegram" else self._wecom
         return make(admission, pace)
 
@@ -200,8 +200,8 @@ class BotPlan:
     def chat_types(self) -> tuple[str, ...]:
         return self._names("chat_types", DEFAULT_CHATS, telegram.CHAT_TYPES)
 
-    def _telegram(self, admission: Admission, pace: Callable[[str], None]) -> Door:
-        return TelegramDoor(
+    def _telegram(self, admission: Admission, pace: Callable[[str], None]) -> WebhookReceiver:
+        return TelegramReceiver(
             source=self.source,
             # Without it anybody who guesses the address could speak for Telegram.
             secret=self.secret_token,
@@ -218,11 +218,11 @@ class BotPlan:
             raise self._expected("secret_token", "1 to 256 of the characters A-Z, a-z, 0-9, _ and -")
         return secret
 
-    def _wecom(self, admission: Admission, pace: Callable[[str], None]) -> Door:
+    def _wecom(self, admission: Admission, pace: Callable[[str], None]) -> WebhookReceiver:
         envelope = self._envelope()
-        from clew.channels import wecom_door  # noqa: PLC0415 - needs an extra, which is here
+        from clew.channels import wecom_receiver as wecom_door  # noqa: PLC0415 - needs an extra, which is here
 
-        return wecom_door.WeComDoor(
+        return wecom_door.WeComReceiver(
             source=self.source,
             kind=self.wecom_kind,
             envelope=envelope,

@@ -12,34 +12,34 @@ from uuid_utils import uuid7
 
 from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
-from clew.engine.bus import Silence
+from clew.engine.notifier import NoNotifier
 from clew.ports.api_keys import Keys
 from clew.ports.assistants import Assistants
 from clew.ports.files import Files
 from clew.ports.histories import Histories
 from clew.ports.inbox import Inbox
-from clew.ports.model_calls import Audit, Summaries
-from clew.ports.notifier import Bell
+from clew.ports.model_calls import ModelCalls, Summaries
+from clew.ports.notifier import ClusterNotifier
 from clew.ports.numbers import Numbers
 from clew.ports.retention import Space
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.stores.sql.assistants import AssistantRows
-from clew.stores.sql.audit import AuditRows
-from clew.stores.sql.calls import CallRows
 from clew.stores.sql.cleanup import CleanupRows
-from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
 from clew.stores.sql.migrate import begun_at, versions
+from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.summaries import SummaryRows
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
+from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
-from clew.stores.sqlite_bell import SQLiteBell
+from clew.stores.sqlite_notifier import SQLiteNotifier
 from clew.stores.sqlite_space import SQLiteSpace
 
 
@@ -48,10 +48,10 @@ class Stores:
     """Everything that is kept, on one database."""
 
     db: Database
-    threads: Threads
+    threads: ThreadRows
     calls: Calls
     summaries: Summaries
-    audit: Audit
+    audit: ModelCalls
     files: Files
     inbox: Inbox
     keys: Keys
@@ -67,13 +67,13 @@ class Stores:
         return len(await self.db.read(versions))
 
 
-def open_threads(db: Database) -> Threads:
+def open_threads(db: Database) -> ThreadRows:
     if isinstance(db, SQLiteDatabase):
-        return Threads(db)
+        return ThreadRows(db)
     from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
     from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
 
-    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else Threads(db)
+    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else ThreadRows(db)
 
 
 def open_histories(db: Database) -> Histories:
@@ -93,20 +93,22 @@ def open_space(db: Database, path: Path | None) -> Space:
     return PostgresSpace(db)
 
 
-def open_bell(db: Database, settings: Settings) -> Bell:
+def open_bell(db: Database, settings: Settings) -> ClusterNotifier:
     """Between the processes that share this database, where there is a way."""
     database = settings.database
     if isinstance(db, SQLiteDatabase):
-        return SQLiteBell(db) if database.url.path is not None else Silence()
+        return SQLiteNotifier(db) if database.url.path is not None else NoNotifier()
     if database.direct_url is None and database.is_behind_transaction_pooler:
-        return Silence()
-    from clew.stores.postgres_bell import PostgresBell  # noqa: PLC0415 - not everybody has one
+        return NoNotifier()
+    from clew.stores.postgres_notifier import PostgresNotifier  # noqa: PLC0415 - not everybody has one
 
-    return PostgresBell((database.direct_url or database.url).reveal(), deadline=database.statement_seconds)
+    return PostgresNotifier(
+        (database.direct_url or database.url).reveal(), deadline=database.statement_seconds
+    )
 
 
 @dataclass(slots=True)
-class _Open:
+class _SharedDatabase:
     """A database and how many use it."""
 
     users: int = 0
@@ -115,7 +117,7 @@ class _Open:
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
-_open: dict[tuple[asyncio.AbstractEventLoop, DatabaseUrl], _Open] = {}
+_open: dict[tuple[asyncio.AbstractEventLoop, DatabaseUrl], _SharedDatabase] = {}
 
 
 @asynccontextmanager
@@ -126,7 +128,7 @@ async def open_database(url: DatabaseUrl, settings: Settings | str) -> AsyncGene
             yield db
         return
     key = (asyncio.get_running_loop(), url)
-    entry = _open.setdefault(key, _Open())
+    entry = _open.setdefault(key, _SharedDatabase())
     entry.users += 1
     try:
         async with entry.opening:
@@ -214,13 +216,13 @@ def open_cleanup(stores: Stores, path: Path | None, *, lease: timedelta, ttl: ti
     """A cleanup without a server: nobody waits for it, so it goes on until all is done. `path` is as in `open_space`."""
     return Cleanup(
         rows=CleanupRows(stores.db),
-        duties=DutyRows(stores.db),
+        cluster_state=ClusterStateRows(stores.db),
         store=stores.threads,
         calls=stores.calls,
         space=open_space(stores.db, path),
         clock=utc_now,
         new_id=new_id,
-        let_go=lambda _: None,
+        evict=lambda _: None,
         lease=lease,
         budget_seconds=inf,
         ttl=ttl,
@@ -233,7 +235,7 @@ def stores_on(db: Database) -> Stores:
         threads=open_threads(db),
         calls=CallRows(db),
         summaries=SummaryRows(db),
-        audit=AuditRows(db),
+        audit=ModelCallRows(db),
         files=FileRows(db),
         inbox=InboxRows(db),
         keys=KeyRows(db),

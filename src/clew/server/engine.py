@@ -16,11 +16,11 @@ from clew.apps.builtin import OUTPUT, Builtin, builtin_graphs
 from clew.apps.chat.agents.registry import find_agents
 from clew.apps.chat.workers import open_workers
 from clew.apps.coding.assignments import Assignments
-from clew.apps.coding.plan import CODING
+from clew.apps.coding.plan import CODING, WORKTREES
 from clew.apps.coding.ports import Worktrees
 from clew.apps.coding.trackers.profiles import TrackerAccess, Trackers
 from clew.apps.coding.worktrees.git import GitWorktrees
-from clew.apps.drivers.api import Access, ApiDriver
+from clew.apps.drivers.api import ApiDriver, ModelAccess
 from clew.apps.drivers.profiles import DEFAULT, Drivers, Programs
 from clew.checkpointer.saver import Checkpointer
 from clew.config import Settings, secrets_of
@@ -31,36 +31,36 @@ from clew.domain.events import Opening
 from clew.domain.model_settings import ModelSettings
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Status, Thread
-from clew.engine.bus import LocalBus
-from clew.engine.chunks import LocalChunks
 from clew.engine.commands import Commands
-from clew.engine.live import LocalLive
-from clew.engine.run import Memory
+from clew.engine.notifier import LocalNotifier
+from clew.engine.run_context import RunStores
 from clew.engine.step import Step
+from clew.engine.stream_parts import LocalStreamParts
 from clew.engine.sweeper import Chores, sweeping
-from clew.graph.bridge import LangGraphBridge
-from clew.graph.contain import contained_tasks
-from clew.graph.describe import GraphAnatomy
+from clew.engine.tokens import LocalTokens
+from clew.graph.containment import contained_tasks
+from clew.graph.driver import LangGraphDriver
 from clew.graph.failures import classify
+from clew.graph.introspection import LangGraphIntrospection
 from clew.graph.loop_watch import watching_loop
 from clew.graph.registry import Registry, compiled, import_from, open_registry
 from clew.history.graph_store import GraphStore
 from clew.history.model_settings import find_model_settings
 from clew.ports.files import Files
-from clew.ports.graphs import Anatomy
+from clew.ports.graphs import GraphIntrospection
 from clew.ports.inbox import Inbox
-from clew.ports.model_calls import Audit, Summaries
-from clew.ports.notifier import Bell, Bus
-from clew.ports.streams import Chunks, Live
+from clew.ports.model_calls import ModelCalls, Summaries
+from clew.ports.notifier import ClusterNotifier, Notifier
+from clew.ports.streams import StreamParts, Tokens
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.runners.local import LocalRunner
 from clew.server.database import open_space
 from clew.stores.sql.checkpoints import CheckpointRows
-from clew.stores.sql.chunks import ChunkTable
 from clew.stores.sql.cleanup import CleanupRows
-from clew.stores.sql.duties import DutyRows
+from clew.stores.sql.cluster_state import ClusterStateRows
+from clew.stores.sql.stream_parts import StreamPartRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from clew.telemetry import shared_metrics
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class EngineParts:
     """What the engine stands on."""
 
     db: Database
@@ -80,10 +80,10 @@ class Parts:
     open_store: Callable[[], AbstractAsyncContextManager[Store]]
     calls: Calls
     summaries: Summaries
-    audit: Audit
+    audit: ModelCalls
     files: Files
     inbox: Inbox
-    bell: Bell
+    cluster: ClusterNotifier
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -91,12 +91,12 @@ class Parts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     commands: Commands
-    bus: Bus
-    live: Live
-    chunks: Chunks
-    bridge: LangGraphBridge
+    notifier: Notifier
+    live: Tokens
+    chunks: StreamParts
+    graph_driver: LangGraphDriver
     registry: Registry
-    anatomy: Anatomy
+    introspection: GraphIntrospection
     cleanup: Cleanup
     # None where the graph `coding` is somebody's own.
     assignments: Assignments | None
@@ -104,7 +104,7 @@ class Execution:
 
 @asynccontextmanager
 async def open_execution(
-    settings: Settings, parts: Parts, stopping: asyncio.Event
+    settings: Settings, parts: EngineParts, stopping: asyncio.Event
 ) -> AsyncGenerator[Execution]:
     """Start running threads; once `stopping` is set, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
@@ -122,12 +122,12 @@ async def open_execution(
             if name not in registry.graphs and name not in registry.broken:
                 registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
 
-        bell = parts.bell
+        cluster = parts.cluster
         await _tell_stranded(parts.store, registry)
-        bus = LocalBus(beyond=bell.ring)
-        live = LocalLive()
-        chunks = LocalChunks(ChunkTable(parts.db), bus, parts.clock)
-        bridge = LangGraphBridge(
+        notifier = LocalNotifier(beyond=cluster.ring)
+        live = LocalTokens()
+        chunks = LocalStreamParts(StreamPartRows(parts.db), notifier, parts.clock)
+        graph_driver = LangGraphDriver(
             registry.graphs,
             saver,
             parts.graph_store,
@@ -138,7 +138,7 @@ async def open_execution(
             stages=registry.stages,
             shows={} if has_own_coding else builtin.shows,
         )
-        memory = Memory(
+        memory = RunStores(
             calls=parts.calls,
             summaries=parts.summaries,
             audit=parts.audit,
@@ -149,8 +149,8 @@ async def open_execution(
         step = Step(
             store=parts.store,
             memory=memory,
-            bridge=bridge,
-            bus=bus,
+            graph_driver=graph_driver,
+            notifier=notifier,
             clock=parts.clock,
             new_id=parts.new_id,
             classify=classify,
@@ -170,7 +170,7 @@ async def open_execution(
             concurrency=settings.runner.concurrency,
             grace_seconds=settings.server.shutdown_seconds,
             graphs=registry.graphs,
-            call=bell.call,
+            call=cluster.call,
         )
         commands = Commands(
             store=parts.store,
@@ -178,17 +178,17 @@ async def open_execution(
             files=parts.files,
             summaries=parts.summaries,
             trash=TrashRows(parts.db),
-            bridge=bridge,
-            bus=bus,
+            graph_driver=graph_driver,
+            notifier=notifier,
             clock=parts.clock,
             new_id=parts.new_id,
-            wake=lambda: _wake(runner, bell),
+            wake=lambda: _wake(runner, cluster),
             place=runner.place,
             halt=runner.halt,
             drafts=memory.drafts,
             closings=builtin.closings,
             model_settings=_model_settings(settings, registry, builtin),
-            most_worktrees=settings.coding.concurrent_workflows,
+            reservation_limits={WORKTREES: settings.coding.concurrent_workflows},
         )
         trackers = await stack.enter_async_context(aclosing(_trackers(settings)))
         assignments = None if has_own_coding else Assignments(worktrees=worktrees, tracker=trackers.of)
@@ -205,13 +205,13 @@ async def open_execution(
         )
         cleanup = Cleanup(
             rows=CleanupRows(parts.db),
-            duties=DutyRows(parts.db),
+            cluster_state=ClusterStateRows(parts.db),
             store=parts.store,
             calls=parts.calls,
             space=open_space(parts.db, settings.database.url.path),
             clock=parts.clock,
             new_id=parts.new_id,
-            let_go=_cleaned_up(commands),
+            evict=_cleaned_up(commands),
             lease=timedelta(seconds=settings.runner.lease_seconds),
             budget_seconds=settings.cleanup.budget_seconds,
             ttl=timedelta(days=settings.threads.ttl_days),
@@ -219,17 +219,17 @@ async def open_execution(
         )
         async with (
             sweeping([*chores.all(), *cleanup.chores()]),
-            bell.listening(bus.ring, runner.look),
+            cluster.listening(notifier.ring, runner.look),
             runner.running(stopping),
         ):
             yield Execution(
                 commands=commands,
-                bus=bus,
+                notifier=notifier,
                 live=live,
                 chunks=chunks,
-                bridge=bridge,
+                graph_driver=graph_driver,
                 registry=registry,
-                anatomy=GraphAnatomy(registry.graphs),
+                introspection=LangGraphIntrospection(registry.graphs),
                 cleanup=cleanup,
                 assignments=assignments,
             )
@@ -242,7 +242,9 @@ async def _tell_stranded(store: Store, registry: Registry) -> None:
         logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
 
 
-async def _builtin(settings: Settings, parts: Parts, worktrees: Worktrees, stack: AsyncExitStack) -> Builtin:
+async def _builtin(
+    settings: Settings, parts: EngineParts, worktrees: Worktrees, stack: AsyncExitStack
+) -> Builtin:
     """The graphs of our own, with the agents there are. Raises ConfigError when two agents have one name."""
     agents = find_agents(settings.agents.folder)
     for source, reason in agents.broken.items():
@@ -255,7 +257,7 @@ async def _builtin(settings: Settings, parts: Parts, worktrees: Worktrees, stack
         )
     )
     models = settings.models
-    access = Access(
+    access = ModelAccess(
         openai_key=models.openai_api_key,
         openai_base_url=models.openai_base_url,
         openai_model=models.openai_model,
@@ -314,10 +316,10 @@ def _default_model(drivers: Drivers) -> BaseChatModel | None:
     return driver.chat if isinstance(driver, ApiDriver) else None
 
 
-def _wake(runner: LocalRunner, bell: Bell) -> None:
+def _wake(runner: LocalRunner, cluster: ClusterNotifier) -> None:
     """Whoever has room first takes it: this process, or another one."""
     runner.wake()
-    bell.call()
+    cluster.call()
 
 
 def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
@@ -347,11 +349,11 @@ def _model_settings(
 def _cleaned_up(commands: Commands) -> Callable[[str], None]:
     deleted = shared_metrics().deleted_threads.labels("cleanup")
 
-    def let_go(thread_id: str) -> None:
-        commands.let_go(thread_id)
+    def evict(thread_id: str) -> None:
+        commands.evict(thread_id)
         deleted.inc()
 
-    return let_go
+    return evict
 
 
 def _schedule(settings: Settings) -> Callable[[datetime], datetime] | None:

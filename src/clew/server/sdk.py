@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
-from clew.api.looks import Looks
 from clew.api.sdk.assistants import assistants_router
 from clew.api.sdk.crons import crons_router
 from clew.api.sdk.info import info_router
@@ -20,28 +19,29 @@ from clew.api.sdk.reports import report
 from clew.api.sdk.runs import langgraph_runs_router
 from clew.api.sdk.store import store_router
 from clew.api.sdk.threads import langgraph_threads_router
-from clew.api.starts import said
+from clew.api.start_policy import said
 from clew.api.streams import Streams
+from clew.api.thread_access import ThreadAccess
 from clew.channels.webhooks import HttpWebhooks
 from clew.config import Settings
 from clew.domain.thread import Owner
-from clew.engine.aftermath import Aftermath
-from clew.engine.assistants import Roster
+from clew.engine.assistants import AssistantCatalog
 from clew.engine.crons import Scheduler
-from clew.engine.ordering import Ordering
-from clew.engine.queue import RunQueue
+from clew.engine.run_hooks import RunHooks
+from clew.engine.run_queue import RunQueue
+from clew.engine.runs import Runs
 from clew.engine.sweeper import Chore, sweeping
 from clew.graph.run import current_run
-from clew.history.store_items import Shelf
+from clew.history.store_items import StoreItems
 from clew.ports.items import Items
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.server.engine import Execution
-from clew.stores.sql.chunks import ChunkTable
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.crons import CronRows
-from clew.stores.sql.errands import ErrandRows
-from clew.stores.sql.labels import LabelRows
+from clew.stores.sql.run_hooks import RunHookRows
+from clew.stores.sql.stream_parts import StreamPartRows
+from clew.stores.sql.thread_metadata import ThreadMetadataRows
 
 # What runs streamed is kept so long for those who come back to it.
 REMEMBERED = timedelta(hours=1)
@@ -89,13 +89,13 @@ async def open_langgraph(
     stopping: asyncio.Event,
 ) -> AsyncGenerator[list[APIRouter]]:
     """Inside the block runs that wait get their turn."""
-    looks = Looks(store, utc_now)
-    labels = LabelRows(stores.db)
+    access = ThreadAccess(store, utc_now)
+    labels = ThreadMetadataRows(stores.db)
     built_in = execution.registry.graphs.keys() - settings.graphs.keys()
-    roster = Roster(
+    roster = AssistantCatalog(
         assistants=stores.assistants,
         graphs=execution.registry,
-        anatomy=execution.anatomy,
+        introspection=execution.introspection,
         labels=labels,
         delete_thread=execution.commands.delete,
         clock=utc_now,
@@ -109,20 +109,20 @@ async def open_langgraph(
         conversations=ConversationRows(stores.db),
         store=store,
         commands=execution.commands,
-        bus=execution.bus,
+        notifier=execution.notifier,
         clock=utc_now,
         new_id=new_id,
         stopping=stopping,
         poll_seconds=settings.runner.poll_seconds,
         lease=timedelta(seconds=settings.runner.lease_seconds),
     )
-    ordering = Ordering(
+    ordering = Runs(
         store=store,
         commands=execution.commands,
         queue=queue,
-        bridge=execution.bridge,
+        graph_driver=execution.graph_driver,
         labels=labels,
-        bus=execution.bus,
+        notifier=execution.notifier,
         clock=utc_now,
         new_id=new_id,
         ttl=timedelta(days=settings.threads.ttl_days),
@@ -132,8 +132,8 @@ async def open_langgraph(
         is_open=settings.langgraph.webhooks != "off",
         private=_private(settings, authenticator),
     )
-    aftermath = Aftermath(
-        errands=ErrandRows(stores.db),
+    run_hooks = RunHooks(
+        errands=RunHookRows(stores.db),
         ordering=ordering,
         webhooks=webhooks,
         report=report(utc_now),
@@ -143,36 +143,36 @@ async def open_langgraph(
     scheduler = Scheduler(
         crons=CronRows(stores.db),
         ordering=ordering,
-        aftermath=aftermath,
+        run_hooks=run_hooks,
         roster=roster,
         webhooks=webhooks,
         clock=utc_now,
         said=said,
         most=settings.langgraph.crons,
     )
-    chunk_rows = ChunkTable(stores.db)
+    chunk_rows = StreamPartRows(stores.db)
 
     async def forget_chunks() -> bool:
         return await chunk_rows.forget(older_than=utc_now() - REMEMBERED) > 0
 
     chores = [
         Chore(name="begin_crons", seconds=1, do=scheduler.begin_due),
-        Chore(name="run_errands", seconds=settings.runner.poll_seconds, do=aftermath.look),
+        Chore(name="run_errands", seconds=settings.runner.poll_seconds, do=run_hooks.look),
         Chore(name="forget_chunks", seconds=60, do=forget_chunks),
     ]
-    async with queue.serving(), aftermath.open(), sweeping(chores):
+    async with queue.serving(), run_hooks.open(), sweeping(chores):
         yield [
             info_router(version=__version__, langgraph_version=version("langgraph")),
-            assistants_router(roster, execution.anatomy),
-            store_router(Shelf(items=items)),
-            langgraph_threads_router(ordering, looks=looks),
-            crons_router(scheduler, roster, looks=looks),
+            assistants_router(roster, execution.introspection),
+            store_router(StoreItems(items=items)),
+            langgraph_threads_router(ordering, access=access),
+            crons_router(scheduler, roster, access=access),
             langgraph_runs_router(
                 ordering,
                 roster,
                 execution.chunks,
-                aftermath,
-                looks=looks,
+                run_hooks,
+                access=access,
                 streams=streams,
                 authenticator=authenticator,
             ),

@@ -8,11 +8,11 @@ from clew.domain.errors import ClewError
 from clew.domain.events import RoundFinished
 from clew.domain.lifecycle import Change
 from clew.ports.threads import Store
-from clew.stores.sql.threads import Threads
+from clew.stores.sql.threads import ThreadRows
 from clew.telemetry import Metrics
 
 
-def measured(store: Threads, metrics: Metrics, backend: str) -> Store:
+def measured(store: ThreadRows, metrics: Metrics, backend: str) -> Store:
     return cast(Store, _Measured(store, metrics, backend))
 
 
@@ -33,7 +33,7 @@ def observe_batches(parts: Iterable[object], metrics: Metrics, backend: str) -> 
 class _Measured:
     """Stands before a store; everything but `commit` is the store's own."""
 
-    def __init__(self, store: Threads, metrics: Metrics, backend: str) -> None:
+    def __init__(self, store: ThreadRows, metrics: Metrics, backend: str) -> None:
         self._store = store
         self._metrics = metrics
         self._backend = backend

@@ -56,7 +56,7 @@ class PostgresDatabase:
         return await self._run(work, lambda: Transaction(readonly=True))
 
     async def glance(self, work: Callable[[], Work[T]]) -> T:
-        return await self._run(work, Glance)
+        return await self._run(work, SingleRead)
 
     async def fetch(self, sql: str, *args: Any) -> Rows:
         """One statement in its own transaction, for what is fastest in Postgres' own dialect. Never sent twice."""
@@ -154,7 +154,7 @@ class Unit(Protocol):
     async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T: ...
 
 
-class Glance:
+class SingleRead:
     """One statement that reads. It is its own snapshot: no BEGIN, no COMMIT, one round trip."""
 
     committing = False

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from clew.domain.history import NewMessage, Place, Shape
+from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.items import to_path
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.histories import NEXT_SEQS, HistoryRows
@@ -30,7 +30,7 @@ class PostgresHistories(HistoryRows):
         self._server = db
 
     async def _append(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
+        self, place: HistoryId, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
     ) -> int:
         rows = await self._server.fetch(
             STATEMENT,

@@ -1,7 +1,7 @@
 """The write path on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,13 +9,13 @@ import asyncpg
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Hold, Incoming, Once
+from clew.domain.records import Claim, Incoming, Once, Reservation
 from clew.domain.tool_calls import Call
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.postgres_errors import Met
-from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, Threads, event_row, refuse, thread_row
+from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, ThreadRows, event_row, refuse, thread_row
 from clew.stores.sql.work import Value
 
 BATCH = 256
@@ -99,7 +99,7 @@ SELECT id FROM moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class PendingCommit:
     change: Change
     fence: int | None
     thread: tuple[Value, ...]
@@ -107,13 +107,13 @@ class Waiting:
     done: "asyncio.Future[bool]"
 
 
-class PostgresThreads(Threads):
+class PostgresThreads(ThreadRows):
     """Threads on Postgres, with group commit for the plain changes that make up nearly all of the traffic."""
 
     def __init__(self, db: PostgresDatabase) -> None:
         super().__init__(db)
         self._postgres = db
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingCommit] = []
         self._flushing: asyncio.Task[None] | None = None
         # Told how many changes shared a transaction.
         self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - for nobody
@@ -126,12 +126,12 @@ class PostgresThreads(Threads):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
-        hold: Hold | None = None,
+        reservations: Collection[Reservation] = (),
         overdue: str | None = None,
         unseen_since: datetime | None = None,
     ) -> list[Call]:
         is_plain = unseen_since is None and not (
-            change.touches_calls or change.takes_back or change.read_at == 0 or hold
+            change.touches_calls or change.takes_back or change.read_at == 0 or reservations
         )
         if once is not None or admits is not None or overdue is not None or not is_plain:
             ended = await super().commit_calls(
@@ -140,13 +140,13 @@ class PostgresThreads(Threads):
                 once=once,
                 admits=admits,
                 claim=claim,
-                hold=hold,
+                reservations=reservations,
                 overdue=overdue,
                 unseen_since=unseen_since,
             )
             self.on_batch(1)
             return ended
-        waiting = Waiting(
+        waiting = PendingCommit(
             change,
             fence,
             _given(change, fence),
@@ -186,7 +186,7 @@ class PostgresThreads(Threads):
         finally:
             self._flushing = None
 
-    async def _one_by_one(self, batch: list[Waiting]) -> None:
+    async def _one_by_one(self, batch: list[PendingCommit]) -> None:
         """Somebody's values broke the statement: find out whose, so that each caller's failure stays its own."""
         for waiting in batch:
             try:
@@ -196,10 +196,10 @@ class PostgresThreads(Threads):
             else:
                 _answer(waiting, True)
 
-    def _next_batch(self) -> list[Waiting]:
+    def _next_batch(self) -> list[PendingCommit]:
         """At most one change a thread: a second one was decided on the outcome of the first or is stale anyway."""
-        batch: dict[str, Waiting] = {}
-        left: list[Waiting] = []
+        batch: dict[str, PendingCommit] = {}
+        left: list[PendingCommit] = []
         for waiting in self._waiting:
             if waiting.done.cancelled():
                 continue
@@ -210,7 +210,7 @@ class PostgresThreads(Threads):
         self._waiting = left
         return sorted(batch.values(), key=lambda waiting: waiting.change.thread.id)
 
-    async def _send(self, batch: list[Waiting]) -> set[str]:
+    async def _send(self, batch: list[PendingCommit]) -> set[str]:
         if not batch:
             return set()
         threads = zip(*(waiting.thread for waiting in batch), strict=True)
@@ -222,7 +222,7 @@ class PostgresThreads(Threads):
         return {row[0] for row in rows}
 
 
-def _answer(waiting: Waiting, outcome: bool | Exception) -> None:
+def _answer(waiting: PendingCommit, outcome: bool | Exception) -> None:
     if waiting.done.done():
         return  # its caller was cancelled
     if isinstance(outcome, Exception):

@@ -38,7 +38,7 @@ BUSY_SECONDS = 15.0
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class WriteJob:
     """One unit of work and whoever waits for it: a coroutine of `loop`, or another thread when there is none."""
 
     work: Callable[[], Work[Any]]
@@ -47,8 +47,8 @@ class Job:
 
 
 @dataclass(slots=True)
-class Outcome:
-    job: Job
+class WriteOutcome:
+    job: WriteJob
     result: Any = None
     error: BaseException | None = None
 
@@ -64,7 +64,7 @@ class SQLiteDatabase:
             _use_wal(self._writer, busy_seconds)
         self._path = path
         self._file = _identity(path)
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_forever, name="clew-writer", daemon=True)
         # A database in memory lives in one connection, so there the writer reads as well.
         self._readers = ThreadPoolExecutor(readers, "clew-reader") if path is not None else None
@@ -79,7 +79,7 @@ class SQLiteDatabase:
     async def write(self, work: Callable[[], Work[T]]) -> T:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._submit(Job(work, future, loop))
+        self._submit(WriteJob(work, future, loop))
         return await future
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
@@ -110,7 +110,7 @@ class SQLiteDatabase:
     def write_from_thread(self, work: Callable[[], Work[T]]) -> T:
         """The same as `write` for a caller without an event loop; blocks its thread."""
         future: Future[T] = Future()
-        self._submit(Job(work, future, None))
+        self._submit(WriteJob(work, future, None))
         return future.result()
 
     def read_from_thread(self, work: Callable[[], Work[T]]) -> T:
@@ -134,7 +134,7 @@ class SQLiteDatabase:
             connection.close()
         self._writer.close()
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: WriteJob) -> None:
         with self._closing:  # nothing may come after the end: it would wait for ever
             if self._closed:
                 raise Unavailable("the database is closed")
@@ -170,7 +170,7 @@ class SQLiteDatabase:
     def _write_forever(self) -> None:
         stopping = False
         while not stopping:
-            batch: list[Job] = []
+            batch: list[WriteJob] = []
             job = self._queue.get()
             while job is not None:
                 batch.append(job)
@@ -186,7 +186,7 @@ class SQLiteDatabase:
                 settle(self._transact(batch))
                 self.on_batch(len(batch))
 
-    def _transact(self, batch: list[Job]) -> list[Outcome]:
+    def _transact(self, batch: list[WriteJob]) -> list[WriteOutcome]:
         try:
             self._begin()
             failpoint("commit_begun")
@@ -199,7 +199,7 @@ class SQLiteDatabase:
             # A full disk or a failing one makes SQLite roll everybody's work back by itself.
             with suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
-            return [Outcome(job, error=refusal(exc)) for job in batch]
+            return [WriteOutcome(job, error=refusal(exc)) for job in batch]
         return outcomes
 
     def _require_file(self) -> None:
@@ -218,35 +218,35 @@ class SQLiteDatabase:
             else:
                 return
 
-    def _run_together(self, batch: list[Job]) -> list[Outcome]:
+    def _run_together(self, batch: list[WriteJob]) -> list[WriteOutcome]:
         """Run the units one after another. A failure that had written nothing yet needs no undoing: most are so."""
-        outcomes: list[Outcome] = []
+        outcomes: list[WriteOutcome] = []
         for job in batch:
             if job.future.cancelled():
                 continue
             changes = self._writer.total_changes
             try:
-                outcomes.append(Outcome(job, result=drive(self._writer, job.work())))
+                outcomes.append(WriteOutcome(job, result=drive(self._writer, job.work())))
             except Exception as exc:
                 if not self._writer.in_transaction:
                     raise
                 if self._writer.total_changes == changes:
-                    outcomes.append(Outcome(job, error=refusal(exc)))
+                    outcomes.append(WriteOutcome(job, error=refusal(exc)))
                     continue
                 self._writer.execute("ROLLBACK")
                 self._begin()
                 return [self._run_apart(job) for job in batch if not job.future.cancelled()]
         return outcomes
 
-    def _run_apart(self, job: Job) -> Outcome:
+    def _run_apart(self, job: WriteJob) -> WriteOutcome:
         """Run one unit so that its failure undoes only itself."""
         self._writer.execute("SAVEPOINT unit")
         try:
-            outcome = Outcome(job, result=drive(self._writer, job.work()))
+            outcome = WriteOutcome(job, result=drive(self._writer, job.work()))
         except Exception as exc:
             if not self._writer.in_transaction:
                 raise
-            outcome = Outcome(job, error=refusal(exc))
+            outcome = WriteOutcome(job, error=refusal(exc))
             self._writer.execute("ROLLBACK TO unit")
         self._writer.execute("RELEASE unit")
         return outcome
@@ -343,9 +343,9 @@ def numbered(sql: str) -> str:
     return re.sub(r"\$(\d+)", r"?\1", sql)
 
 
-def settle(outcomes: Iterable[Outcome]) -> None:
+def settle(outcomes: Iterable[WriteOutcome]) -> None:
     """Tell everybody who waits; one wake-up a loop, however many wait in it."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[Outcome]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[WriteOutcome]] = defaultdict(list)
     for outcome in outcomes:
         by_loop[outcome.job.loop].append(outcome)
     for loop, ready in by_loop.items():
@@ -382,7 +382,7 @@ def refusal(exc: BaseException) -> BaseException:
     return exc
 
 
-def _deliver(outcomes: list[Outcome]) -> None:
+def _deliver(outcomes: list[WriteOutcome]) -> None:
     for outcome in outcomes:
         future = outcome.job.future
         if future.done():

@@ -11,10 +11,10 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.wire import Moment, tell_page
-from clew.domain.assistants import Assistant, Schemas, Search, SortKey, Wish
-from clew.domain.errors import Conflict, Contradictory, Invalid, NotAllowed, NotFound
-from clew.engine.assistants import Roster
-from clew.ports.graphs import Anatomy
+from clew.domain.assistants import Assistant, AssistantPatch, Schemas, Search, SortKey
+from clew.domain.errors import Conflict, Contradictory, Invalid, InvalidState, NotFound
+from clew.engine.assistants import AssistantCatalog
+from clew.ports.graphs import GraphIntrospection
 
 MAX_OFFSET = 2**31 - 1
 
@@ -52,9 +52,9 @@ class AssistantChangeIn(BaseModel):
     name: str | None = None
     description: str | None = None
 
-    def wish(self) -> Wish:
+    def wish(self) -> AssistantPatch:
         """Raises Invalid."""
-        return Wish(
+        return AssistantPatch(
             graph=self.graph_id,
             name=self.name,
             description=self.description,
@@ -169,7 +169,7 @@ class GraphSchemasOut(SchemasOut):
     graph_id: str
 
 
-def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
+def assistants_router(roster: AssistantCatalog, introspection: GraphIntrospection) -> APIRouter:
     router = Router(prefix="/assistants", tags=["langgraph"])
 
     @router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))
@@ -209,7 +209,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
         """One assistant, by its id or by its graph's name. Another owner's is not found."""
         return AssistantOut.of(await roster.resolve(assistant_id, caller.owner))
 
-    @router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
+    @router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
     @needs("write")
     async def update_assistant(
         caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
@@ -217,7 +217,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
         """Make a new version of it. Metadata is added to what is there; anything else takes its place."""
         return AssistantOut.of(await roster.revise(assistant_id, caller.owner, body.wish()))
 
-    @router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, NotAllowed))
+    @router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def delete_assistant(
         caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
@@ -236,7 +236,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
         )
         return [AssistantVersionOut.of(version) for version in found]
 
-    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def set_latest(caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn) -> AssistantOut:
         """From now on that version counts."""
@@ -251,7 +251,7 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
     ) -> Object:
         """The nodes and edges of its graph; with `xray` those of subgraphs too, so many levels deep."""
         assistant = await roster.resolve(assistant_id, caller.owner)
-        drawing: Object = await anatomy.drawing(assistant.graph, xray=xray)
+        drawing: Object = await introspection.drawing(assistant.graph, xray=xray)
         return drawing
 
     @router.get("/{assistant_id}/schemas", responses=errors(Invalid, NotFound))
@@ -259,13 +259,13 @@ def assistants_router(roster: Roster, anatomy: Anatomy) -> APIRouter:
     async def get_schemas(caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
         """What its graph takes and gives, as JSON Schema."""
         assistant = await roster.resolve(assistant_id, caller.owner)
-        return GraphSchemasOut.of(await anatomy.schemas(assistant.graph), graph_id=assistant.graph)
+        return GraphSchemasOut.of(await introspection.schemas(assistant.graph), graph_id=assistant.graph)
 
     async def subgraphs(
         caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
     ) -> dict[str, SchemasOut]:
         assistant = await roster.resolve(assistant_id, caller.owner)
-        found = await anatomy.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
+        found = await introspection.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
         return {name: SchemasOut.of(schemas) for name, schemas in found.items()}
 
     @router.get("/{assistant_id}/subgraphs", responses=errors(Invalid, NotFound))

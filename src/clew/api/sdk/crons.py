@@ -11,17 +11,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.run_schemas import Id, Modes, Nodes, Object, RunIn, nodes_of
 from clew.api.sdk.wire import Moment, tell_page
+from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import require_one_context
 from clew.domain.cron_jobs import CronJob, CronSearch, SortKey
-from clew.domain.errors import Contradictory, Invalid, NotAllowed, NotFound
-from clew.domain.events import Order
+from clew.domain.errors import Contradictory, Invalid, InvalidState, NotFound
+from clew.domain.events import RunSpec
 from clew.domain.thread import Json, Owner
-from clew.engine.assistants import Roster
+from clew.engine.assistants import AssistantCatalog
 from clew.engine.crons import Scheduler
 
 CronId = Annotated[Id, Path()]
@@ -124,7 +124,7 @@ class CronPatchIn(BaseModel):
             given["end_at"] = self.end_time
         return replace(job, order=self._reordered(job.order), **given)
 
-    def _reordered(self, order: Order) -> Order:
+    def _reordered(self, order: RunSpec) -> RunSpec:
         changes: dict[str, Any] = {
             "config": self.config,
             "context": self.context,
@@ -179,22 +179,22 @@ class CronOut(BaseModel):
         return cls(**{name: value for name, value in _fields(job).items() if not select or name in select})
 
 
-def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRouter:
+def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
     router = Router(tags=["langgraph"])
 
-    @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
+    @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
     @needs("write")
     async def create_cron(caller: Caller, body: CronIn) -> CronOut:
         """Begin a run whenever the schedule says, each in a thread of its own."""
         return CronOut.of(await scheduler.add(body.job(caller.owner, None, now=scheduler.clock())))
 
     @router.post(
-        "/threads/{thread_id}/runs/crons", responses=errors(Contradictory, Invalid, NotFound, NotAllowed)
+        "/threads/{thread_id}/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
     )
     @needs("write")
     async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Begin a run in this thread whenever the schedule says."""
-        await looks.at(thread_id, caller.owner)
+        await access.at(thread_id, caller.owner)
         return CronOut.of(await scheduler.add(body.job(caller.owner, thread_id, now=scheduler.clock())))
 
     @router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)
@@ -240,7 +240,7 @@ def crons_router(scheduler: Scheduler, roster: Roster, *, looks: Looks) -> APIRo
         await scheduler.crons.delete(cron_id, caller.owner)
 
     async def kept(thread_id: str | None, owner: Owner) -> str | None:
-        return None if thread_id is None else await looks.kept_as(thread_id, owner)
+        return None if thread_id is None else await access.kept_as(thread_id, owner)
 
     async def named(assistant_id: str | None, owner: Owner) -> str | None:
         """The id of an assistant that may be named by its graph. One that is gone may still have crons."""

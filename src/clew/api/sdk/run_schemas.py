@@ -17,7 +17,7 @@ from pydantic import (
 
 from clew.api.sdk.wire import Moment
 from clew.domain.assistants import require_one_context
-from clew.domain.events import Order
+from clew.domain.events import RunSpec
 from clew.domain.runs import Run
 from clew.domain.thread import Json
 from clew.domain.thread_ids import is_marked
@@ -46,7 +46,7 @@ Modes = Annotated[list[Mode], BeforeValidator(_listed)]
 Nodes = Annotated[list[Annotated[str, Field(max_length=256)]], BeforeValidator(_listed)]
 
 
-class Place(BaseModel):
+class CheckpointIn(BaseModel):
     """A checkpoint."""
 
     model_config = ConfigDict(frozen=True)
@@ -96,7 +96,7 @@ class RunIn(BaseModel):
     stream_resumable: bool = False
     interrupt_before: Nodes = []
     interrupt_after: Nodes = []
-    checkpoint: Place | None = None
+    checkpoint: CheckpointIn | None = None
     checkpoint_id: UUID | None = None
     multitask_strategy: Literal["reject", "interrupt", "rollback", "enqueue"] = "enqueue"
     if_not_exists: Literal["create", "reject"] = "reject"
@@ -119,13 +119,13 @@ class RunIn(BaseModel):
         """Raises Contradictory."""
         require_one_context(self.config, self.context)
 
-    def order(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> Order:
+    def order(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> RunSpec:
         self.require_one_context()
         place = self.checkpoint.checkpoint_id if self.checkpoint else self.checkpoint_id
         command = None
         if self.command is not None and (self.command.update is not None or self.command.goto):
             command = self.command.model_dump(mode="json", include={"update", "goto"})
-        return Order(
+        return RunSpec(
             run_id=run_id,
             assistant_id=assistant_id,
             graph=graph,

@@ -13,23 +13,23 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
-from clew.api.sdk.streaming import CutOff, RunStream, Waiting
-from clew.api.starts import said
+from clew.api.sdk.streaming import CutOff, JoinResponse, RunStream
+from clew.api.start_policy import said
 from clew.api.streams import Streams
+from clew.api.thread_access import ThreadAccess
 from clew.api.workflows import scope_of
 from clew.domain.assistants import furnished
-from clew.domain.errors import ClewError, Contradictory, Invalid, NotAllowed, NotFound
-from clew.domain.events import Order
+from clew.domain.errors import ClewError, Contradictory, Invalid, InvalidState, NotFound
+from clew.domain.events import RunSpec
 from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json
-from clew.engine.aftermath import Aftermath
-from clew.engine.assistants import Roster
-from clew.engine.ordering import Action, Ordering, Wanted
-from clew.ports.streams import Chunks, Follower
+from clew.engine.assistants import AssistantCatalog
+from clew.engine.run_hooks import RunHooks
+from clew.engine.runs import Action, RunRequest, Runs
+from clew.ports.streams import PartReader, StreamParts
 
 ThreadId = Annotated[Id, Path()]
 RunId = Annotated[Id, Path()]
@@ -44,18 +44,20 @@ _STREAM: Mapping[int | str, dict[str, Any]] = {
 
 
 def langgraph_runs_router(
-    ordering: Ordering,
-    roster: Roster,
-    chunks: Chunks,
-    aftermath: Aftermath,
+    ordering: Runs,
+    roster: AssistantCatalog,
+    chunks: StreamParts,
+    run_hooks: RunHooks,
     *,
-    looks: Looks,
+    access: ThreadAccess,
     streams: Streams,
     authenticator: Authenticator,
 ) -> APIRouter:
     router = Router(tags=["langgraph"])
 
-    @router.post("/threads/{thread_id}/runs", responses=errors(Contradictory, Invalid, NotFound, NotAllowed))
+    @router.post(
+        "/threads/{thread_id}/runs", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
+    )
     @needs("write")
     async def create_run(caller: Caller, thread_id: ThreadId, body: RunIn, response: Response) -> RunOut:
         """Begin a run in the background."""
@@ -84,7 +86,7 @@ def langgraph_runs_router(
         return [RunOut.of(await begin(caller, None, one)) for one in body]
 
     @router.post(
-        "/threads/{thread_id}/runs/wait", responses=errors(Contradictory, Invalid, NotFound, NotAllowed)
+        "/threads/{thread_id}/runs/wait", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
     )
     @needs("write")
     async def wait_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
@@ -101,7 +103,7 @@ def langgraph_runs_router(
     @router.post(
         "/threads/{thread_id}/runs/stream",
         response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound, NotAllowed)},
+        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound, InvalidState)},
     )
     @needs("write")
     async def stream_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
@@ -123,7 +125,7 @@ def langgraph_runs_router(
         """Cancel runs of one thread: those named, or all of a status."""
         if body.thread_id is None:
             raise Invalid("needed here", field="thread_id")
-        thread = await looks.at(await looks.kept_as(body.thread_id, caller.owner), caller.owner)
+        thread = await access.at(await access.kept_as(body.thread_id, caller.owner), caller.owner)
         # Those that wait first: their turn comes when the one under way has ended.
         for run in reversed(await ordering.of(thread)):
             named = body.run_ids is not None and run.id in body.run_ids
@@ -141,7 +143,7 @@ def langgraph_runs_router(
         select: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
     ) -> JSONResponse:
         """The newest first; of each all there is, or what is selected."""
-        runs = await ordering.of(await looks.at(thread_id, caller.owner))
+        runs = await ordering.of(await access.at(thread_id, caller.owner))
         wanted = [run for run in reversed(runs) if status in (None, run.status)]
         shown = [RunOut.of(run).model_dump(mode="json") for run in wanted[offset : offset + limit]]
         if select:
@@ -154,15 +156,19 @@ def langgraph_runs_router(
         return RunOut.of(await found(caller, thread_id, run_id))
 
     @router.delete(
-        "/threads/{thread_id}/runs/{run_id}", status_code=204, responses=errors(Invalid, NotFound, NotAllowed)
+        "/threads/{thread_id}/runs/{run_id}",
+        status_code=204,
+        responses=errors(Invalid, NotFound, InvalidState),
     )
     @needs("write")
     async def delete_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
         """Tell of it no more. What it led to stays."""
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         await ordering.delete(thread, await ordering.get(thread, run_id))
 
-    @router.post("/threads/{thread_id}/runs/{run_id}/cancel", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post(
+        "/threads/{thread_id}/runs/{run_id}/cancel", responses=errors(Invalid, NotFound, InvalidState)
+    )
     @needs("write")
     async def cancel_run(
         caller: Caller,
@@ -171,7 +177,7 @@ def langgraph_runs_router(
         wait: bool = False,  # noqa: ARG001 - it has always ended when we answer
         action: Action = "interrupt",
     ) -> Json:
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         await ordering.cancel(thread, await ordering.get(thread, run_id), action)
         return {}
 
@@ -214,11 +220,11 @@ def langgraph_runs_router(
     ) -> Run:
         if thread_id is not None:
             with suppress(NotFound):  # the run may make it
-                await looks.at(thread_id, caller.owner)
+                await access.at(thread_id, caller.owner)
         order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
         if thread_id is None and body.on_completion == "delete":
             order = replace(order, is_temporary=True)
-        wanted = Wanted(
+        wanted = RunRequest(
             order=order,
             input=body.input,
             message=said(body.input),
@@ -230,11 +236,11 @@ def langgraph_runs_router(
         )
         if thread_id is None:
             _require_no_answer(body)
-        return await aftermath.begin(
+        return await run_hooks.begin(
             thread_id or fresh or str(uuid4()), caller.owner, wanted, scope_of(caller)
         )
 
-    async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> Order:
+    async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await roster.resolve(body.assistant_id, caller.owner)
         order = body.order(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
         return furnished(order, assistant)
@@ -249,7 +255,7 @@ def langgraph_runs_router(
 
     def answer(
         run: Run,
-        follower: Follower,
+        follower: PartReader,
         stack: ExitStack,
         caller: Principal,
         *,
@@ -272,7 +278,7 @@ def langgraph_runs_router(
     def waits(run: Run, caller: Principal, *, cancels: bool = False) -> Response:
         headers = {"Location": f"{_path(run)}/join", "Content-Location": _path(run)}
         cut_off = cancelling(run, caller) if cancels else None
-        return Waiting(ordering, run, caller, streams=streams, headers=headers, cut_off=cut_off)
+        return JoinResponse(ordering, run, caller, streams=streams, headers=headers, cut_off=cut_off)
 
     def cancelling(run: Run, caller: Principal) -> CutOff:
         async def cancel() -> None:
@@ -283,7 +289,7 @@ def langgraph_runs_router(
         return cancel
 
     async def found(caller: Principal, thread_id: str, run_id: str) -> Run:
-        return await ordering.get(await looks.at(thread_id, caller.owner), run_id)
+        return await ordering.get(await access.at(thread_id, caller.owner), run_id)
 
     return router
 

@@ -11,9 +11,9 @@ from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.wire import Moment
 from clew.domain.durations import LONGEST_MINUTES, minutes
-from clew.domain.errors import Invalid, NotAllowed
+from clew.domain.errors import Invalid, InvalidState
 from clew.domain.items import Item, Namespace
-from clew.history.store_items import Shelf
+from clew.history.store_items import StoreItems
 
 MAX_OFFSET = 2**31 - 1
 
@@ -85,10 +85,10 @@ class NamespacesOut(BaseModel):
     namespaces: Sequence[Namespace]
 
 
-def store_router(shelf: Shelf) -> APIRouter:
+def store_router(shelf: StoreItems) -> APIRouter:
     router = Router(prefix="/store", tags=["langgraph"])
 
-    @router.put("/items", status_code=204, responses=errors(Invalid, NotAllowed))
+    @router.put("/items", status_code=204, responses=errors(Invalid, InvalidState))
     @needs("write")
     async def put_item(caller: Caller, body: ItemIn) -> None:
         """Write an item, new or over an old one."""
@@ -108,7 +108,7 @@ def store_router(shelf: Shelf) -> APIRouter:
         item = await shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
         return None if item is None else ItemOut.of(item)
 
-    @router.delete("/items", status_code=204, responses=errors(Invalid, NotAllowed))
+    @router.delete("/items", status_code=204, responses=errors(Invalid, InvalidState))
     @needs("write")
     async def delete_item(caller: Caller, body: ItemNameIn) -> None:
         """Delete an item. One that is not there is gone already."""

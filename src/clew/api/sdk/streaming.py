@@ -16,13 +16,13 @@ from clew.api.credentials import Principal
 from clew.api.events import EventStream, Tell
 from clew.api.streams import Streams, first_of
 from clew.domain.errors import Corrupt, NotFound, SchemaMismatch
-from clew.domain.records import Chunk
+from clew.domain.records import StreamPart
 from clew.domain.redaction import without
 from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json, Thread
-from clew.engine.ordering import Ordering
 from clew.engine.redaction import redacted_texts
-from clew.ports.streams import Follower
+from clew.engine.runs import Runs
+from clew.ports.streams import PartReader
 
 CutOff: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -45,9 +45,9 @@ class RunStream(EventStream):
 
     def __init__(
         self,
-        ordering: Ordering,
+        ordering: Runs,
         run: Run,
-        follower: Follower,
+        follower: PartReader,
         stack: ExitStack,
         caller: Principal,
         *,
@@ -112,7 +112,7 @@ class RunStream(EventStream):
                 await tell(b": heartbeat\n")
                 quiet = 0.0
 
-    async def _tell_part(self, tell: Tell, chunk: Chunk) -> None:
+    async def _tell_part(self, tell: Tell, chunk: StreamPart) -> None:
         if self._names and re.split(r"[/|]", chunk.name, maxsplit=1)[0] not in self._names:
             return
         data = to_json(without(from_json(chunk.data), self._hidden)) if self._hidden else chunk.data
@@ -123,14 +123,14 @@ class RunStream(EventStream):
         return await self._ordering.store.get(self._run.thread_id, self._owner)
 
 
-class Waiting(Response):
+class JoinResponse(Response):
     """The values a run ends with, once it is over. Until then now and then a line break, which JSON does not mind."""
 
     media_type = "application/json"
 
     def __init__(
         self,
-        ordering: Ordering,
+        ordering: Runs,
         run: Run,
         caller: Principal,
         *,

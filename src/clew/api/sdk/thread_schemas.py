@@ -8,11 +8,11 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from clew.api.sdk.extraction import Paths
-from clew.api.sdk.run_schemas import Id, Object, Place
+from clew.api.sdk.run_schemas import CheckpointIn, Id, Object
 from clew.api.sdk.wire import Moment
 from clew.domain.durations import LONGEST_MINUTES, minutes
-from clew.domain.labels import SortKey
 from clew.domain.thread import Json, Status, Thread
+from clew.domain.thread_metadata import SortKey
 
 ThreadStatus: TypeAlias = Literal["idle", "busy", "interrupted", "error"]
 
@@ -98,12 +98,12 @@ class SearchIn(Lenient):
 class StateIn(Lenient):
     values: Json = None
     as_node: Annotated[str, Field(max_length=256)] | None = None
-    checkpoint: Place | None = None
+    checkpoint: CheckpointIn | None = None
     checkpoint_id: UUID | None = None
 
 
 class StateAtIn(Lenient):
-    checkpoint: Place
+    checkpoint: CheckpointIn
     subgraphs: bool = False
 
 
@@ -114,9 +114,9 @@ def _unwrapped(value: object) -> object:
 
 class HistoryIn(Lenient):
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
-    before: Annotated[Id | Place, BeforeValidator(_unwrapped)] | None = None
+    before: Annotated[Id | CheckpointIn, BeforeValidator(_unwrapped)] | None = None
     metadata: Object = Field(default_factory=dict)
-    checkpoint: Place | None = None
+    checkpoint: CheckpointIn | None = None
 
 
 class PruneIn(Lenient):

@@ -12,11 +12,10 @@ from starlette.responses import Response
 
 from clew.api.access import DELETION_SECONDS
 from clew.api.guard import Caller
-from clew.api.looks import Looks
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.extraction import extracted
-from clew.api.sdk.run_schemas import Id, Place
+from clew.api.sdk.run_schemas import CheckpointIn, Id
 from clew.api.sdk.streaming import failure
 from clew.api.sdk.thread_schemas import (
     HistoryIn,
@@ -30,15 +29,16 @@ from clew.api.sdk.thread_schemas import (
     statuses_of,
 )
 from clew.api.sdk.wire import tell_page
-from clew.domain.errors import Conflict, Corrupt, Invalid, NotAllowed, NotFound, SchemaMismatch
-from clew.domain.labels import ThreadSearch
+from clew.api.thread_access import ThreadAccess
+from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, SchemaMismatch
 from clew.domain.redaction import without
 from clew.domain.runs import RunStatus, still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
 from clew.domain.thread_ids import marked
+from clew.domain.thread_metadata import ThreadSearch
 from clew.domain.views import EMPTY_STATE
-from clew.engine.ordering import Ordering
 from clew.engine.redaction import redacted_texts
+from clew.engine.runs import Runs
 
 ThreadId = Annotated[Id, Path()]
 
@@ -48,9 +48,14 @@ WITHOUT_STATE = frozenset(
 )
 
 
-def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
+def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRouter:
     router = Router(prefix="/threads", tags=["langgraph"])
-    store, bridge, labels, commands = ordering.store, ordering.bridge, ordering.labels, ordering.commands
+    store, graph_driver, labels, commands = (
+        ordering.store,
+        ordering.graph_driver,
+        ordering.labels,
+        ordering.commands,
+    )
 
     @router.post("", responses=errors(Invalid, Conflict))
     @needs("write")
@@ -70,7 +75,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         except Conflict:
             if body.if_exists == "raise":
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
-            thread = await looks.at(await looks.kept_as(thread_id, caller.owner), caller.owner)
+            thread = await access.at(await access.kept_as(thread_id, caller.owner), caller.owner)
         return await details(thread)
 
     @router.post("/search", responses=errors(Invalid))
@@ -99,13 +104,13 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         """Delete threads, or all of their states but the newest."""
         pruned = 0
         for chosen in dict.fromkeys(body.thread_ids):
-            thread_id = await looks.kept_as(chosen, caller.owner)
+            thread_id = await access.kept_as(chosen, caller.owner)
             try:
-                await looks.at(thread_id, caller.owner)
+                await access.at(thread_id, caller.owner)
                 if body.strategy == "delete":
                     await commands.delete(thread_id, caller.owner)
-                elif await bridge.prune(thread_id):
-                    bridge.drop(thread_id)
+                elif await graph_driver.prune(thread_id):
+                    graph_driver.drop(thread_id)
                 else:
                     continue  # it is running
             except NotFound:
@@ -116,7 +121,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("read")
     async def get_labelled_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
-        return await details(await looks.at(thread_id, caller.owner))
+        return await details(await access.at(thread_id, caller.owner))
 
     @router.patch("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("write")
@@ -129,7 +134,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         """Add to what it is labelled with."""
         if body.ttl is not None:
             raise Invalid("how long a thread lives is said when it is made", field="ttl")
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         await labels.put(thread_id, body.metadata)
         if prefer == "return=minimal":
             return Response(status_code=204)
@@ -141,17 +146,17 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         """Delete it with everything that belongs to it, for good."""
         await commands.delete(thread_id, caller.owner)
 
-    @router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         return await details(await ordering.copy(thread, str(uuid4())))
 
     @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         return await state(thread, subgraphs=subgraphs)
 
     @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound, SchemaMismatch))
@@ -159,20 +164,20 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     async def get_thread_state_at(
         caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
     ) -> Json:
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         return await state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
 
     @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
-        thread = await looks.at(thread_id, caller.owner)
+        thread = await access.at(thread_id, caller.owner)
         return await state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
 
-    @router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, NotAllowed))
+    @router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
-        await looks.at(thread_id, caller.owner)
+        await access.at(thread_id, caller.owner)
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
@@ -185,8 +190,8 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
     @needs("read")
     async def get_thread_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
-        thread = await ordering.posed(await looks.at(thread_id, caller.owner))
-        states = await bridge.history(
+        thread = await ordering.posed(await access.at(thread_id, caller.owner))
+        states = await graph_driver.history(
             thread,
             limit=body.limit,
             before=_before(body),
@@ -235,7 +240,7 @@ def langgraph_threads_router(ordering: Ordering, *, looks: Looks) -> APIRouter:
         thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Mapping[str, Json]:
         posed = await ordering.posed(thread)
-        found = await bridge.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY_STATE
+        found = await graph_driver.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY_STATE
         if place is None and thread.status is Status.BLOCKED:
             found = _asking(found, thread)
         if place is not None and found["checkpoint"] is None:
@@ -274,7 +279,7 @@ def _as_chosen_and_kept(ids: Iterable[str], owner: Owner) -> Iterator[str]:
         yield marked(thread_id, owner.tenant)
 
 
-def _named(place: Place) -> dict[str, str]:
+def _named(place: CheckpointIn) -> dict[str, str]:
     named = {"checkpoint_ns": place.checkpoint_ns}
     if place.checkpoint_id is not None:
         named["checkpoint_id"] = str(place.checkpoint_id)

@@ -7,12 +7,20 @@ from hashlib import sha256
 from typing import Literal
 from uuid import NAMESPACE_URL, uuid5
 
-from clew.apps.chat.plan import Produced, TaskContent, TaskDocument
+from clew.apps.chat.plan import Produced, TaskDocument
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
 from clew.apps.drivers.replies import json_in
 from clew.apps.prompts import prompt
-from clew.documents.documents import EXTRACTED_CHARACTERS, TABLES, Documents, TakenIn, contents_for, texts_in
+from clew.documents.documents import (
+    EXTRACTED_CHARACTERS,
+    TABLES,
+    Documents,
+    TakenIn,
+    TaskContent,
+    contents_for,
+    texts_in,
+)
 from clew.documents.passages import cut
 from clew.documents.uploads import PART_BYTES
 from clew.domain.documents import media_type, split_name
@@ -62,7 +70,7 @@ def by_label(found: Iterable[Entry]) -> dict[str, Entry]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ChatDocuments:
     documents: Documents
 
     async def take_in(

@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from clew.apps.chat.agents.project_manager import Situation, make_plan
 from clew.apps.chat.agents.registry import AgentRegistry
 from clew.apps.chat.cpu_budget import CpuBudget
-from clew.apps.chat.documents import Entry, Shelf, by_label, entries
+from clew.apps.chat.documents import ChatDocuments, Entry, by_label, entries
 from clew.apps.chat.plan import (
     PROJECT_MANAGER,
     AgentTask,
@@ -34,7 +34,7 @@ from clew.apps.chat.plan import (
 from clew.apps.chat.workers import AgentWorkers
 from clew.apps.drivers.asking import open_session, run_of_thread
 from clew.apps.drivers.driver import Driver
-from clew.apps.drivers.session import Session
+from clew.apps.drivers.session import DriverSession
 from clew.documents.documents import EXTRACTED_CHARACTERS
 from clew.documents.passages import cut
 from clew.domain import views
@@ -52,7 +52,7 @@ from clew.domain.events import (
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, Status, Thread
 from clew.graph.stream import clew_message
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 from clew.texts.language import DEFAULT
 from clew.texts.phrases import Text, listed, say
 
@@ -88,7 +88,7 @@ class ChatLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    shelf: Shelf
+    shelf: ChatDocuments
     agents: AgentRegistry
     driver: Callable[[Thread], Driver]
     policy: Callable[[Thread], RetryPolicy]
@@ -256,7 +256,7 @@ class Chat:
             _ending(f"Workflow failed: {reason}", status),
         ]
 
-    async def _take_in(self, run: Run, file_id: str, known: Sequence[Entry]) -> Entry | None:
+    async def _take_in(self, run: RunContext, file_id: str, known: Sequence[Entry]) -> Entry | None:
         thread = run.thread
         fresh = [entry.label for entry in known if entry.origin == "user" and entry.round == thread.round]
         try:
@@ -276,7 +276,7 @@ class Chat:
         )
         return entry
 
-    async def _process(self, task: AgentTask, session: Session, cpu: CpuBudget) -> Result:
+    async def _process(self, task: AgentTask, session: DriverSession, cpu: CpuBudget) -> Result:
         """Let the agent do its task where it holds up nobody, and check what it gives back."""
         name = task["context"]["agentType"]
         debug.debug("task for %s: %s", name, _without_data(task))
@@ -287,7 +287,7 @@ class Chat:
         return result
 
     async def _task(
-        self, run: Run, state: ChatState, planned: PlannedTask, session: Session, cpu: CpuBudget
+        self, run: RunContext, state: ChatState, planned: PlannedTask, session: DriverSession, cpu: CpuBudget
     ) -> AgentTask:
         async def extract(texts: Sequence[tuple[str, bool]], prompt: str) -> Sequence[str]:
             return await self.workers.extracts(texts, prompt, cpu, limit=EXTRACTED_CHARACTERS)
@@ -323,7 +323,7 @@ class Chat:
             },
         }
 
-    async def _keep(self, run: Run, state: ChatState, number: int, result: Result) -> list[Entry]:
+    async def _keep(self, run: RunContext, state: ChatState, number: int, result: Result) -> list[Entry]:
         before = sum(document["size"] for done in state["results"] for document in done["documents"])
         if before + result.size > self.limits.output_bytes:
             raise Permanent(
@@ -335,23 +335,23 @@ class Chat:
             for document in {one.label: one for one in result.documents}.values()
         ]
 
-    async def _tell_failure(self, run: Run, results: Sequence[dict[str, Json]], total: int) -> None:
+    async def _tell_failure(self, run: RunContext, results: Sequence[dict[str, Json]], total: int) -> None:
         """Of the task before: told only now, when its result is in the checkpoint and will not change any more."""
         if results and not results[-1]["ok"]:
             number, last = len(results), results[-1]
             text = f"Task {number}/{total} failed: {last['agent']}: {last['reason']}"
             await run.record(Log(message=text, level="error", agent=last["agent"], ref=f"failed/{number}"))
 
-    def _session(self, run: Run) -> Session:
+    def _session(self, run: RunContext) -> DriverSession:
         return open_session(run, self.driver(run.thread), self.policy(run.thread))
 
-    async def _asked(self, run: Run) -> UserMessage | None:
+    async def _asked(self, run: RunContext) -> UserMessage | None:
         """What the user said to begin this round."""
         _, events = await run.transcript()
         said = [event.body for event in events if event.round == run.thread.round]
         return next((body for body in reversed(said) if isinstance(body, UserMessage)), None)
 
-    async def _history(self, run: Run) -> list[dict[str, str]]:
+    async def _history(self, run: RunContext) -> list[dict[str, str]]:
         """What was said in the rounds before, without what was taken back."""
         _, events = await run.transcript()
         earlier = [event for event in events if event.round < run.thread.round]
@@ -388,7 +388,7 @@ def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> s
     return " ".join(said)
 
 
-def _shown(run: Run, stored: Iterable[dict[str, Json]]) -> list[Entry]:
+def _shown(run: RunContext, stored: Iterable[dict[str, Json]]) -> list[Entry]:
     """Without what was taken back, before this round or before a failed one was taken up again: nobody works with it."""
     return [entry for entry in entries(stored) if entry.id not in run.thread.redacted]
 
@@ -419,7 +419,7 @@ def _last(text: str) -> AssistantMessage:
 
 
 def _message(
-    run: Run, name: str, text: str, agent: str, session: Session, made: Sequence[Entry] = ()
+    run: RunContext, name: str, text: str, agent: str, session: DriverSession, made: Sequence[Entry] = ()
 ) -> AIMessage:
     return clew_message(
         text,
@@ -441,7 +441,7 @@ def _described(entry: Entry) -> dict[str, Json]:
     }
 
 
-def _reading(run: Run, file_id: str) -> Callable[[int, int], None]:
+def _reading(run: RunContext, file_id: str) -> Callable[[int, int], None]:
     """Says how far the reading of a big file got: at each quarter."""
     told: set[int] = set()
 

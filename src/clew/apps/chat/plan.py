@@ -7,8 +7,9 @@ here. The objects agents see have the names of the published contract, which is 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
+from clew.documents.documents import TaskContent
 from clew.domain.documents import clean_name, clean_text, split_name
 from clew.domain.errors import Invalid
 from clew.domain.thread import Json
@@ -28,17 +29,6 @@ _FIRST_PROGRESS, _LAST_PROGRESS = 30, 90
 class OutputSpecification(TypedDict):
     label: str
     description: str
-
-
-class TaskContent(TypedDict):
-    sequenceNr: int
-    name: str
-    ext: str
-    contentType: str
-    data: str
-    dataExtracted: NotRequired[str]
-    metadata: dict[str, Json]
-    summary: str
 
 
 class TaskDocument(TypedDict):

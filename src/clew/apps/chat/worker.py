@@ -16,13 +16,13 @@ import clew.apps.chat.agents.researcher
 import clew.apps.chat.agents.summarizer
 import clew.apps.chat.agents.translator
 import clew.apps.chat.agents.writer  # noqa: F401 - loaded once, for every child
-from clew.apps.chat.agents.agent import Agent
+from clew.apps.chat.agents.agent import ChatAgent
 from clew.apps.chat.plan import AgentTask
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
 from clew.apps.drivers.offline import OfflineDriver
 from clew.documents.passages import relevant, relevant_rows
-from clew.domain.errors import ClewError, GivenUp, Invalid, Permanent, Transient
+from clew.domain.errors import ClewError, Invalid, Permanent, RetriesExhausted, Transient
 from clew.domain.thread import Json
 from clew.processes.forkserver import ForkServer
 from clew.processes.limits import cpu_used, limit_process
@@ -39,7 +39,7 @@ _HEAVY = (
 )
 
 
-class Wire:
+class ParentConnection:
     """The connection of a child to its parent."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -68,7 +68,7 @@ class Wire:
 class ParentDriver:
     """The driver of the parent, asked through the wire."""
 
-    def __init__(self, wire: Wire, *, name: str, model: str, can: Collection[str]) -> None:
+    def __init__(self, wire: ParentConnection, *, name: str, model: str, can: Collection[str]) -> None:
         self.name = name
         self.model = model
         self._can = frozenset(can)
@@ -109,7 +109,7 @@ def failure(told: Mapping[str, Json]) -> ClewError:
         case "Invalid":
             return Invalid(message, field)
         case "GivenUp":
-            return GivenUp(message, error_class)
+            return RetriesExhausted(message, error_class)
         case "Transient":
             return Transient(message, error_class)
         case _:
@@ -119,7 +119,7 @@ def failure(told: Mapping[str, Json]) -> ClewError:
 # The last one is what all others are.
 _KINDS: Mapping[str, type[ClewError]] = {
     "Invalid": Invalid,
-    "GivenUp": GivenUp,
+    "GivenUp": RetriesExhausted,
     "Transient": Transient,
     "Permanent": ClewError,
 }
@@ -128,7 +128,7 @@ _KINDS: Mapping[str, type[ClewError]] = {
 def attend(parent: int, descriptor: int) -> None:
     """One job, in the child."""
     with socket.socket(fileno=descriptor) as connection:
-        wire = Wire(connection)
+        wire = ParentConnection(connection)
         limit_process(parent, **wire.receive())
         begun = cpu_used()
         try:
@@ -140,7 +140,7 @@ def attend(parent: int, descriptor: int) -> None:
         wire.send({**said, "cpu": cpu_used() - begun})
 
 
-def _done(job: Mapping[str, Any], wire: Wire) -> dict[str, Json]:
+def _done(job: Mapping[str, Any], wire: ParentConnection) -> dict[str, Json]:
     match job:
         case {"agent": str(place), "task": dict(task), "driver": dict(driver)}:
             asked: Driver = OfflineDriver() if driver["name"] == OFFLINE else ParentDriver(wire, **driver)
@@ -155,9 +155,9 @@ def _done(job: Mapping[str, Any], wire: Wire) -> dict[str, Json]:
             raise Permanent(f"no such job: {sorted(job)}")
 
 
-def _agent(place: str, driver: Driver) -> Agent:
+def _agent(place: str, driver: Driver) -> ChatAgent:
     module, _, name = place.partition(":")
-    agent: Agent = getattr(import_module(module), name)(driver)
+    agent: ChatAgent = getattr(import_module(module), name)(driver)
     return agent
 
 

@@ -21,11 +21,11 @@ from clew.apps.chat.plan import AgentTask
 from clew.apps.chat.worker import failure, told
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
-from clew.documents.extraction.process import Job as Child
-from clew.documents.extraction.process import NurseryProcess
 from clew.domain.errors import Invalid, LimitExceeded, Permanent, Transient
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
+from clew.processes.forkserver_client import ForkJob as Child
+from clew.processes.forkserver_client import ForkServerProcess
 from clew.processes.messages import LENGTH, packed, sizes, unpacked
 
 _CHUNK = 256 * 1024
@@ -53,7 +53,7 @@ class AgentWorkers:
         self._output_bytes = output_bytes
         self._places = asyncio.Semaphore(WORKERS)
         self._starting = asyncio.Lock()
-        self._server: NurseryProcess | None = None
+        self._server: ForkServerProcess | None = None
 
     async def process(self, role: Role, driver: Driver, task: AgentTask, cpu: CpuBudget) -> object:
         """What the agent returned.
@@ -147,12 +147,12 @@ class AgentWorkers:
             ErrorClass.VALIDATION,
         )
 
-    async def _ready(self) -> NurseryProcess:
+    async def _ready(self) -> ForkServerProcess:
         async with self._starting:
             if self._server is None or not self._server.is_alive:
                 await self.close()
                 self._server = None
-                self._server = await NurseryProcess.start(
+                self._server = await ForkServerProcess.start(
                     "clew.apps.chat.worker",
                     needs="the built-in agents need what pip install 'clew[documents]' brings",
                     # Where libraries keep what they found out about the machine, such as its fonts.
@@ -187,7 +187,7 @@ class _Connection:
 
     def __init__(
         self,
-        server: NurseryProcess,
+        server: ForkServerProcess,
         child: Child,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -198,7 +198,7 @@ class _Connection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, server: NurseryProcess) -> "_Connection":
+    async def open(cls, server: ForkServerProcess) -> "_Connection":
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_CHUNK)

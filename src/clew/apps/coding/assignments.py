@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clew.apps.coding.plan import WORKTREE, require_issue_id
+from clew.apps.coding.plan import WORKTREE, WORKTREES, require_issue_id
 from clew.apps.coding.ports import Tracker, Worktrees
 from clew.domain.errors import Invalid
+from clew.domain.lifecycle import RESERVED
 from clew.domain.thread import Json
 
 
@@ -48,7 +49,7 @@ class Assignments:
             "worktree_name": worktree.name,
         }
         return Assignment(
-            settings=known,
+            settings={**known, RESERVED: {WORKTREES: worktree.path}},
             state={**known, "profile": profile, "issue": issue.as_json(), "remark": ""},
             title=f"{issue_id}: {issue.title}",
         )

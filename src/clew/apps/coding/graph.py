@@ -27,14 +27,14 @@ from clew.apps.coding.ports import Worktree, Worktrees
 from clew.apps.drivers.asking import open_session, run_of_thread
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Purpose, Workplace
-from clew.apps.drivers.session import Once, Session
+from clew.apps.drivers.session import DriverSession, SingleAttempt
 from clew.domain.errors import Invalid, Permanent
 from clew.domain.events import AssistantMessage, Level, Log, Resolution, Suspension
 from clew.domain.ledger import is_yes
 from clew.domain.retry import ErrorClass, RetryPolicy
-from clew.domain.thread import Json, Kind, Thread
+from clew.domain.thread import Json, SuspensionKind, Thread
 from clew.graph.stream import clew_message
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 GATE = "human_approval_node"
 # What of the state whoever approves is shown.
@@ -128,7 +128,7 @@ class Coding:
                 is_repeated=earlier > 0,
             )
             # Once: a second attempt must know of the first, so it is the whole step that is tried again.
-            summary = await develop(Once(session), worktree, task, workplace)
+            summary = await develop(SingleAttempt(session), worktree, task, workplace)
             changed = await worktree.changes(state["base"])
         return {
             "summary": summary,
@@ -173,7 +173,7 @@ class Coding:
         }
 
     @asynccontextmanager
-    async def _at_work(self, run: Run) -> AsyncGenerator[tuple[Worktree, Workplace]]:
+    async def _at_work(self, run: RunContext) -> AsyncGenerator[tuple[Worktree, Workplace]]:
         """The worktree, by nobody else's hand. Where it is stands in the thread's settings, which no input reaches."""
         path = run.thread.settings.get(WORKTREE)
         if not isinstance(path, str):
@@ -191,7 +191,7 @@ class Coding:
         async with worktree.alone() as lock:
             yield worktree, Workplace(folder=path, lock=lock)
 
-    def _session(self, run: Run) -> Session:
+    def _session(self, run: RunContext) -> DriverSession:
         return open_session(run, self.driver(run.thread), self.policy(run.thread))
 
 
@@ -221,7 +221,7 @@ async def human_approval_node(state: CodingState) -> CodingState:
     return {"human_approved": approved, "comment": comment}
 
 
-async def _approved(run: Run, state: CodingState) -> str:
+async def _approved(run: RunContext, state: CodingState) -> str:
     """What was said with the yes. Raises Permanent unless a person was shown this very plan in this round and said yes.
 
     A caller may write the state over the gate, or send a run past it; the log is out of a caller's reach.
@@ -231,7 +231,7 @@ async def _approved(run: Run, state: CodingState) -> str:
     given: Json = None
     for event in events:
         match event.body:
-            case Suspension(kind=Kind.APPROVAL, prompt=dict(prompt)) as asked if "plan" in prompt:
+            case Suspension(kind=SuspensionKind.APPROVAL, prompt=dict(prompt)) as asked if "plan" in prompt:
                 shown, given = asked, None
             case Resolution(call_id=call_id, answer=answer) if shown and call_id == shown.call_id:
                 given = answer if event.round == run.thread.round else None
@@ -242,7 +242,7 @@ async def _approved(run: Run, state: CodingState) -> str:
     return visible(str(given.get("feedback") or "")).strip() if isinstance(given, dict) else ""
 
 
-async def _begin(run: Run, number: int) -> int:
+async def _begin(run: RunContext, number: int) -> int:
     """Say in the log that this step begins; how often it was begun before without coming to its end."""
     step = f"develop/{run.thread.round}.{number}/"
     _, events = await run.transcript()
@@ -285,7 +285,12 @@ def _line(message: str, done: int, agent: str, ref: str, *, level: Level = "info
 
 
 def _message(
-    run: Run, name: str, text: str, agent: str, session: Session, marker: Literal["step", "last"] = "step"
+    run: RunContext,
+    name: str,
+    text: str,
+    agent: str,
+    session: DriverSession,
+    marker: Literal["step", "last"] = "step",
 ) -> Any:
     tokens = (session.tokens_in, session.tokens_out)
     return clew_message(text, id=f"{run.thread.round}.{name}", agent=agent, marker=marker, tokens=tokens)

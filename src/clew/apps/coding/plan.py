@@ -12,6 +12,8 @@ from clew.domain.thread import Json
 # The graph, and where in a thread's settings its worktree stands. Only a checked start writes there.
 CODING = "coding"
 WORKTREE = "worktree_path"
+# The kind of its reservation: one active workflow a worktree.
+WORKTREES = "worktree"
 
 MAX_TITLE = 500
 MAX_BODY = 50_000

@@ -1,1 +1,1 @@
-"""How a model is asked: over HTTP, through a program, or by rules where there is none."""
+"""Model drivers: over HTTP, through a command-line program, or by rules."""

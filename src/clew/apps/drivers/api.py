@@ -65,7 +65,7 @@ _PASSING = (ErrorClass.RATE_LIMIT, ErrorClass.NETWORK_TIMEOUT, ErrorClass.LLM_OV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ModelAccess:
     """What it takes to reach the providers."""
 
     openai_key: SecretStr | None = None
@@ -91,7 +91,7 @@ class Access:
 
 
 def open_model(
-    driver: str, access: Access, *, model: str = "", base_url: str = "", key: SecretStr | None = None
+    driver: str, access: ModelAccess, *, model: str = "", base_url: str = "", key: SecretStr | None = None
 ) -> "ApiDriver":
     """The driver of that name, with its model. Raises ConfigError when something it takes is missing.
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Reply
-from clew.apps.drivers.session import Failure, Session
-from clew.domain.errors import NotAllowed
+from clew.apps.drivers.session import DriverSession, Failure
+from clew.domain.errors import InvalidState
 from clew.domain.events import Log
 from clew.domain.records import ModelCall
 from clew.domain.retry import RetryPolicy
 from clew.graph.run import current_run
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 logger = logging.getLogger(__name__)
 
 
-def open_session(run: Run, driver: Driver, policy: RetryPolicy) -> Session:
+def open_session(run: RunContext, driver: Driver, policy: RetryPolicy) -> DriverSession:
     async def audit(
         inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int, failure: Failure | None
     ) -> None:
@@ -28,12 +28,12 @@ def open_session(run: Run, driver: Driver, policy: RetryPolicy) -> Session:
             call = replace(call, error=answered.text if answered else str(failure))
         await run.audit(call)
 
-    return Session(
+    return DriverSession(
         driver, policy, tell=lambda text: run.note(Log(message=text, level="warning")), audit=audit
     )
 
 
-def _tell_operators(run: Run, driver: Driver, failure: Failure) -> None:
+def _tell_operators(run: RunContext, driver: Driver, failure: Failure) -> None:
     """By names and numbers alone: the provider's own words may quote the conversation, and are with the model calls."""
     told: dict[str, Any] = {
         "thread_id": run.thread.id,
@@ -49,15 +49,15 @@ def _tell_operators(run: Run, driver: Driver, failure: Failure) -> None:
     logger.warning("model call failed", extra=told)
 
 
-def run_of_thread() -> Run:
+def run_of_thread() -> RunContext:
     run = current_run()
     if run is None:
-        raise NotAllowed("this graph lives on a thread's log: it runs under Clew only")
+        raise InvalidState("this graph lives on a thread's log: it runs under Clew only")
     return run
 
 
 def _audited(
-    run: Run, model: str, inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int
+    run: RunContext, model: str, inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int
 ) -> ModelCall:
     stamp = run.stamp()
     return ModelCall(

@@ -16,7 +16,7 @@ from clew.domain.errors import Answered, Permanent, Transient
 from clew.domain.retry import MAX_ANSWER, ErrorClass
 from clew.domain.thread import Json
 from clew.graph.reasoning import without_reasoning
-from clew.processes.run import Ended, NotStarted, TooLong, TooMuch, run
+from clew.processes.run import Ended, NotStarted, TimedOut, TooMuch, run
 
 _ALWAYS = ("-p", "--output-format", "json", "--setting-sources", "user", "--strict-mcp-config")
 _EDITS = ("--permission-mode", "acceptEdits")
@@ -81,7 +81,7 @@ class CliDriver:
                 " the profile",
                 ErrorClass.NOT_FOUND,
             ) from exc
-        except TooLong as exc:
+        except TimedOut as exc:
             raise Transient(
                 f"{self._program} was not done after {self._seconds:g} s", ErrorClass.CLI_TIMEOUT
             ) from exc

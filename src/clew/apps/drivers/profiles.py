@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clew.apps.drivers.api import Access, ApiDriver, open_model
+from clew.apps.drivers.api import ApiDriver, ModelAccess, open_model
 from clew.apps.drivers.cli import CliDriver
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.offline import OfflineDriver
@@ -32,7 +32,7 @@ class Drivers:
     def __init__(
         self,
         profiles: Mapping[str, Profile],
-        access: Access,
+        access: ModelAccess,
         programs: Programs,
         keys: Mapping[str, SecretStr] | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
-from clew.domain.errors import GivenUp, Permanent, Transient
+from clew.domain.errors import Permanent, RetriesExhausted, Transient
 from clew.domain.retry import ErrorClass, GiveUp, RetryPolicy, decide
 from clew.failpoints import failpoint
 from clew.telemetry import shared_metrics
@@ -25,7 +25,7 @@ async def _not_kept(
     """Nobody keeps what was sent."""
 
 
-class Session:
+class DriverSession:
     """`tell` hears of every attempt that will be repeated, `audit` of every one that was made."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Session:
                     self._policy, error_class, failed, jitter=jitter, retry_after=exc.retry_after
                 )
                 if isinstance(decision, GiveUp):
-                    raise GivenUp(f"{decision.reason}: {exc}", error_class) from exc
+                    raise RetriesExhausted(f"{decision.reason}: {exc}", error_class) from exc
                 shared_metrics().retries.labels(error_class).inc()
                 self._tell(
                     f"Attempt {failed} failed ({error_class}), trying again in {decision.seconds:.1f} s"
@@ -89,10 +89,10 @@ class Session:
         return reply
 
 
-class Once:
+class SingleAttempt:
     """A session that asks once: whoever asks decides whether to ask again."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DriverSession) -> None:
         self.name = session.name
         self.model = session.model
         self.can = session.can

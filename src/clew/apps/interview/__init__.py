@@ -1,1 +1,1 @@
-"""Interview."""
+"""Interview: questions about a document, and a better document at the end."""

@@ -12,14 +12,14 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
-from clew.apps.chat.documents import Shelf
+from clew.apps.chat.documents import ChatDocuments
 from clew.apps.chat.plan import Produced
-from clew.apps.interview.rules import Kind, Question, improve, questions
-from clew.domain.errors import NotAllowed, NotFound
+from clew.apps.interview.rules import InterviewQuestion, QuestionKind, improve, questions
+from clew.domain.errors import InvalidState, NotFound
 from clew.domain.events import Log, UserMessage
 from clew.graph.run import current_run
 from clew.graph.stream import clew_message
-from clew.ports.run_context import Run
+from clew.ports.run_context import RunContext
 
 NAME = "improved.md"
 PASTE = "Please paste the document you want to improve."
@@ -39,7 +39,7 @@ class InterviewState(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interview:
-    shelf: Shelf
+    shelf: ChatDocuments
 
     def graph(self) -> StateGraph[InterviewState, None, InterviewState, InterviewState]:
         graph = StateGraph(InterviewState)
@@ -88,7 +88,7 @@ class Interview:
         )
         return {"reply": reply}
 
-    async def _uploaded(self, run: Run, file_id: str) -> str:
+    async def _uploaded(self, run: RunContext, file_id: str) -> str:
         try:
             entry, warnings = await self.shelf.take_in(run.thread, file_id, ())
         except NotFound:
@@ -120,7 +120,8 @@ def qa(state: InterviewState) -> InterviewState:
 
 def draft(state: InterviewState) -> InterviewState:
     asked = [
-        Question(kind=Kind(one["kind"]), quote=one["quote"], text=one["text"]) for one in state["questions"]
+        InterviewQuestion(kind=QuestionKind(one["kind"]), quote=one["quote"], text=one["text"])
+        for one in state["questions"]
     ]
     made = improve(state["document"], asked, state["answers"])
     return {"improved": made.text, "changes": list(made.changes)}
@@ -139,7 +140,7 @@ def _asked(question: str, *, number: int, of: int, about: str = "") -> str:
     return answer if isinstance(answer, str) else ""
 
 
-async def _pasted(run: Run) -> str:
+async def _pasted(run: RunContext) -> str:
     """What the round began with, where its input says something else."""
     _, events = await run.transcript()
     for event in reversed(events):
@@ -159,8 +160,8 @@ def _said(messages: list[Any]) -> str:
     return ""
 
 
-def _run() -> Run:
+def _run() -> RunContext:
     run = current_run()
     if run is None:
-        raise NotAllowed("this graph keeps documents with its thread: it runs under Clew only")
+        raise InvalidState("this graph keeps documents with its thread: it runs under Clew only")
     return run

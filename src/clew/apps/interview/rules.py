@@ -47,7 +47,7 @@ _KNOWN = frozenset(
 )
 
 
-class Kind(StrEnum):
+class QuestionKind(StrEnum):
     GAP = "gap"  # something was left open
     CLAIM = "claim"  # said without a number or a name
     TERM = "term"  # a word the reader may not know
@@ -56,8 +56,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    kind: Kind
+class InterviewQuestion:
+    kind: QuestionKind
     quote: str  # the spot it is about, as it stands in the document; empty for the whole
     text: str
 
@@ -68,14 +68,14 @@ class Improved:
     changes: tuple[str, ...]
 
 
-def questions(document: str, goal: str = "", *, most: int = MOST) -> list[Question]:
+def questions(document: str, goal: str = "", *, most: int = MOST) -> list[InterviewQuestion]:
     """What to ask, the most useful first. There is always one."""
     # No more than are asked: a document may have very many weak spots.
     found = islice(
         chain(_gaps(document), _wanted(document, goal), _claims(document), _terms(document)), most - 1
     )
-    point = Question(
-        kind=Kind.POINT,
+    point = InterviewQuestion(
+        kind=QuestionKind.POINT,
         quote="",
         text="In one sentence: what should the reader know or do after reading this?",
     )
@@ -86,7 +86,7 @@ def is_skipped(answer: str) -> bool:
     return answer.strip().lower().rstrip(".!") in SKIPPED
 
 
-def improve(document: str, asked: Sequence[Question], answers: Sequence[str]) -> Improved:
+def improve(document: str, asked: Sequence[InterviewQuestion], answers: Sequence[str]) -> Improved:
     """The document with every answer at its place. What was skipped stays as it was."""
     text = document.strip()
     changes: list[str] = []
@@ -98,41 +98,41 @@ def improve(document: str, asked: Sequence[Question], answers: Sequence[str]) ->
     return Improved(text=text + "\n", changes=tuple(changes))
 
 
-def _gaps(document: str) -> Iterator[Question]:
+def _gaps(document: str) -> Iterator[InterviewQuestion]:
     seen: set[str] = set()
     for line in document.splitlines():
         for gap in _GAP.findall(line):
             if line not in seen:
                 seen.add(line)
-                yield Question(
-                    kind=Kind.GAP,
+                yield InterviewQuestion(
+                    kind=QuestionKind.GAP,
                     quote=line.strip(),
                     text=f"Here something was left open: \N{LEFT DOUBLE QUOTATION MARK}{_short(line)}"
                     f"\N{RIGHT DOUBLE QUOTATION MARK}. What should stand in place of {gap}?",
                 )
 
 
-def _claims(document: str) -> Iterator[Question]:
+def _claims(document: str) -> Iterator[InterviewQuestion]:
     for sentence in _sentences(document):
         vague = _VAGUE.search(sentence)
         if vague and not any(character.isdigit() for character in sentence) and not _GAP.search(sentence):
-            yield Question(
-                kind=Kind.CLAIM,
+            yield InterviewQuestion(
+                kind=QuestionKind.CLAIM,
                 quote=sentence,
                 text=f"You write: \N{LEFT DOUBLE QUOTATION MARK}{_short(sentence.rstrip('.!?'))}\N{RIGHT DOUBLE QUOTATION MARK}."
                 f" Can you put a number, a name or a date to {vague[0].lower()!r}?",
             )
 
 
-def _terms(document: str) -> Iterator[Question]:
+def _terms(document: str) -> Iterator[InterviewQuestion]:
     seen: set[str] = {*_KNOWN, *_EXPLAINED.findall(document)}
     for term in _ABBREVIATION.findall(document):
         if term not in seen and not _GAP.fullmatch(term):
             seen.add(term)
-            yield Question(kind=Kind.TERM, quote=term, text=f"What does {term} stand for?")
+            yield InterviewQuestion(kind=QuestionKind.TERM, quote=term, text=f"What does {term} stand for?")
 
 
-def _wanted(document: str, goal: str) -> Iterator[Question]:
+def _wanted(document: str, goal: str) -> Iterator[InterviewQuestion]:
     said = {word.lower().strip(".-") for word in _WORD.findall(document)}
     seen: set[str] = set()
     # Words that begin a sentence somewhere: their capital says nothing.
@@ -143,8 +143,8 @@ def _wanted(document: str, goal: str) -> Iterator[Question]:
         if key in said or key in seen or not _is_name(word, begins_sentence=word in first):
             continue
         seen.add(key)
-        yield Question(
-            kind=Kind.WANTED,
+        yield InterviewQuestion(
+            kind=QuestionKind.WANTED,
             quote=word,
             text=f"The goal asks for {word}, and the document does not mention it. What is there to say about it?",
         )
@@ -218,17 +218,17 @@ def _short(line: str) -> str:
     return line if len(line) <= 160 else f"{line[:157]}..."
 
 
-_USES: Mapping[Kind, Callable[[str, str, str], str]] = {
-    Kind.GAP: _fill,
-    Kind.CLAIM: _specify,
-    Kind.TERM: _spell_out,
-    Kind.WANTED: _add,
-    Kind.POINT: _lead,
+_USES: Mapping[QuestionKind, Callable[[str, str, str], str]] = {
+    QuestionKind.GAP: _fill,
+    QuestionKind.CLAIM: _specify,
+    QuestionKind.TERM: _spell_out,
+    QuestionKind.WANTED: _add,
+    QuestionKind.POINT: _lead,
 }
-_CHANGED: Mapping[Kind, str] = {
-    Kind.GAP: "filled in",
-    Kind.CLAIM: "made specific",
-    Kind.TERM: "spelled out",
-    Kind.WANTED: "added",
-    Kind.POINT: "put first",
+_CHANGED: Mapping[QuestionKind, str] = {
+    QuestionKind.GAP: "filled in",
+    QuestionKind.CLAIM: "made specific",
+    QuestionKind.TERM: "spelled out",
+    QuestionKind.WANTED: "added",
+    QuestionKind.POINT: "put first",
 }

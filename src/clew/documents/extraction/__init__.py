@@ -1,1 +1,1 @@
-"""Bytes of a file to content items, read by a child process that can do nothing else."""
+"""Extraction: bytes of a file to content items, in a child process that can do nothing else."""

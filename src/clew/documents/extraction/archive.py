@@ -4,13 +4,13 @@ import zlib
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from clew.documents.extraction.bombs import open_zip
-from clew.documents.extraction.reading import MAX_DEPTH, Reading, Source, Unreadable
+from clew.documents.extraction.reading import MAX_DEPTH, Reading, SourceFile, Unreadable
 from clew.domain.documents import clean_path
 
 _ENCRYPTED = 0x1
 
 
-def read_zip(source: Source, reading: Reading) -> None:
+def read_zip(source: SourceFile, reading: Reading) -> None:
     if reading.depth >= MAX_DEPTH:
         raise Unreadable(f"refused: archives are packed into each other more than {MAX_DEPTH} deep")
     with open_zip(source.data) as archive:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from clew.documents.extraction.limits import Limits
+from clew.documents.extraction.limits import ExtractionLimits
 
 _NICE = 5
 _OPEN_FILES = 16
@@ -98,7 +98,7 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
-def confine(limits: Limits, *, parent: int) -> bool:
+def confine(limits: ExtractionLimits, *, parent: int) -> bool:
     """For the calling process and for good. True if the kernel also filters its calls: Linux, x86-64 or ARM64."""
     _die_with(parent)
     os.nice(_NICE)

@@ -9,12 +9,12 @@ from clew.documents.extraction.image import read_image
 from clew.documents.extraction.mail import read_mail
 from clew.documents.extraction.office import read_docx, read_pptx, read_xlsx
 from clew.documents.extraction.pdf import read_pdf
-from clew.documents.extraction.reading import Enough, Reading, Source, Unreadable
+from clew.documents.extraction.reading import Enough, Reading, SourceFile, Unreadable
 from clew.documents.extraction.table import read_csv, read_json
 from clew.documents.extraction.text import read_text
 from clew.domain.documents import BY_EXTENSION, OFFICE, is_text_type, looks_like_text, magic, split_name
 
-Reader = Callable[[Source, Reading], None]
+Reader = Callable[[SourceFile, Reading], None]
 
 _BINARY: Mapping[str, Reader] = {
     "application/pdf": read_pdf,
@@ -34,7 +34,7 @@ _TEXTS: Mapping[str, Reader] = {
 _FOLDERS: Mapping[str, Reader] = {"word/": read_docx, "xl/": read_xlsx, "ppt/": read_pptx}
 
 
-def read(source: Source, reading: Reading) -> None:
+def read(source: SourceFile, reading: Reading) -> None:
     """Read what can be read. Whatever the bytes are, this ends in items and warnings; only Enough goes through."""
     try:
         reader_of(source)(source, reading)
@@ -48,7 +48,7 @@ def read(source: Source, reading: Reading) -> None:
         reading.warn(f"it is damaged ({type(exc).__name__})")
 
 
-def reader_of(source: Source) -> Reader:
+def reader_of(source: SourceFile) -> Reader:
     """By content where that is clear, by name among texts. Raises Unreadable."""
     declared = magic(source.data)
     if declared == "application/zip":

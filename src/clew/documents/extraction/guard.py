@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from clew.documents.extraction.frames import LENGTHS, MAX_HEAD, NAME_LENGTH, End, Progress, Warned, unpack
-from clew.documents.extraction.limits import Limits
-from clew.documents.extraction.process import Job, NurseryProcess
+from clew.documents.extraction.limits import ExtractionLimits
 from clew.domain.documents import Extraction, clean_name
 from clew.domain.errors import Transient
 from clew.domain.records import ContentItem
+from clew.processes.forkserver_client import ForkJob, ForkServerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ _OVERHEAD = 16 * 2**20
 
 @asynccontextmanager
 async def open_extractor(
-    limits: Limits | None = None, *, workers: int = WORKERS, reader: str = READER
+    limits: ExtractionLimits | None = None, *, workers: int = WORKERS, reader: str = READER
 ) -> AsyncGenerator["GuardedExtractor"]:
     """`workers` files are read at once. Nothing is started before the first file comes."""
-    extractor = GuardedExtractor(limits or Limits(), workers=workers, reader=reader)
+    extractor = GuardedExtractor(limits or ExtractionLimits(), workers=workers, reader=reader)
     try:
         yield extractor
     finally:
@@ -43,12 +43,12 @@ async def open_extractor(
 
 
 class GuardedExtractor:
-    def __init__(self, limits: Limits, *, workers: int = WORKERS, reader: str = READER) -> None:
+    def __init__(self, limits: ExtractionLimits, *, workers: int = WORKERS, reader: str = READER) -> None:
         self._limits = limits
         self._reader = reader
         self._places = asyncio.Semaphore(workers)
         self._starting = asyncio.Lock()
-        self._nursery: NurseryProcess | None = None
+        self._nursery: ForkServerProcess | None = None
 
     async def extract(
         self,
@@ -60,7 +60,7 @@ class GuardedExtractor:
         async with self._places:
             nursery = await self._ready()
             reader, writer, job = await _begin(nursery)
-            answer = Answer(self._limits, progress)
+            answer = ExtractorReply(self._limits, progress)
             deadline = asyncio.timeout(self._limits.wall_seconds)
             died = False
             try:
@@ -86,20 +86,20 @@ class GuardedExtractor:
         if self._nursery is not None:
             await self._nursery.close()
 
-    async def _ready(self) -> NurseryProcess:
+    async def _ready(self) -> ForkServerProcess:
         async with self._starting:
             if self._nursery is None or not self._nursery.is_alive:
                 await self.close()
                 self._nursery = None
-                self._nursery = await NurseryProcess.start(
-                    "clew.documents.extraction.nursery",
+                self._nursery = await ForkServerProcess.start(
+                    "clew.documents.extraction.reader_process",
                     self._reader,
                     json.dumps(asdict(self._limits)),
                     needs="the reading of documents needs what pip install 'clew[documents]' brings",
                 )
             return self._nursery
 
-    async def _why(self, nursery: NurseryProcess, job: Job) -> str:
+    async def _why(self, nursery: ForkServerProcess, job: ForkJob) -> str:
         """What to say about a child that hung up in the middle. Raises Transient if that was not the file's doing."""
         status = await nursery.ended(job, seconds=_DYING_SECONDS)
         if status is None:  # it closed its mouth and lives on, or its end is told late
@@ -120,10 +120,10 @@ class GuardedExtractor:
                 return "it is damaged in a way that stops its reader"
 
 
-class Answer:
+class ExtractorReply:
     """What a child says about one file, believed no further than it can be checked."""
 
-    def __init__(self, limits: Limits, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, limits: ExtractionLimits, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress
         self._room = limits.output_bytes + _OVERHEAD
         self._contents: list[ContentItem] = []
@@ -167,7 +167,7 @@ class Answer:
                 self.is_complete = True
 
 
-async def _begin(nursery: NurseryProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Job]:
+async def _begin(nursery: ForkServerProcess) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, ForkJob]:
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_CHUNK)

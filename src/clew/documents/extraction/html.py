@@ -8,7 +8,7 @@ from io import StringIO
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from clew.documents.extraction.image import embedded
-from clew.documents.extraction.reading import Reading, Source
+from clew.documents.extraction.reading import Reading, SourceFile
 from clew.documents.extraction.text import decode
 
 _UNSEEN = ["head", "script", "style", "template", "noscript", "svg", "iframe", "object", "math"]
@@ -54,7 +54,7 @@ _DATA_IMAGE = "data:image/"
 _MAX_IMAGES = 100
 
 
-def read_html(source: Source, reading: Reading) -> None:
+def read_html(source: SourceFile, reading: Reading) -> None:
     page = LexborHTMLParser(_decode(source.data))
     node = page.css_first("title")
     title = {"title": " ".join(node.text().split())[:300]} if node else {}

@@ -5,7 +5,7 @@ from io import BytesIO
 
 from PIL import Image, UnidentifiedImageError
 
-from clew.documents.extraction.reading import MAX_PIXELS, Reading, Source, Unreadable
+from clew.documents.extraction.reading import MAX_PIXELS, Reading, SourceFile, Unreadable
 
 # Nothing else is tried, whatever a file claims to be: each format is a parser somebody can attack.
 FORMATS = {
@@ -46,7 +46,7 @@ class Look:
         return f"{self.format}, {self.width} x {self.height}"
 
 
-def read_image(source: Source, reading: Reading) -> None:
+def read_image(source: SourceFile, reading: Reading) -> None:
     add_image(source.data, look(source.data), reading)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ExtractionLimits:
     cpu_seconds: int = 10
     wall_seconds: float = 30.0
     memory_bytes: int = 512 * 2**20  # of address space, with the interpreter and the file itself

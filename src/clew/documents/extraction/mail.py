@@ -6,7 +6,7 @@ from email.policy import default
 from typing import cast
 
 from clew.documents.extraction.html import text_of_html
-from clew.documents.extraction.reading import MAX_DEPTH, Reading, Source, Unreadable
+from clew.documents.extraction.reading import MAX_DEPTH, Reading, SourceFile, Unreadable
 from clew.documents.extraction.text import decode
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
@@ -14,7 +14,7 @@ _HEADER_CHARACTERS = 1000
 _MAX_PARTS = 1000
 
 
-def read_mail(source: Source, reading: Reading) -> None:
+def read_mail(source: SourceFile, reading: Reading) -> None:
     if reading.depth >= MAX_DEPTH:
         raise Unreadable(f"refused: mails are attached to each other more than {MAX_DEPTH} deep")
     mail = message_from_bytes(source.data, _class=EmailMessage, policy=default)

@@ -15,7 +15,7 @@ from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, Shee
 
 from clew.documents.extraction.bombs import open_zip
 from clew.documents.extraction.image import embedded
-from clew.documents.extraction.reading import Reading, Source, Unreadable
+from clew.documents.extraction.reading import Reading, SourceFile, Unreadable
 from clew.documents.extraction.table import add_table
 
 Element = Any  # of lxml, which has no types
@@ -33,7 +33,7 @@ _MAX_GROUPS = 10
 PartFactory.part_type_for["application/vnd.ms-word.document.macroEnabled.main+xml"] = DocumentPart
 
 
-def read_docx(source: Source, reading: Reading) -> None:
+def read_docx(source: SourceFile, reading: Reading) -> None:
     _check(source, reading)
     package = Package.open(BytesIO(source.data))
     part = package.main_document_part
@@ -55,7 +55,7 @@ def read_docx(source: Source, reading: Reading) -> None:
     _add_images((one.blob for one in media), reading)
 
 
-def read_pptx(source: Source, reading: Reading) -> None:
+def read_pptx(source: SourceFile, reading: Reading) -> None:
     _check(source, reading)
     slides = Presentation(BytesIO(source.data)).slides
     seen: set[bytes] = set()
@@ -71,7 +71,7 @@ def read_pptx(source: Source, reading: Reading) -> None:
         reading.progress(number, len(slides))
 
 
-def read_xlsx(source: Source, reading: Reading) -> None:
+def read_xlsx(source: SourceFile, reading: Reading) -> None:
     _check(source, reading)
     try:
         book = CalamineWorkbook.from_filelike(BytesIO(source.data))
@@ -95,7 +95,7 @@ def read_xlsx(source: Source, reading: Reading) -> None:
         _add_images((archive.read(name) for name in media), reading)
 
 
-def _check(source: Source, reading: Reading) -> None:
+def _check(source: SourceFile, reading: Reading) -> None:
     with open_zip(source.data) as archive:
         if any(name.lower().endswith("vbaproject.bin") for name in archive.namelist()):
             reading.warn("it holds macros; they are ignored")

@@ -8,14 +8,14 @@ import pypdfium2  # type: ignore[import-untyped]  # it ships no types
 from pypdfium2 import raw
 
 from clew.documents.extraction.image import check_pixels, embedded
-from clew.documents.extraction.reading import MAX_PIXELS, Reading, Source, Unreadable
+from clew.documents.extraction.reading import MAX_PIXELS, Reading, SourceFile, Unreadable
 
 MAX_IMAGES = 500
 # Of all images of a document together: decoding is what a PDF can make most expensive.
 _DECODED_PIXELS = 4 * MAX_PIXELS
 
 
-def read_pdf(source: Source, reading: Reading) -> None:
+def read_pdf(source: SourceFile, reading: Reading) -> None:
     try:
         pdf = pypdfium2.PdfDocument(source.data)
     except pypdfium2.PdfiumError as exc:

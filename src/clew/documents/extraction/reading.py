@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file, or a part of an archive or a mail."""
 
     name: str
@@ -54,7 +54,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadBudget:
     """What one upload may still cost, with everything that is packed in it."""
 
     output_bytes: int
@@ -66,7 +66,7 @@ class Budget:
     reported_at: float = field(default=float("-inf"))
 
     @classmethod
-    def of(cls, data: bytes, *, output_bytes: int, cpu_seconds: float = float("inf")) -> "Budget":
+    def of(cls, data: bytes, *, output_bytes: int, cpu_seconds: float = float("inf")) -> "ReadBudget":
         return cls(
             output_bytes=output_bytes,
             unpacked_bytes=max(HARMLESS_BYTES, MAX_RATIO * len(data)),
@@ -82,9 +82,9 @@ class Reading:
 
     def __init__(
         self,
-        read: Callable[[Source, "Reading"], None],
+        read: Callable[[SourceFile, "Reading"], None],
         sink: Sink,
-        budget: Budget,
+        budget: ReadBudget,
         *,
         path: str,
         depth: int = 0,
@@ -145,7 +145,7 @@ class Reading:
         self.spend(entries=1, unpacked=len(data))
         path = clean_path(f"{self._stem}/{name}" if self.depth else name)
         inner = Reading(self._read, self._sink, self._budget, path=path, depth=self.depth + 1)
-        self._read(Source(name, data), inner)
+        self._read(SourceFile(name, data), inner)
 
     def spend(self, *, entries: int = 0, unpacked: int = 0) -> None:
         """Count what was unpacked, over all archives inside each other. Raises Enough."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from io import StringIO
 
-from clew.documents.extraction.reading import Reading, Source
+from clew.documents.extraction.reading import Reading, SourceFile
 from clew.documents.extraction.text import decode
 from clew.domain.thread import Json
 
@@ -19,7 +19,7 @@ _PARSED_BYTES = 8 * 2**20
 _NO_FIELD_LIMIT = 2**31 - 1
 
 
-def read_csv(source: Source, reading: Reading) -> None:
+def read_csv(source: SourceFile, reading: Reading) -> None:
     text, encoding = decode(source.data)
     delimiter = "\t" if source.extension == "tsv" else _delimiter(text)
     # The default refuses a cell of 128 KB, which a spreadsheet may well hold.
@@ -48,7 +48,7 @@ def read_csv(source: Source, reading: Reading) -> None:
     )
 
 
-def read_json(source: Source, reading: Reading) -> None:
+def read_json(source: SourceFile, reading: Reading) -> None:
     text, encoding = decode(source.data)
     media, about, summary = "application/json", dict[str, Json](), None
     if len(text) <= _PARSED_BYTES:

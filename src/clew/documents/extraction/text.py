@@ -4,7 +4,7 @@ import codecs
 
 from charset_normalizer import from_bytes
 
-from clew.documents.extraction.reading import Reading, Source
+from clew.documents.extraction.reading import Reading, SourceFile
 from clew.domain.documents import media_type
 
 # An encoding shows itself early; looking at more costs more than it tells.
@@ -19,7 +19,7 @@ _MARKS = (
 )
 
 
-def read_text(source: Source, reading: Reading) -> None:
+def read_text(source: SourceFile, reading: Reading) -> None:
     text, encoding = decode(source.data)
     reading.text(
         text,

@@ -11,7 +11,7 @@ from clew.domain.checkpoints import (
     TaskWrites,
     Write,
 )
-from clew.domain.errors import Conflict, Corrupt, LostLease, NotAllowed, NotFound
+from clew.domain.errors import Conflict, Corrupt, InvalidState, LostLease, NotFound
 from clew.domain.thread import Status
 from clew.stores.codec import dump, load
 from clew.stores.sql.work import (
@@ -209,7 +209,7 @@ class CheckpointRows(Tables):
         held = yield Statement(f"SELECT status FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
         if held and held[0][0] == Status.RUNNING:
             # It may build on any of them, not only on the newest.
-            raise NotAllowed(f"thread {thread_id!r} is running")
+            raise InvalidState(f"thread {thread_id!r} is running")
         rows = yield Statement("SELECT DISTINCT ns FROM checkpoints WHERE thread_id = $1", (thread_id,))
         for (ns,) in rows:
             rows = yield Statement(

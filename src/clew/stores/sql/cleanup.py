@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from clew.domain.errors import Corrupt
-from clew.domain.retention import Candidate, Gone, Job, Orphan, Reason, Selection
+from clew.domain.retention import Candidate, CleanupJob, Gone, Orphan, Reason, Selection
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
-from clew.stores.sql.duties import is_turn, keep, leave, take, take_turn
+from clew.stores.sql.cluster_state import is_turn, keep, leave, take, take_turn
 from clew.stores.sql.histories import delete_histories
 from clew.stores.sql.items import delete_items
 from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
@@ -52,12 +52,12 @@ class CleanupRows(Tables):
     """The Cleanups port on a SQL database."""
 
     @writes
-    def begin(self, job: Job, *, runner: str, lease: timedelta) -> Work[bool]:
+    def begin(self, job: CleanupJob, *, runner: str, lease: timedelta) -> Work[bool]:
         return (yield from _begin(job, runner, lease))
 
     @writes
     def begin_turn(
-        self, job: Job, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
+        self, job: CleanupJob, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
     ) -> Work[bool]:
         if not (yield from is_turn(TURN, is_due, now=job.started_at)):
             return False
@@ -72,7 +72,7 @@ class CleanupRows(Tables):
         return bool((yield Statement("SELECT 1 FROM cleanups WHERE finished_at IS NULL LIMIT 1")))
 
     @writes
-    def take_up(self, *, runner: str, lease: timedelta) -> Work[Job | None]:
+    def take_up(self, *, runner: str, lease: timedelta) -> Work[CleanupJob | None]:
         if not (yield from take(DUTY, runner, lease)):
             return None
         rows = yield Statement(
@@ -84,7 +84,7 @@ class CleanupRows(Tables):
         return _job(rows[0])
 
     @reads
-    def last(self) -> Work[Job | None]:
+    def last(self) -> Work[CleanupJob | None]:
         rows = yield Statement(f"SELECT {_COLUMNS} FROM cleanups ORDER BY started_at DESC, id DESC LIMIT 1")
         return _job(rows[0]) if rows else None
 
@@ -119,7 +119,7 @@ class CleanupRows(Tables):
 
     @writes
     def delete(
-        self, job: Job, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
+        self, job: CleanupJob, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         yield UNHURRIED
@@ -143,7 +143,7 @@ class CleanupRows(Tables):
         return histories + (yield from delete_items(owner, limit=limit))
 
     @writes
-    def skip(self, job: Job, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
+    def skip(self, job: CleanupJob, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
         yield from keep(DUTY, runner, lease)
         yield _progress(job, failed=1, after=one)
 
@@ -189,7 +189,7 @@ class CleanupRows(Tables):
 
     @writes
     def delete_orphans(
-        self, job: Job, some: Sequence[Orphan], *, runner: str, lease: timedelta
+        self, job: CleanupJob, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Work[list[Gone]]:
         yield from keep(DUTY, runner, lease)
         rows = yield Statement(
@@ -205,7 +205,7 @@ class CleanupRows(Tables):
         return [Gone(thread_id=thread_id, tenant="") for thread_id in gone]
 
     @writes
-    def rest(self, job: Job, *, runner: str, finished_at: datetime | None) -> Work[Job]:
+    def rest(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> Work[CleanupJob]:
         if finished_at is not None:
             yield Statement(
                 "UPDATE cleanups SET finished_at = $2 WHERE id = $1", (job.id, micros(finished_at))
@@ -218,7 +218,7 @@ class CleanupRows(Tables):
         return _job(rows[0])
 
 
-def _begin(job: Job, runner: str, lease: timedelta) -> Work[bool]:
+def _begin(job: CleanupJob, runner: str, lease: timedelta) -> Work[bool]:
     if not (yield from take(DUTY, runner, lease)):
         return False
     yield Statement(
@@ -280,7 +280,7 @@ def _bin(ids: Texts, wanted: Selection, now: datetime) -> Work[list[Gone]]:
     return [Gone(thread_id=row[0], tenant=row[1]) for row in rows]
 
 
-def _progress(job: Job, *, after: Candidate, deleted: int = 0, failed: int = 0) -> Statement:
+def _progress(job: CleanupJob, *, after: Candidate, deleted: int = 0, failed: int = 0) -> Statement:
     return Statement(
         "UPDATE cleanups SET deleted = deleted + $2, failed = failed + $3, after_age = $4, after_id = $5 WHERE id = $1",
         (job.id, deleted, failed, after.age, after.id),
@@ -304,7 +304,7 @@ def _dump_selection(wanted: Selection) -> str:
     )
 
 
-def _job(row: Row) -> Job:
+def _job(row: Row) -> CleanupJob:
     given = load(row[1])
     try:
         owner = None if given["owner"] is None else Owner(tenant=given["owner"][0], user_id=given["owner"][1])
@@ -313,7 +313,7 @@ def _job(row: Row) -> Job:
         )
     except (KeyError, TypeError, ValueError, IndexError) as exc:
         raise Corrupt(f"cleanup {row[0]!r} cannot be read back") from exc
-    return Job(
+    return CleanupJob(
         id=row[0],
         selection=wanted,
         deleted=row[2],

@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
-from clew.domain.errors import NotAllowed, NotFound
-from clew.domain.events import Order
+from clew.domain.errors import InvalidState, NotFound
+from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.existence import hold
@@ -35,7 +35,7 @@ _COLUMNS: Final = f"{_LASTING}, {_CHANGING}"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM crons"
 # Its time has come; or that was counted by a clock far ahead of ours, and is to be counted anew.
 _DUE: Final = "is_enabled = 1 AND (next_at <= $1 OR counted_at > $2) AND claimed_until <= clew_now()"
-_ORDER = TypeAdapter(Order)
+_ORDER = TypeAdapter(RunSpec)
 
 
 class CronRows(Tables):
@@ -50,7 +50,7 @@ class CronRows(Tables):
             (job.owner.tenant, job.owner.user_id),
         )
         if there >= most:
-            raise NotAllowed(f"more than {most} crons: delete some first")
+            raise InvalidState(f"more than {most} crons: delete some first")
         yield Statement(
             f"INSERT INTO crons ({_COLUMNS}) VALUES ({placeholders(1, 15)})",
             (

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from clew.domain.errors import Conflict
-from clew.domain.history import Message, NewMessage, Place, Shape, Summary, chunk_range
+from clew.domain.history import HistoryId, HistoryMessage, HistorySummary, NewMessage, Shape, chunk_range
 from clew.domain.items import below, from_path, to_path, user_label
 from clew.domain.thread import Owner
 from clew.stores.codec import moment
@@ -44,7 +44,7 @@ class HistoryRows(Tables):
 
     async def append(
         self,
-        place: Place,
+        place: HistoryId,
         messages: Sequence[NewMessage],
         *,
         shape: Shape,
@@ -64,14 +64,14 @@ class HistoryRows(Tables):
 
     @writes
     def _append(
-        self, place: Place, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
+        self, place: HistoryId, messages: Sequence[NewMessage], shape: Shape, origin: str | None, user_id: str
     ) -> Work[int]:
         return (yield from _add(place, messages, shape, origin, user_id))
 
     @writes
     def _append_of_thread(
         self,
-        place: Place,
+        place: HistoryId,
         messages: Sequence[NewMessage],
         shape: Shape,
         origin: str | None,
@@ -85,7 +85,7 @@ class HistoryRows(Tables):
     @writes
     def _append_again(
         self,
-        place: Place,
+        place: HistoryId,
         messages: Sequence[NewMessage],
         shape: Shape,
         origin: str | None,
@@ -125,7 +125,7 @@ class HistoryRows(Tables):
         return int(last_seq)
 
     @glances
-    def tail(self, place: Place, *, limit: int) -> Work[list[Message]]:
+    def tail(self, place: HistoryId, *, limit: int) -> Work[list[HistoryMessage]]:
         rows = yield Statement(
             f"SELECT {MESSAGE} FROM history_messages"
             " WHERE history_id = (SELECT id FROM histories WHERE tenant = $1 AND path = $2)"
@@ -135,7 +135,7 @@ class HistoryRows(Tables):
         return [_message(row) for row in reversed(rows)]
 
     @reads
-    def read(self, place: Place, *, after: int = 0, limit: int = 1000) -> Work[list[Message]]:
+    def read(self, place: HistoryId, *, after: int = 0, limit: int = 1000) -> Work[list[HistoryMessage]]:
         rows = yield Statement(
             f"SELECT {MESSAGE} FROM history_messages"
             " WHERE history_id = (SELECT id FROM histories WHERE tenant = $1 AND path = $2) AND seq > $3"
@@ -145,14 +145,14 @@ class HistoryRows(Tables):
         return [_message(row) for row in rows]
 
     @glances
-    def summary(self, place: Place) -> Work[Summary | None]:
+    def summary(self, place: HistoryId) -> Work[HistorySummary | None]:
         rows = yield Statement(
             f"SELECT {SUMMARY} FROM histories WHERE tenant = $1 AND path = $2", _named(place)
         )
         return to_summary(rows[0]) if rows else None
 
     @writes
-    def delete(self, place: Place) -> Work[bool]:
+    def delete(self, place: HistoryId) -> Work[bool]:
         rows = yield Statement(
             "DELETE FROM histories WHERE tenant = $1 AND path = $2 RETURNING id", _named(place)
         )
@@ -183,9 +183,9 @@ def delete_histories(owner: Owner, *, limit: int) -> Work[int]:
     return len(rows)
 
 
-def to_summary(row: Row) -> Summary:
+def to_summary(row: Row) -> HistorySummary:
     _, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at = row
-    return Summary(
+    return HistorySummary(
         key=from_path(path)[-1],
         shape=Shape(chunk_size=chunk_size, value_field=value_field, meta_key=meta_key),
         last_seq=last_seq,
@@ -195,7 +195,9 @@ def to_summary(row: Row) -> Summary:
     )
 
 
-def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Message], datetime, datetime]]:
+def chunk(
+    history_id: int, summary: HistorySummary, index: int
+) -> Work[tuple[list[HistoryMessage], datetime, datetime]]:
     """The messages of one chunk, and when its first and its last came."""
     rows = yield Statement(
         f"SELECT {MESSAGE}, at FROM history_messages WHERE history_id = $1 AND seq BETWEEN $2 AND $3 ORDER BY seq",
@@ -205,7 +207,7 @@ def chunk(history_id: int, summary: Summary, index: int) -> Work[tuple[list[Mess
 
 
 def _add(
-    place: Place,
+    place: HistoryId,
     messages: Sequence[NewMessage],
     shape: Shape,
     origin: str | None,
@@ -269,10 +271,10 @@ def _each_once(messages: Sequence[NewMessage]) -> list[NewMessage]:
     return once
 
 
-def _named(place: Place) -> tuple[str, str]:
+def _named(place: HistoryId) -> tuple[str, str]:
     return place.tenant, to_path(place.path)
 
 
-def _message(row: Row) -> Message:
+def _message(row: Row) -> HistoryMessage:
     seq, role, content, message_id, origin = row
-    return Message(seq=seq, role=role, content=content, id=message_id, origin=origin)
+    return HistoryMessage(seq=seq, role=role, content=content, id=message_id, origin=origin)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from clew.domain.errors import Duplicate, Repeated
+from clew.domain.errors import AlreadyDone, Duplicate
 from clew.domain.records import Incoming, Once
 from clew.domain.thread import Json, Thread
 from clew.stores.codec import dump, legible, load, maybe_moment, micros
@@ -125,7 +125,7 @@ def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
         (once.tenant, once.key, once.fingerprint, thread.id, dump(once.response), micros(now)),
     )
     if not rows:
-        raise Repeated((yield from _stored_answer(once.tenant, once.key, once.fingerprint)))
+        raise AlreadyDone((yield from _stored_answer(once.tenant, once.key, once.fingerprint)))
 
 
 def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
@@ -147,7 +147,7 @@ def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
         ),
     )
     if not rows:
-        raise Repeated({"thread_id": (yield from _same_content(incoming))})
+        raise AlreadyDone({"thread_id": (yield from _same_content(incoming))})
 
 
 def _same_content(incoming: Incoming) -> Work[str | None]:

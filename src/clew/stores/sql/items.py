@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.domain.documents import clean_json
-from clew.domain.errors import Invalid, NotAllowed
-from clew.domain.history import Summary, chunk_index, chunk_key
+from clew.domain.errors import Invalid, InvalidState
+from clew.domain.history import HistorySummary, chunk_index, chunk_key
 from clew.domain.items import (
     Answer,
     DeleteItem,
@@ -112,7 +112,7 @@ def _change(
             isinstance(change, PutItem)
             or (yield from _view(tenant, change.namespace, change.key)) is not None
         ):
-            raise NotAllowed(f"{change.key!r} is a view of a chat history; ChatHistory writes it")
+            raise InvalidState(f"{change.key!r} is a view of a chat history; ChatHistory writes it")
     return answers
 
 
@@ -172,7 +172,7 @@ def _view(tenant: str, namespace: Namespace, key: str) -> Work[Item | None]:
     return (yield from _chunk(namespace, rows[0][0], summary, index))
 
 
-def _metadata(namespace: Namespace, summary: Summary) -> Item:
+def _metadata(namespace: Namespace, summary: HistorySummary) -> Item:
     return Item(
         namespace=namespace,
         key=summary.shape.meta_key,
@@ -182,7 +182,7 @@ def _metadata(namespace: Namespace, summary: Summary) -> Item:
     )
 
 
-def _chunk(namespace: Namespace, history_id: int, summary: Summary, index: int) -> Work[Item]:
+def _chunk(namespace: Namespace, history_id: int, summary: HistorySummary, index: int) -> Work[Item]:
     messages, created_at, updated_at = yield from chunk(history_id, summary, index)
     return Item(
         namespace=namespace,

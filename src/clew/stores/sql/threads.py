@@ -11,9 +11,9 @@ from zlib import crc32
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change, rebuild
-from clew.domain.records import FIRST_FENCE, Claim, Hold, Incoming, Lease, Once
+from clew.domain.records import FIRST_FENCE, Claim, Incoming, Lease, Once, Reservation
 from clew.domain.runs import SOURCE
-from clew.domain.thread import Executor, Json, Kind, Owner, Pending, Stats, Status, Thread
+from clew.domain.thread import Executor, Json, Owner, Pending, Stats, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call
 from clew.stores.codec import (
     EVENT_COLUMNS,
@@ -30,8 +30,9 @@ from clew.stores.codec import (
     micros,
     moment,
 )
-from clew.stores.sql import audit, calls, conversations, inbox, worktrees
+from clew.stores.sql import conversations, inbox, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
+from clew.stores.sql.reservations import reserve
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_CHANGING,
@@ -78,7 +79,7 @@ UNUSUAL = (
     "inbox",
     "idempotency",
     "histories",
-    "worktrees",
+    "reservations",
     "labels",
     "chunks",
     "crons",
@@ -99,7 +100,7 @@ LONG = {
 AT_ONCE = 10_000
 
 
-class Threads(Tables):
+class ThreadRows(Tables):
     """The Store port on a SQL database."""
 
     async def commit(self, change: Change, **more: Any) -> None:
@@ -114,7 +115,7 @@ class Threads(Tables):
         once: Once | None = None,
         admits: Incoming | None = None,
         claim: Claim | None = None,
-        hold: Hold | None = None,
+        reservations: Collection[Reservation] = (),
         overdue: str | None = None,
         unseen_since: datetime | None = None,
     ) -> Work[list[Call]]:
@@ -124,13 +125,13 @@ class Threads(Tables):
             yield from inbox.use_key(once, thread, change.events[-1].at)
         if admits is not None:
             yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
-        if hold is not None:
-            yield from worktrees.take(thread.id, hold)
+        if reservations:
+            yield from reserve(thread.id, reservations)
         ((saved,),) = yield (_insert(thread, claim) if change.read_at == 0 else _update(change, fence))
         if not saved:
             yield from refuse(change, fence)
         if overdue is not None:
-            yield from calls.require_due(thread.id, overdue, change.events[-1].at)
+            yield from tool_calls.require_due(thread.id, overdue, change.events[-1].at)
         if unseen_since is not None:
             yield from _require_unseen(thread.id, unseen_since)
         if change.read_at == 0:
@@ -139,11 +140,11 @@ class Threads(Tables):
         elif unseen_since is None and _is_long_ago(thread):
             yield _accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
-        ended = (yield from calls.follow(thread.id, change.events)) if change.touches_calls else []
+        ended = (yield from tool_calls.follow(thread.id, change.events)) if change.touches_calls else []
         if change.stirs:
             yield from conversations.stir(thread.id)
         for message_id in change.takes_back:
-            yield from audit.empty(thread.id, message_id)
+            yield from model_calls.empty(thread.id, message_id)
         return ended
 
     async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
@@ -322,7 +323,7 @@ class Threads(Tables):
         return [thread_id for (thread_id,) in rows]
 
     @writes
-    def bury(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
+    def tombstone(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
         mine, args = owned(owner, 2)
         rows = yield Statement(
             f"DELETE FROM threads WHERE id = $1{mine} RETURNING tenant",
@@ -347,7 +348,7 @@ class Threads(Tables):
             return []
 
     @writes
-    def forget_buried(self, *, older: timedelta, limit: int = 1000) -> Work[int]:
+    def forget_tombstones(self, *, older: timedelta, limit: int = 1000) -> Work[int]:
         return len((yield Statement(FORGET_BURIED, (older // MICROSECOND, limit))))
 
     async def _purge_apart(self, limit: int, only: str | None) -> None:
@@ -761,4 +762,6 @@ def _accessed(thread_id: str, now: datetime) -> Statement:
 
 
 def _pending(call: dict[str, Any]) -> Pending:
-    return Pending(executor=Executor(call["executor"]), kind=Kind(call["kind"]), prompt=call["prompt"])
+    return Pending(
+        executor=Executor(call["executor"]), kind=SuspensionKind(call["kind"]), prompt=call["prompt"]
+    )

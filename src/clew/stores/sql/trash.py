@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from clew.apps.coding.plan import WORKTREE
 from clew.domain.errors import NotFound
-from clew.domain.records import Hold
+from clew.domain.lifecycle import RESERVED
+from clew.domain.records import Reservation
 from clew.domain.retention import GRACE, Binned
 from clew.domain.thread import ACTIVE, Owner
 from clew.stores.codec import bounded_moment, load, micros
-from clew.stores.sql import worktrees
+from clew.stores.sql.reservations import reserve
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
@@ -41,10 +41,10 @@ class TrashRows(Tables):
         if not rows:
             raise NotFound(f"no deleted thread {thread_id!r}")
         status, settings = rows[0]
-        path = load(settings).get(WORKTREE)
-        if path is not None and status in ACTIVE:
-            # While it was away, another may have begun there.
-            yield from worktrees.take(thread_id, Hold(path=path))
+        if status in ACTIVE:
+            # Another thread may have reserved the same key meanwhile.
+            reserved = load(settings).get(RESERVED, {})
+            yield from reserve(thread_id, [Reservation(kind=kind, key=key) for kind, key in reserved.items()])
 
     @reads
     def find(self, owner: Owner | None = None, *, limit: int = 100) -> Work[Sequence[Binned]]:

@@ -1,1 +1,1 @@
-"""What one role does with a task; each behind the same interface, found by name."""
+"""Chat agents: one role each, found by name."""

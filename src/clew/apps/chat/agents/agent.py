@@ -5,7 +5,7 @@ from typing import Protocol
 from clew.apps.chat.plan import AgentResult, AgentTask
 
 
-class Agent(Protocol):
+class ChatAgent(Protocol):
     """One role of the chat workflow. `description` tells a project manager what to use it for."""
 
     @property

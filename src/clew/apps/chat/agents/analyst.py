@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clew.apps.chat.agents.rendering.render import render
-from clew.apps.chat.agents.tables import Column, Groups, How, Kind, Row, Table, fold, group, read_table, shown
+from clew.apps.chat.agents.tables import (
+    Column,
+    ColumnKind,
+    Groups,
+    How,
+    Row,
+    Table,
+    fold,
+    group,
+    read_table,
+    shown,
+)
 from clew.apps.chat.agents.tasks import tables, wanted
 from clew.apps.chat.plan import AgentResult, AgentTask
 from clew.apps.drivers.driver import Driver
@@ -188,8 +199,8 @@ def read_view(value: Json, found: Sequence[Table]) -> View:
     how = value.get("aggregate") or (How.SUM if measure else How.COUNT)
     if how not in set(How):
         raise Invalid(f"expected one of {', '.join(How)}", "aggregate")
-    if measure is not None and (measure not in columns or columns[measure].kind is not Kind.NUMBER):
-        numbers = [name for name, column in columns.items() if column.kind is Kind.NUMBER]
+    if measure is not None and (measure not in columns or columns[measure].kind is not ColumnKind.NUMBER):
+        numbers = [name for name, column in columns.items() if column.kind is ColumnKind.NUMBER]
         raise Invalid(f"expected one of {', '.join(numbers) or 'none: there are no numbers'}", "measure")
     chart = value.get("chart") or "auto"
     return View(table, by, measure, How(how) if measure else How.COUNT, chart if chart in CHARTS else "auto")
@@ -227,7 +238,7 @@ def _described(table: Table) -> dict[str, Json]:
 def _profile_of(column: Column) -> Row:
     described: list[str | float | int] = [column.name, str(column.kind), len(column.filled), column.distinct]
     numbers = column.known_numbers
-    if column.kind is Kind.NUMBER and numbers:
+    if column.kind is ColumnKind.NUMBER and numbers:
         return [*described, min(numbers), max(numbers), sum(numbers) / len(numbers), sum(numbers)]
     return [*described, min(column.filled, default=""), max(column.filled, default=""), "", ""]
 

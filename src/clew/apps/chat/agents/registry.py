@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from clew.apps.chat.agents.agent import Agent
+from clew.apps.chat.agents.agent import ChatAgent
 from clew.apps.chat.plan import PROJECT_MANAGER
 from clew.apps.drivers.driver import Driver
 from clew.domain.errors import ConfigError, NotFound
@@ -40,7 +40,7 @@ class Role:
     name: str
     description: str
     source: str
-    make: Callable[[Driver], Agent]
+    make: Callable[[Driver], ChatAgent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AgentRegistry:
             raise NotFound(f"no agent {name!r}")
         return self.roles[name]
 
-    def make(self, name: str, driver: Driver) -> Agent:
+    def make(self, name: str, driver: Driver) -> ChatAgent:
         """Raises NotFound."""
         return self.role(name).make(driver)
 

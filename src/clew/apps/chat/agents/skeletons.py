@@ -2,7 +2,7 @@
 
 import re
 
-from clew.apps.chat.agents.tables import Kind, Table
+from clew.apps.chat.agents.tables import ColumnKind, Table
 from clew.domain.documents import split_name
 
 _COMMENTS = {
@@ -16,8 +16,18 @@ _COMMENTS = {
     "go": "//",
     "rs": "//",
 }
-_PYTHON_TYPES = {Kind.NUMBER: "float", Kind.DATE: "str", Kind.TEXT: "str", Kind.EMPTY: "str"}
-_SQL_TYPES = {Kind.NUMBER: "NUMERIC", Kind.DATE: "DATE", Kind.TEXT: "TEXT", Kind.EMPTY: "TEXT"}
+_PYTHON_TYPES = {
+    ColumnKind.NUMBER: "float",
+    ColumnKind.DATE: "str",
+    ColumnKind.TEXT: "str",
+    ColumnKind.EMPTY: "str",
+}
+_SQL_TYPES = {
+    ColumnKind.NUMBER: "NUMERIC",
+    ColumnKind.DATE: "DATE",
+    ColumnKind.TEXT: "TEXT",
+    ColumnKind.EMPTY: "TEXT",
+}
 
 
 def skeleton(label: str, request: str, table: Table | None) -> str:
@@ -94,8 +104,8 @@ def _sql(request: str, table: Table | None) -> str:
     return f"{said}\n\nCREATE TABLE {name} (\n{columns}\n);\n"
 
 
-def _reader(kind: Kind) -> str:
-    return "number" if kind is Kind.NUMBER else "str"
+def _reader(kind: ColumnKind) -> str:
+    return "number" if kind is ColumnKind.NUMBER else "str"
 
 
 def _identifier(name: str, at: int) -> str:

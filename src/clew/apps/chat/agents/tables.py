@@ -30,7 +30,7 @@ _DAY_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y")
 _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%Y-%m", *_DAY_FIRST, "%m/%d/%Y")
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     NUMBER = "number"
     DATE = "date"
     TEXT = "text"
@@ -83,13 +83,13 @@ class Column:
         return tuple(_date(cell, best) if cell else None for cell in self.cells)
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> ColumnKind:
         if not self.filled:
-            return Kind.EMPTY
+            return ColumnKind.EMPTY
         enough = len(self.filled) * _ENOUGH
         if sum(number is not None for number in self.numbers) >= enough:
-            return Kind.NUMBER
-        return Kind.DATE if sum(date is not None for date in self.dates) >= enough else Kind.TEXT
+            return ColumnKind.NUMBER
+        return ColumnKind.DATE if sum(date is not None for date in self.dates) >= enough else ColumnKind.TEXT
 
     @cached_property
     def distinct(self) -> int:
@@ -146,7 +146,7 @@ def read_table(label: str, text: str, delimiter: str = ",") -> Table | None:
 def group(table: Table, by: str, measure: str | None, how: How) -> Groups:
     """Add up one column by another, or count the rows. Raises Permanent for columns that are not there."""
     keys = table.column(by)
-    is_over_time = keys.kind is Kind.DATE
+    is_over_time = keys.kind is ColumnKind.DATE
     names = _periods(keys.dates) if is_over_time else keys.cells
     numbers: Iterable[float | None] = [1.0] * table.rows
     if measure is not None and how is not How.COUNT:
@@ -156,7 +156,7 @@ def group(table: Table, by: str, measure: str | None, how: How) -> Groups:
         if name and number is not None:
             grouped[name].append(number)
     values = [(name, float(_REDUCE[how](found))) for name, found in grouped.items()]
-    is_ordered = is_over_time or keys.kind is Kind.NUMBER
+    is_ordered = is_over_time or keys.kind is ColumnKind.NUMBER
     values.sort(key=(lambda pair: _in_order(pair[0])) if is_ordered else (lambda pair: (-pair[1], pair[0])))
     return Groups(by, None if how is How.COUNT else measure, how, tuple(values), is_over_time)
 

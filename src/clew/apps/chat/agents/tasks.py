@@ -4,8 +4,9 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clew.apps.chat.plan import AgentTask, TaskContent, TaskDocument
+from clew.apps.chat.plan import AgentTask, TaskDocument
 from clew.apps.drivers.inquiries import Material
+from clew.documents.documents import TaskContent
 from clew.documents.passages import cut
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 
-from clew.apps.chat.agents.agent import Agent
+from clew.apps.chat.agents.agent import ChatAgent
 from clew.apps.chat.cpu_budget import CpuBudget
 from clew.apps.chat.plan import AgentTask
 from clew.apps.drivers.driver import Driver
@@ -33,7 +33,7 @@ class Stopped(BaseException):
 
 
 async def process_in_thread(
-    make: Callable[[Driver], Agent], driver: Driver, task: AgentTask, cpu: CpuBudget
+    make: Callable[[Driver], ChatAgent], driver: Driver, task: AgentTask, cpu: CpuBudget
 ) -> object:
     """What the agent returned. Cancelling this ends the agent too.
 
@@ -56,7 +56,7 @@ async def process_in_thread(
 class _Work:
     """One task in its thread."""
 
-    def __init__(self, make: Callable[[Driver], Agent], driver: Driver, task: AgentTask) -> None:
+    def __init__(self, make: Callable[[Driver], ChatAgent], driver: Driver, task: AgentTask) -> None:
         self._make = make
         self._home = asyncio.get_running_loop()
         self._driver = _DriverFromAfar(driver, self._home)

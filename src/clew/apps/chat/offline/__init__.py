@@ -1,1 +1,1 @@
-"""Offline."""
+"""Rules that plan a chat round where no model is configured."""

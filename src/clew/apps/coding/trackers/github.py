@@ -3,7 +3,7 @@
 import re
 
 from clew.apps.coding.plan import Issue
-from clew.apps.coding.trackers.http import Outside, body_in, title_in
+from clew.apps.coding.trackers.http import TrackerClient, body_in, title_in
 from clew.domain.errors import Invalid
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,9})")
@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 
 
 class GitHub:
-    def __init__(self, outside: Outside, *, url: str, repository: str = "") -> None:
+    def __init__(self, outside: TrackerClient, *, url: str, repository: str = "") -> None:
         self._outside = outside
         self._url = url.rstrip("/")
         self._repository = repository

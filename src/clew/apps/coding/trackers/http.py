@@ -16,7 +16,7 @@ from clew.domain.thread import Json
 _MOST = 4 * 2**20
 
 
-class Outside:
+class TrackerClient:
     """The way to one tracker. `name` is what people call it."""
 
     def __init__(self, name: str, headers: Mapping[str, str], *, seconds: float) -> None:

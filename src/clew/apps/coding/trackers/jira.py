@@ -3,14 +3,14 @@
 import re
 
 from clew.apps.coding.plan import Issue
-from clew.apps.coding.trackers.http import Outside, body_in, title_in
+from clew.apps.coding.trackers.http import TrackerClient, body_in, title_in
 from clew.domain.errors import Invalid
 
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,49}-[1-9][0-9]{0,9}")
 
 
 class Jira:
-    def __init__(self, outside: Outside, *, url: str) -> None:
+    def __init__(self, outside: TrackerClient, *, url: str) -> None:
         self._outside = outside
         self._url = url.rstrip("/")
 

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from clew.apps.coding.ports import Tracker
 from clew.apps.coding.trackers.github import GitHub
-from clew.apps.coding.trackers.http import Outside
+from clew.apps.coding.trackers.http import TrackerClient
 from clew.apps.coding.trackers.jira import Jira
 from clew.apps.coding.trackers.none import NoTracker
 from clew.domain.errors import Invalid
@@ -32,7 +32,7 @@ class Trackers:
     def __init__(self, profiles: Mapping[str, Profile], access: TrackerAccess) -> None:
         self._profiles = profiles
         self._access = access
-        self._outsides: list[Outside] = []
+        self._outsides: list[TrackerClient] = []
         self._opened: dict[str, Tracker] = {}
 
     def of(self, profile: str) -> Tracker:
@@ -63,8 +63,8 @@ class Trackers:
             case _:
                 return NoTracker()
 
-    def _outside(self, name: str, headers: Mapping[str, str]) -> Outside:
-        outside = Outside(name, headers, seconds=self._access.seconds)
+    def _outside(self, name: str, headers: Mapping[str, str]) -> TrackerClient:
+        outside = TrackerClient(name, headers, seconds=self._access.seconds)
         self._outsides.append(outside)
         return outside
 

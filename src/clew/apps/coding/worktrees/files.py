@@ -20,7 +20,7 @@ _CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownFile:
     text: str
     digest: str
 
@@ -34,16 +34,16 @@ def read(top: Path, path: str) -> str | None:
         return None
 
 
-def shown(top: Path, path: str) -> Shown:
+def shown(top: Path, path: str) -> ShownFile:
     """A new file for whoever reviews it."""
     try:
         data, size = _bytes(top, path)
     except (OSError, Invalid) as exc:
-        return Shown("(not a plain file)", type(exc).__name__)
+        return ShownFile("(not a plain file)", type(exc).__name__)
     digest = f"{size} {sha256(data).hexdigest()}"
     if b"\0" in data:
-        return Shown(f"(binary, {size} bytes)", digest)
-    return Shown(cut(data.decode(errors="replace"), _CHARACTERS), digest)
+        return ShownFile(f"(binary, {size} bytes)", digest)
+    return ShownFile(cut(data.decode(errors="replace"), _CHARACTERS), digest)
 
 
 def check(top: Path, path: str, over: str | None) -> None:

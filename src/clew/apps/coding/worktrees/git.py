@@ -28,7 +28,7 @@ from clew.documents.passages import cut
 from clew.domain.errors import Invalid, Permanent, Transient
 from clew.domain.retry import ErrorClass
 from clew.processes.holders import StillHeld, alone
-from clew.processes.run import Ended, NotStarted, TooLong, TooMuch, run
+from clew.processes.run import Ended, NotStarted, TimedOut, TooMuch, run
 
 _GIT = ("git", "--no-optional-locks", "--no-replace-objects", "--no-pager")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty")
@@ -99,7 +99,7 @@ class GitWorktrees:
             )
         except NotStarted as exc:
             raise Permanent("git is not installed here", ErrorClass.INTERNAL) from exc
-        except TooLong as exc:
+        except TimedOut as exc:
             raise Transient("git did not answer in time", ErrorClass.CLI_TIMEOUT) from exc
         except TooMuch as exc:
             raise Permanent(

@@ -15,7 +15,7 @@ _LINK = re.compile(r"(?:https?|mailto):\S+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TextRun:
     """Words in one style."""
 
     text: str
@@ -25,7 +25,7 @@ class Run:
     link: str = ""
 
 
-Runs: TypeAlias = tuple[Run, ...]
+Runs: TypeAlias = tuple[TextRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ListItem:
     """One line of a list. `number` is 0 where the list has none."""
 
     runs: Runs
@@ -70,11 +70,11 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class HorizontalRule:
     """A line across the page."""
 
 
-Block: TypeAlias = Heading | Paragraph | Item | Grid | Picture | Code | Rule
+Block: TypeAlias = Heading | Paragraph | ListItem | Grid | Picture | Code | HorizontalRule
 
 
 def plain(runs: Runs) -> str:
@@ -122,7 +122,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
             case "fence" | "code_block":
                 yield Code(token.content.rstrip("\n"))
             case "hr":
-                yield Rule()
+                yield HorizontalRule()
             case "inline":
                 runs, pictures = _runs(token.children or [])
                 if opened is not None and opened.type != "heading_open":
@@ -132,7 +132,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
                     yield Heading(int(opened.tag[1:]), runs)
                 elif plain(runs).strip():
                     if at_item and numbers:
-                        yield Item(runs, len(numbers) - 1, numbers[-1])
+                        yield ListItem(runs, len(numbers) - 1, numbers[-1])
                         at_item = False
                     else:
                         yield Paragraph(runs, is_quote=quotes > 0)
@@ -142,7 +142,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[Block]:
 
 
 def _runs(tokens: Sequence[Token]) -> tuple[Runs, list[Picture]]:
-    runs: list[Run] = []
+    runs: list[TextRun] = []
     pictures: list[Picture] = []
     bold = italic = 0
     link = ""
@@ -165,13 +165,13 @@ def _runs(tokens: Sequence[Token]) -> tuple[Runs, list[Picture]]:
                 # The parser has made an address of it; a label it is.
                 pictures.append(Picture(unquote(str(token.attrGet("src") or "")), token.content))
             case "softbreak":
-                runs.append(Run(" "))
+                runs.append(TextRun(" "))
             case "hardbreak":
-                runs.append(Run("\n"))
+                runs.append(TextRun("\n"))
             case "code_inline":
-                runs.append(Run(token.content, code=True))
+                runs.append(TextRun(token.content, code=True))
             case "text":
-                runs.append(Run(token.content, bold=bold > 0, italic=italic > 0, link=link))
+                runs.append(TextRun(token.content, bold=bold > 0, italic=italic > 0, link=link))
             case _:
                 pass
     return tuple(run for run in runs if run.text), pictures

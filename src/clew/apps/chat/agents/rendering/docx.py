@@ -13,10 +13,10 @@ from clew.apps.chat.agents.rendering.blocks import (
     Code,
     Grid,
     Heading,
-    Item,
+    HorizontalRule,
+    ListItem,
     Paragraph,
     Picture,
-    Rule,
     Runs,
 )
 
@@ -42,14 +42,14 @@ def _add(document: Any, block: Block, pictures: Mapping[str, bytes]) -> None:
             _write(document.add_heading(level=min(level, 9)), runs)
         case Paragraph(runs, is_quote):
             _write(document.add_paragraph(style="Quote" if is_quote else None), runs)
-        case Item(runs, depth, number):
+        case ListItem(runs, depth, number):
             style = "List Number" if number else "List Bullet"
             level = min(depth, _DEEPEST - 1) + 1
             _write(document.add_paragraph(style=f"{style} {level}" if level > 1 else style), runs)
         case Code(text):
             run = document.add_paragraph().add_run(text)
             run.font.name, run.font.size = "Courier New", Pt(9)
-        case Rule():
+        case HorizontalRule():
             document.add_paragraph()
         case Picture(label, title):
             _add_picture(document, pictures.get(label), title)

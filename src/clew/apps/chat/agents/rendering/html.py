@@ -9,10 +9,10 @@ from clew.apps.chat.agents.rendering.blocks import (
     Code,
     Grid,
     Heading,
-    Item,
+    HorizontalRule,
+    ListItem,
     Paragraph,
     Picture,
-    Rule,
     Runs,
 )
 from clew.domain.documents import magic
@@ -39,7 +39,7 @@ def to_html(blocks: Sequence[Block], pictures: Mapping[str, bytes], *, title: st
 def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[str]:
     depth: list[str] = []  # the tags of the lists that are open
     for block in blocks:
-        if isinstance(block, Item):
+        if isinstance(block, ListItem):
             yield from _open_lists(depth, block)
             yield f"<li>{_inline(block.runs)}</li>"
             continue
@@ -50,7 +50,7 @@ def _body(blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> Iterator[st
         yield f"</{depth.pop()}>"
 
 
-def _open_lists(depth: list[str], item: Item) -> Iterator[str]:
+def _open_lists(depth: list[str], item: ListItem) -> Iterator[str]:
     while len(depth) > item.depth + 1:
         yield f"</{depth.pop()}>"
     while len(depth) < item.depth + 1:
@@ -65,11 +65,11 @@ def _block(block: Block, pictures: Mapping[str, bytes]) -> str:
         case Paragraph(runs, is_quote):
             text = f"<p>{_inline(runs)}</p>"
             return f"<blockquote>{text}</blockquote>" if is_quote else text
-        case Item(runs):
+        case ListItem(runs):
             return f"<p>{_inline(runs)}</p>"
         case Code(text):
             return f"<pre><code>{escape(text)}</code></pre>"
-        case Rule():
+        case HorizontalRule():
             return "<hr>"
         case Picture(label, title):
             return _picture(pictures.get(label), title)

@@ -24,10 +24,10 @@ from clew.apps.chat.agents.rendering.blocks import (
     Code,
     Grid,
     Heading,
-    Item,
+    HorizontalRule,
+    ListItem,
     Paragraph,
     Picture,
-    Rule,
     Runs,
     plain,
 )
@@ -73,14 +73,14 @@ def _flowables(block: Block, pictures: Mapping[str, bytes], font: str) -> list[A
                     _style(font, indent=18 if is_quote else 0, color="#555555" if is_quote else ""),
                 )
             ]
-        case Item(runs, depth, number):
+        case ListItem(runs, depth, number):
             style = _style(font, indent=14 * (depth + 1), after=2)
             return [Text(_inline(runs), style, bulletText=f"{number}." if number else "•")]
         case Code(text):
             return [
                 Preformatted(text, _style("Courier" if font == _WESTERN else font, size=8), maxLineLength=95)
             ]
-        case Rule():
+        case HorizontalRule():
             return [HRFlowable(width="100%", color=colors.lightgrey)]
         case Picture(label, title):
             return _picture(pictures.get(label), title, font)
@@ -177,7 +177,7 @@ def _font(blocks: Sequence[Block]) -> str:
 
 def _letters(block: Block) -> str:
     match block:
-        case Heading(_, runs) | Paragraph(runs) | Item(runs):
+        case Heading(_, runs) | Paragraph(runs) | ListItem(runs):
             return plain(runs)
         case Grid(rows):
             return "".join(plain(runs) for row in rows for runs in row)
@@ -185,5 +185,5 @@ def _letters(block: Block) -> str:
             return text
         case Picture(_, title):
             return title
-        case Rule():
+        case HorizontalRule():
             return ""

@@ -1,0 +1,208 @@
+"""What a chat is owed: read off the log of its thread, so that it is the same after a crash."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, TypeAlias
+
+from clew.channels.message import Button, utf8_bytes
+from clew.domain.events import (
+    AssistantMessage,
+    Content,
+    Event,
+    RoundFinished,
+    RoundStarted,
+    Suspension,
+    UserMessage,
+)
+from clew.domain.ledger import GATE
+from clew.domain.thread import Json, Pending, Status, SuspensionKind, Thread
+
+# Of the log, all that is needed here.
+TOLD = (RoundStarted.type, UserMessage.type, AssistantMessage.type, Suspension.type, RoundFinished.type)
+
+FAILED = "Sorry, that did not work. Please try again later."
+STOPPED = "This was stopped."
+ELSEWHERE = "Somebody has to look at this before I can go on. I will answer here."
+YES_OR_NO = "Please answer yes or no."
+APPROVE, REJECT = "Approve", "Reject"
+# What is longer some channel may have to cut, and nobody says yes to what was not shown whole. In bytes: five parts of
+# 2,048 at most, each of them at least half full.
+MAX_SHOWN = 5000
+
+Approvers: TypeAlias = Literal["chat", "dashboard"]
+
+_YES = frozenset(
+    (
+        "yes",
+        "y",
+        "ok",
+        "okay",
+        "approve",
+        "approved",
+        "ja",
+        "oui",
+        "sí",
+        "si",
+        "да",
+        "是",
+        "好",
+        "同意",
+        "批准",
+    )
+)
+_NO = frozenset(
+    ("no", "n", "reject", "rejected", "deny", "nein", "non", "нет", "不", "否", "不行", "不同意", "拒绝")
+)
+_BUTTON = re.compile(r"(?:approve|reject):[0-9a-f]{32}")
+_FIRST_WORD = re.compile(r"\W*(\w+)\W*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """Something to say, because of the event `seq`."""
+
+    seq: int
+    round: int
+    text: str
+    buttons: tuple[Button, ...] = ()
+    is_question: bool = False
+
+
+def owed(
+    thread: Thread, events: Iterable[Event], *, source: str, known_round: int, approvers: Approvers
+) -> list[Outgoing]:
+    """What there is to say of these events: the last word of each round that began here, and what it asks.
+
+    `known_round` began here, though its beginning may be before the events.
+    """
+    ours = {known_round}
+    said: list[AssistantMessage] = []
+    found: list[Outgoing] = []
+    for event in events:
+        match event.body:
+            case RoundStarted():
+                said = []
+            case UserMessage(source=from_where) if from_where.startswith(f"{source}/"):
+                ours.add(event.round)
+            case AssistantMessage(cancelled=False) as body if event.id not in thread.redacted:
+                said.append(body)
+            case Suspension(call_id=call_id) as body if event.round in ours and call_id in thread.pending:
+                # What was answered elsewhere meanwhile is not asked any more.
+                found.append(_question(event, body, approvers))
+            case RoundFinished(status=status) if event.round in ours:
+                found.append(Outgoing(seq=event.seq, round=event.round, text=_last_word(status, said)))
+            case _:
+                pass
+    return [outgoing for outgoing in found if outgoing.text.strip()]
+
+
+def _last_word(status: Status, said: Sequence[AssistantMessage]) -> str:
+    """The last message; and where that one only closes the round, as in our own chat, those before it too."""
+    if said and said[-1].marker == "last":
+        return "\n\n".join(text_of(one.content) for one in said)
+    if said and status is Status.COMPLETED:
+        return text_of(said[-1].content)
+    return {Status.FAILED: FAILED, Status.STOPPED: STOPPED}.get(status, "")
+
+
+def text_of(content: Content) -> str:
+    if isinstance(content, str):
+        return content
+    texts = (part.get("text") for part in content if part.get("type", "text") == "text")
+    return "\n\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def _question(event: Event, body: Suspension, approvers: Approvers) -> Outgoing:
+    pending = Pending(executor=body.executor, kind=body.kind, prompt=body.prompt)
+    text = _asked(body.prompt)
+    buttons: tuple[Button, ...] = ()
+    match answerable(body.call_id, pending, approvers):
+        case "approval":
+            text += f"\n\n{YES_OR_NO}"
+            buttons = _buttons(body.call_id)
+        case None:
+            text = "" if body.kind is SuspensionKind.CLIENT_EXEC else ELSEWHERE
+        case "text":
+            pass
+    return Outgoing(seq=event.seq, round=event.round, text=text, buttons=buttons, is_question=True)
+
+
+def answerable(call_id: str, pending: Pending, approvers: Approvers) -> Literal["approval", "text"] | None:
+    """How the chat may answer: with yes or no, in its own words, or not at all."""
+    if pending.kind is SuspensionKind.ELICITATION:
+        return "text"
+    if pending.kind is not SuspensionKind.APPROVAL:
+        return None  # a program's to answer, or for somebody who can find out what happened
+    prompt = pending.prompt if isinstance(pending.prompt, dict) else {}
+    if call_id.startswith(GATE) or "tool" in prompt or prompt.get("kind") == SuspensionKind.APPROVAL:
+        is_shown = utf8_bytes(_asked(pending.prompt)) <= MAX_SHOWN
+        return "approval" if approvers == "chat" and is_shown else None
+    return "text"  # a graph's own question, which may have any answer
+
+
+def _asked(prompt: Json) -> str:
+    """The question in words, or whatever stands there, and with a tool exactly what it would be given."""
+    match prompt:
+        case str():
+            return prompt
+        case {"tool": tool, "args": args}:
+            return f"May I do this?\n\n{tool}\n{_shown(args)}"
+        case {"before": [*stages]}:
+            return f"May I go on with this: {', '.join(map(str, stages))}?"
+        case dict():
+            words = next(
+                (prompt[k] for k in ("message", "question", "text") if isinstance(prompt.get(k), str)), ""
+            )
+            rest = {k: v for k, v in prompt.items() if k not in ("kind", "timeout") and v != words}
+            return "\n\n".join(part for part in (words, _shown(rest) if rest else "") if part)
+        case _:
+            return _shown(prompt)
+
+
+def _shown(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _buttons(call_id: str) -> tuple[Button, ...]:
+    mark = mark_of(call_id)
+    return (Button(label=APPROVE, data=f"approve:{mark}"), Button(label=REJECT, data=f"reject:{mark}"))
+
+
+def mark_of(call_id: str) -> str:
+    """Short enough for any button; a press on an old one must not answer another question."""
+    return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def is_button(data: str) -> bool:
+    """Whether it is a button of ours, whatever it once asked."""
+    return _BUTTON.fullmatch(data) is not None
+
+
+def pressed(data: str, pending: Iterable[str]) -> tuple[str, bool] | None:
+    """The call a button belongs to and whether it was the yes; None if it is not asked any more."""
+    word, _, mark = data.partition(":")
+    return next(((call_id, word == "approve") for call_id in pending if mark == mark_of(call_id)), None)
+
+
+def decision(text: str) -> tuple[bool, str] | None:
+    """Yes or no in words, and what else was said. None for anything less plain: a yes with a but is no yes."""
+    found = _FIRST_WORD.fullmatch(text.strip())
+    if found is None:
+        return None
+    word, rest = found[1].casefold(), found[2].strip()
+    if word in _YES and not rest:
+        return True, ""
+    return (False, rest) if word in _NO else None
+
+
+def first_answerable(
+    pending: Sequence[tuple[str, Pending]], approvers: Approvers
+) -> tuple[str, Literal["approval", "text"]] | None:
+    for call_id, waits in pending:
+        how = answerable(call_id, waits, approvers)
+        if how is not None:
+            return call_id, how
+    return None

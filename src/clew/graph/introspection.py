@@ -1,0 +1,112 @@
+"""How a graph is made: its drawing, and the schemas of what goes in and comes out."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from langchain_core.utils.pydantic import create_model_v2
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
+
+from clew.domain.assistants import Schemas
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.thread import Json
+from clew.graph.registry import Graph
+from clew.graph.stream import as_json
+
+logger = logging.getLogger(__name__)
+AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
+
+# What LangGraph calls a graph that nobody named.
+UNNAMED = "LangGraph"
+
+
+class LangGraphIntrospection:
+    """The Anatomy port. Looking takes a while where states are large, so it is done beside the event loop."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self._graphs = graphs
+
+    def title(self, graph: str) -> str:
+        name = self._graph(graph).name
+        return graph if name == UNNAMED else name
+
+    async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:
+        return await asyncio.to_thread(_drawing, self._graph(graph), xray)
+
+    async def schemas(self, graph: str) -> Schemas:
+        return await asyncio.to_thread(_schemas, self._graph(graph))
+
+    async def subgraphs(
+        self, graph: str, *, namespace: str | None = None, recurse: bool = False
+    ) -> Mapping[str, Schemas]:
+        return await asyncio.to_thread(_subgraphs, self._graph(graph), namespace, recurse)
+
+    def _graph(self, graph: str) -> Graph:
+        try:
+            return self._graphs[graph]
+        except KeyError:
+            raise NotFound(f"no graph {graph!r} is registered here") from None
+
+
+def _drawing(graph: Graph, xray: bool | int) -> Json:
+    try:
+        drawing = graph.get_graph(xray=xray).to_json()
+    except NotImplementedError:
+        raise Invalid("this graph cannot be drawn") from None
+    for node in drawing["nodes"]:
+        if isinstance(node.get("data"), dict):
+            node["data"].pop("id", None)  # where in our process its code is
+    return as_json(drawing)
+
+
+def _subgraphs(graph: Graph, namespace: str | None, recurse: bool) -> dict[str, Schemas]:
+    return {
+        name: _schemas(inner) for name, inner in graph.get_subgraphs(namespace=namespace, recurse=recurse)
+    }
+
+
+def _schemas(graph: object) -> Schemas:
+    if not isinstance(graph, Pregel):
+        return Schemas()  # it runs elsewhere
+    context = _said(graph.get_context_jsonschema)
+    return Schemas(
+        input=_said(graph.get_input_jsonschema) or _said(lambda: _fields_of(graph, "Input")),
+        output=_said(graph.get_output_jsonschema) or _said(lambda: _fields_of(graph, "Output")),
+        state=_said(lambda: _model(graph, "State", graph.stream_channels_list)),
+        config=context or {},
+        context=context,
+    )
+
+
+def _said(schema: Callable[[], Json]) -> Json:
+    try:
+        return schema()
+    except Exception as exc:  # noqa: BLE001 - types of somebody else's that no schema can be made of raise anything
+        logger.debug("a part of a graph has no JSON schema: %s", type(exc).__name__)
+        return None
+
+
+def _fields_of(graph: AnyGraph, which: Literal["Input", "Output"]) -> Json:
+    """Field by field, for a type that cannot be said as a whole: `typing.TypedDict` is one up to Python 3.11."""
+    if not isinstance(graph, CompiledStateGraph):
+        return None
+    builder = graph.builder
+    fields = builder.schemas[builder.input_schema if which == "Input" else builder.output_schema]
+    return _model(graph, which, [name for name in fields if name in builder.channels])
+
+
+def _model(graph: AnyGraph, what: str, names: Iterable[str]) -> Json:
+    channels: Mapping[str, Any] = graph.channels
+    fields = {name: (_kind(name, channels[name].UpdateType), None) for name in names}
+    return create_model_v2(graph.get_name(what), field_definitions=fields).model_json_schema()
+
+
+def _kind(name: str, kind: Any) -> Any:
+    """The type of a channel; Any where no schema can be made of it, so that the other channels have theirs."""
+    try:
+        create_model_v2(name, field_definitions={name: (kind, None)}).model_json_schema()
+    except Exception:  # noqa: BLE001 - the same
+        return Any
+    return kind

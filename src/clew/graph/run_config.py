@@ -1,0 +1,116 @@
+"""An order as LangGraph takes it: the config of its run, the stops it asks for, the command it gives."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import PendingWrite
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.constants import START
+from langgraph.types import Command, Send
+
+from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
+from clew.domain.reserved import is_free
+from clew.graph.position import NULL_TASK, Graph
+
+# Nobody's graph needs more, and one in circles should end some day.
+MOST_STEPS = 10_000
+
+
+def newest_order(log: Sequence[Event]) -> RunSpec | None:
+    """What was last ordered of the round; a round that nobody ordered so has none."""
+    for event in reversed(log):
+        match event.body:
+            case RoundStarted(order=RunSpec() as order) | Resolution(order=RunSpec() as order):
+                return order
+            case _:
+                pass
+    return None
+
+
+def ordered_config(
+    config: RunnableConfig, order: RunSpec, context: Mapping[str, Any] | None = None
+) -> RunnableConfig:
+    """`config` with what the order adds, and its context, which is configurable too; what is ours stays ours."""
+    wanted = order.config
+    names = {"run_id": order.run_id, "assistant_id": order.assistant_id, "graph_id": order.graph}
+    given = _mapping(wanted, "configurable") | dict(context or {})
+    given = {key: value for key, value in given.items() if is_free(key)}
+    described = _mapping(wanted, "metadata") | dict(order.metadata)
+    described = {key: value for key, value in described.items() if is_free(key)}
+    limit = wanted.get("recursion_limit")
+    merged: RunnableConfig = {
+        **config,
+        "configurable": {**given, **names, **config["configurable"]},
+        "metadata": {**described, **names, **config["metadata"]},
+    }
+    if isinstance(limit, int):
+        merged["recursion_limit"] = max(1, min(limit, MOST_STEPS))
+    if isinstance(wanted.get("tags"), list):
+        merged["tags"] = [str(tag) for tag in wanted["tags"]]
+    return merged
+
+
+def with_stops(graph: Graph, order: RunSpec | None) -> Graph:
+    """The graph with the stops of this run in place of its own, so that they are found after a crash as well.
+
+    A stop at a node that the graph does not have is none: the graph's own stay.
+    """
+    if order is None:
+        return graph
+    stops = {
+        "interrupt_before_nodes": _stops(graph, order.stops_before),
+        "interrupt_after_nodes": _stops(graph, order.stops_after),
+    }
+    found = {name: nodes for name, nodes in stops.items() if nodes}
+    return graph.copy(update=found) if found else graph
+
+
+def _stops(graph: Graph, nodes: Sequence[str]) -> str | list[str]:
+    return "*" if nodes == ("*",) else [node for node in nodes if node in graph.nodes]
+
+
+def command_of(order: RunSpec, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
+    """What the order tells the graph besides its input, with the answers it is given; None if there is neither."""
+    told = order.command or {}
+    update, goto = told.get("update"), told.get("goto")
+    if update is None and not goto and not resume:
+        return None
+    if isinstance(update, list) and all(_is_pair(item) for item in update):
+        update = [tuple(item) for item in update]
+    targets = goto if isinstance(goto, list) else [goto] if goto else []
+    sends = [to if isinstance(to, str) else Send(to["node"], to.get("input")) for to in targets]
+    return Command(update=update, goto=sends, resume=resume)
+
+
+def is_written(command: Command[Any], writes: Collection[PendingWrite]) -> bool:
+    """Whether all that a command writes is beside the checkpoint already: an attempt before this one gave it."""
+    written = [(channel, value) for task_id, channel, value in writes if task_id == NULL_TASK]
+    return all(each in written for each in _writes(command))
+
+
+def _writes(command: Command[Any]) -> list[tuple[str, Any]]:
+    """As LangGraph keeps them until the next checkpoint."""
+    match command.update:
+        case None:
+            updates: list[tuple[str, Any]] = []
+        case dict() as by_name:
+            updates = [*by_name.items()]
+        case list() as pairs if all(isinstance(pair, tuple) for pair in pairs):
+            updates = pairs
+        case value:
+            updates = [("__root__", value)]
+    targets = command.goto if isinstance(command.goto, list) else [command.goto] if command.goto else []
+    gotos: list[tuple[str, Any]] = [
+        (TASKS, to) if isinstance(to, Send) else (f"branch:to:{to}", START) for to in targets
+    ]
+    return updates + gotos
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)
+
+
+def _mapping(wanted: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = wanted.get(name)
+    return dict(value) if isinstance(value, Mapping) else {}

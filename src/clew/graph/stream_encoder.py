@@ -1,0 +1,151 @@
+"""What a graph streams, as LangGraph's clients want to hear it: named parts, each as JSON."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Interrupt, StreamMode
+from pydantic_core import to_json
+
+from clew.checkpointer.rows import FENCE
+from clew.domain.events import RunSpec
+from clew.graph.stream import as_json, named
+from clew.graph.tools import CALL
+
+INTERRUPT = "__interrupt__"
+# How clients call a mode that is LangGraph's under another name.
+TUPLES = "messages-tuple"
+MODES: Mapping[str, StreamMode] = {
+    "values": "values",
+    "updates": "updates",
+    "messages": "messages",
+    TUPLES: "messages",
+    "custom": "custom",
+    "debug": "debug",
+    "tasks": "tasks",
+    "checkpoints": "checkpoints",
+}
+# Of a config, what is nobody's business outside.
+_OURS = ("clew_", "__")
+
+Tell = Callable[[str, bytes], None]
+
+
+class StreamEncoder:
+    """Tells what one run streams, in the modes that were ordered and no others."""
+
+    def __init__(self, order: RunSpec, tell: Tell) -> None:
+        self._wanted = frozenset(order.modes)
+        self._tell = tell
+        self._said: dict[str, BaseMessage] = {}
+
+    @property
+    def modes(self) -> list[StreamMode]:
+        return [MODES[mode] for mode in self._wanted]
+
+    def hear(self, ns: Sequence[str], mode: str, part: Any) -> None:
+        for name, data in self._parts(mode, part):
+            self._tell("|".join((name, *ns)), as_bytes(data))
+
+    def _parts(self, mode: str, part: Any) -> Iterator[tuple[str, Any]]:
+        match mode:
+            case "messages" if TUPLES in self._wanted:
+                message, described = part
+                yield "messages", [message, without_ours(described)]
+            case "messages" if mode in self._wanted:
+                yield from self._messages(*part)
+            case "updates" if mode not in self._wanted:
+                # A question is heard by everybody, with the values where those are wanted; a stop that was declared
+                # asks nothing.
+                if part.get(INTERRUPT) and "values" not in self._wanted:
+                    yield "values", _asking(part)
+            case _ if mode not in self._wanted:
+                pass  # for ourselves
+            case "debug":
+                shown = _checkpoint if part["type"] == "checkpoint" else _task
+                yield mode, {**part, "payload": shown(part["payload"])}
+            case "checkpoints":
+                yield mode, _checkpoint(part)
+            case "tasks":
+                yield mode, _task(part)
+            case "updates" | "values":
+                yield mode, _asking(part)
+            case _:
+                yield mode, part
+
+    def _messages(self, message: BaseMessage, described: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Each time all that was said of the message so far."""
+        key = message.id or ""
+        if key in self._said:
+            self._said[key] = self._said[key] + message  # type: ignore[assignment]
+        else:
+            self._said[key] = message
+            yield "messages/metadata", {key: {"metadata": without_ours(described)}}
+        if isinstance(message, BaseMessageChunk):
+            yield "messages/partial", [message_chunk_to_message(self._said[key])]
+        else:
+            yield "messages/complete", [message]
+
+
+def asked(one: Interrupt) -> Interrupt:
+    """A question of a tool has the id of its call: of those asked side by side LangGraph knows one id, or one question."""
+    if isinstance(one.value, Mapping) and CALL in one.value:
+        value = {name: said for name, said in one.value.items() if name != CALL}
+        return Interrupt(value=value, id=str(one.value[CALL]))
+    return one
+
+
+def as_bytes(data: Any) -> bytes:
+    """As JSON, whatever it is: a part that cannot be told must not end a run."""
+    try:
+        return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=named)
+    except ValueError:
+        pass
+    try:
+        return to_json(as_json(data))
+    except ValueError:
+        return to_json({"error": f"{type(data).__name__} cannot be shown as JSON"})
+
+
+def place_of(config: RunnableConfig | None) -> dict[str, Any] | None:
+    """Which checkpoint a config means, as clients name one."""
+    configurable = (config or {}).get("configurable", {})
+    if not configurable.get("checkpoint_id"):
+        return None
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
+    return {"checkpoint_ns": "", **{name: configurable[name] for name in names if name in configurable}}
+
+
+def without_ours(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in described.items() if not name.startswith(_OURS) and name != FENCE}
+
+
+def _asking(part: Any) -> Any:
+    if isinstance(part, Mapping) and part.get(INTERRUPT):
+        return {**part, INTERRUPT: [asked(one) for one in part[INTERRUPT]]}
+    return part
+
+
+def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {**payload}
+    shown["config"] = _config(payload.get("config"))
+    shown["parent_config"] = _config(payload.get("parent_config"))
+    shown["metadata"] = without_ours(payload.get("metadata") or {})
+    shown["checkpoint"] = place_of(payload.get("config"))
+    shown["parent_checkpoint"] = place_of(payload.get("parent_config"))
+    shown["tasks"] = [_task_at(task) for task in payload.get("tasks", ())]
+    return shown
+
+
+def _task_at(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {**task, "state": _config(task.get("state")), "checkpoint": place_of(task.get("state"))}
+
+
+def _config(config: RunnableConfig | None) -> dict[str, Any] | None:
+    return {"configurable": without_ours(config.get("configurable", {}))} if config else None
+
+
+def _task(task: Mapping[str, Any]) -> dict[str, Any]:
+    """As it begins, with what it is called by, or as it ends."""
+    return {**task, "metadata": without_ours(task["metadata"])} if task.get("metadata") else {**task}

@@ -1,0 +1,43 @@
+"""What runs streamed, for a while: for those who were cut off, and those who follow from another process."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from clew.domain.records import StreamPart
+from clew.stores.codec import micros
+from clew.stores.sql.existence import hold
+from clew.stores.sql.work import Many, Statement, Tables, Work, reads, writes
+
+# A reader who is behind gets so many at a time.
+PAGE = 500
+
+
+class StreamPartRows(Tables):
+    """The ChunkRows port on a SQL database."""
+
+    @writes
+    def add(self, thread_id: str, run_id: str, some: Sequence[StreamPart], *, now: datetime) -> Work[None]:
+        yield from hold(thread_id)
+        yield Many(
+            "INSERT INTO chunks (thread_id, run_id, number, name, data, at) VALUES ($1, $2, $3, $4, $5, $6)"
+            " ON CONFLICT DO NOTHING",
+            [(thread_id, run_id, one.number, one.name, one.data, micros(now)) for one in some],
+        )
+
+    @reads
+    def after(self, thread_id: str, run_id: str, number: int) -> Work[list[StreamPart]]:
+        rows = yield Statement(
+            "SELECT number, name, data FROM chunks WHERE thread_id = $1 AND run_id = $2 AND number > $3"
+            " ORDER BY number LIMIT $4",
+            (thread_id, run_id, number, PAGE),
+        )
+        return [StreamPart(number, name, bytes(data)) for number, name, data in rows]
+
+    @writes
+    def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
+        rows = yield Statement(
+            "DELETE FROM chunks WHERE (thread_id, run_id, number) IN"
+            " (SELECT thread_id, run_id, number FROM chunks WHERE at < $1 LIMIT $2) RETURNING 1",
+            (micros(older_than), limit),
+        )
+        return len(rows)

@@ -1,0 +1,103 @@
+"""What clients call threads by, and threads found by it."""
+
+from collections.abc import Collection, Mapping
+
+from clew.domain.thread import Json
+from clew.domain.thread_metadata import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
+from clew.stores.codec import legible
+from clew.stores.sql.existence import hold_alone
+from clew.stores.sql.threads import owned
+from clew.stores.sql.work import (
+    Many,
+    Statement,
+    Tables,
+    Texts,
+    Value,
+    Work,
+    among,
+    placeholders,
+    reads,
+    writes,
+)
+
+_COLUMN: Mapping[SortKey, str] = {
+    "thread_id": "id",
+    "status": "status",
+    "created_at": "created_at",
+    "updated_at": "last_active_at",
+    "state_updated_at": "last_active_at",
+}
+
+
+# So much of a value is in the index; Postgres takes no more than 2,700 bytes for a row there.
+INDEXED = 200
+
+
+class ThreadMetadataRows(Tables):
+    """The Labels port on a SQL database."""
+
+    @writes
+    def put(self, thread_id: str, labels: Mapping[str, Json]) -> Work[None]:
+        yield from hold_alone(thread_id)
+        # What is named again is replaced whole, whatever was below it.
+        for name in labels:
+            (start,) = leaves({name: None})
+            yield Statement(
+                "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
+                (thread_id, start, f"{start[:-1]},"),
+            )
+        if found := leaves(labels):
+            yield Many(
+                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)",
+                [(thread_id, path, value) for path, value in found.items()],
+            )
+        ((number,),) = yield Statement("SELECT count(*) FROM labels WHERE thread_id = $1", (thread_id,))
+        require_few(number)
+
+    @reads
+    def of(self, thread_ids: Collection[str]) -> Work[dict[str, dict[str, Json]]]:
+        rows = yield Statement(
+            f"SELECT thread_id, path, value FROM labels WHERE {among('thread_id', 1)}", (Texts(thread_ids),)
+        )
+        found: dict[str, list[tuple[str, str]]] = {thread_id: [] for thread_id in thread_ids}
+        for thread_id, path, value in rows:
+            found[thread_id].append((path, value))
+        return {thread_id: grown(legible(some, readable_leaf, "labels")) for thread_id, some in found.items()}
+
+    @reads
+    def find(self, wanted: ThreadSearch) -> Work[list[str]]:
+        where, args = _where(wanted)
+        order = f"{_COLUMN[wanted.sort_by]} {'DESC' if wanted.descending else 'ASC'}, id"
+        rows = yield Statement(
+            f"SELECT id FROM threads WHERE {where} ORDER BY {order} LIMIT ${len(args) + 1} OFFSET ${len(args) + 2}",
+            (*args, wanted.limit, wanted.offset),
+        )
+        return [thread_id for (thread_id,) in rows]
+
+    @reads
+    def count(self, wanted: ThreadSearch) -> Work[int]:
+        where, args = _where(wanted)
+        ((number,),) = yield Statement(f"SELECT count(*) FROM threads WHERE {where}", args)
+        return int(number)
+
+
+def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
+    mine, args = owned(wanted.owner, 1)
+    # What goes with its run is not worth a client's while.
+    gone = "SELECT 1 FROM errands WHERE errands.thread_id = threads.id AND is_temporary = 1"
+    where = f"deleted_at IS NULL AND NOT EXISTS ({gone}){mine}"
+    if wanted.ids is not None:
+        where += f" AND {among('id', len(args) + 1)}"
+        args += (Texts(wanted.ids),)
+    if wanted.statuses:
+        where += f" AND status IN ({placeholders(len(args) + 1, len(wanted.statuses))})"
+        args += tuple(wanted.statuses)
+    for path, value in leaves(wanted.labels).items():
+        # By the value first: most names are everybody's, most values are few threads'.
+        first, second, third = (f"${len(args) + n}" for n in (1, 2, 3))
+        where += (
+            f" AND id IN (SELECT thread_id FROM labels WHERE path = {first}"
+            f" AND substr(value, 1, {INDEXED}) = {second} AND value = {third})"
+        )
+        args += (path, value[:INDEXED], value)
+    return where, args
