@@ -45,6 +45,18 @@ def test_a_file_that_is_named_hides_no_other_that_the_rest_of_the_wish_is_about(
         ("summarizer", ["tram.txt"]),
         ("analyst", ["tickets.csv"]),
     ]
+    searched = planned("What does tram.txt say about noon? Also chart tickets by canton", tram, tickets)
+    assert [(agent, given) for agent, given, _ in steps(searched)] == [
+        ("analyst", ["tickets.csv"]),
+        ("researcher", ["tram.txt"]),
+    ]
+    reversed_ = planned("Chart tickets.csv and find out what the report says about noon", tram, tickets)
+    assert [(agent, given) for agent, given, _ in steps(reversed_)] == [
+        ("analyst", ["tickets.csv"]),
+        ("researcher", ["tram.txt"]),
+    ]
+    translated = planned("Translate tram.txt into German and chart tickets by canton", tram, tickets)
+    assert [(agent, given) for agent, given, _ in steps(translated)] == [("analyst", ["tickets.csv"])]
     # What is named and cannot be charted is not silently replaced by something else.
     assert steps(planned("Chart tram.txt", tram, tickets)) == []
 

@@ -40,6 +40,7 @@ from clew.graph.run import current_run
 from clew.graph.tools import INVALID, LedgerTool, own_ids, through_ledger
 from clew.history.model_settings import settings_of
 from clew.ports.run_context import RunContext
+from clew.texts.reasoning import without_thoughts
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class Agent:
         asked = replace(shown, turns=(*shown.turns, Turn(role="user", content=SUM_UP)))
         # Nobody is told it word by word: it is no part of the conversation.
         whole = await self._streamed(run, self.model.with_config(tags=[TAG_NOSTREAM]), asked)
-        return "" if whole is None else str(whole.text)
+        return "" if whole is None else without_thoughts(str(whole.text))
 
     async def _said(self, run: RunContext, shown: Rendered, known: Collection[str]) -> AIMessage:
         """Stream the reply, so that a stop in the middle finds what was said until then."""
@@ -176,7 +177,7 @@ class Agent:
             async for chunk in model.astream(to_messages(shown.turns)):
                 whole = chunk if whole is None else whole + chunk
                 if tell is not None:
-                    tell(str(whole.text))
+                    tell(without_thoughts(str(whole.text)))
             status = "ok"
         except asyncio.CancelledError:
             status = "cancelled"
@@ -226,7 +227,7 @@ def _reply(whole: AIMessageChunk | None, known: Collection[str], new_id: str) ->
     if whole is None:
         return AIMessage("", id=new_id)
     return AIMessage(
-        content=whole.content,
+        content=without_thoughts(whole.content),
         tool_calls=whole.tool_calls,
         invalid_tool_calls=whole.invalid_tool_calls,
         usage_metadata=whole.usage_metadata,

@@ -7,8 +7,8 @@ from langchain_core.messages import AIMessageChunk
 
 from clew.domain.thread import Thread
 from clew.domain.views import Token
-from clew.graph.reasoning import ReasoningFilter
 from clew.ports.streams import Tokens
+from clew.texts.reasoning import ReasoningFilter
 
 
 class TokenStream:

@@ -34,6 +34,7 @@ from clew.history.chat_history import ChatHistory, HistoryOutcome, backend_of
 from clew.history.graph_store import GraphStore
 from clew.history.model_settings import settings_of
 from clew.telemetry import Metrics, channel_label, shared_metrics
+from clew.texts.reasoning import without_thoughts
 
 logger = logging.getLogger(__name__)
 
@@ -216,6 +217,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         said: list[BaseMessage] = []
         for _ in range(self.max_tool_rounds + 1):
             answer = await self._model.ainvoke([*prompt, *said], config)
+            answer = _thoughtless(answer)
             said.append(answer)
             if self._tools is None or not _calls_tools(answer):
                 return said
@@ -263,6 +265,11 @@ class _Memory:
             thread_id=self.thread_id,
             user_id=self.user_id,
         )
+
+
+def _thoughtless(answer: BaseMessage) -> BaseMessage:
+    content = without_thoughts(answer.content)
+    return answer if content is answer.content else answer.model_copy(update={"content": content})
 
 
 def _calls_tools(message: BaseMessage) -> bool:

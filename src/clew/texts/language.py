@@ -32,19 +32,19 @@ _WORDS = {
         " aussi seulement plus résume résumez résumer graphique compare comparez écris écrivez rédige fais faites crée"
         " montre trouve donne explique traduis moyenne total chiffre ventes coûts prix mois année trimestre semaine"
         " jour produit produits région client rapport tableau fichier document lettre entre tous chaque sur continue",
-        "es": "el la los las un una unos y o de del al en sobre para con por como es son fue qué cuál quién cómo cuándo"
+        "es": "el la los las un una unos y de del al en sobre para con por como es son fue qué cuál quién cómo cuándo"
         " dónde este esta estos mi nuestro su gracias hola sí no otra vez ahora también solo más que resume resuma"
         " resumir gráfico compara compare escribe escriba haz haga crea muestra encuentra da explica traduce promedio"
         " media total ingresos ventas costos costes precio mes meses año trimestre semana día producto productos región"
         " cliente informe tabla archivo documento correo carta entre todos cada sobre continúa",
-        "it": "il lo la i gli le un una e o di del della dei delle al alla in su per con da come è sono era che cosa"
+        "it": "il lo la i gli le un una e di del della dei delle al alla in su con da come è sono era che cosa"
         " quale chi quando dove perché questo questa questi mio nostro grazie ciao sì no ancora adesso anche solo più"
         " riassumi riassumere grafico confronta scrivi fai crea mostra trova dai spiega traduci media totale ricavi"
         " vendite costi prezzo mese mesi anno trimestre settimana giorno prodotto prodotti regione cliente rapporto"
         " tabella documento lettera tra tutti ogni sul continua",
         "pt": "o a os as um uma e ou de do da dos das ao em no na sobre para com por como é são foi que qual quem quando"
         " onde este esta isto meu nosso obrigado obrigada olá sim não novamente agora também só mais resuma resumir"
-        " gráfico compare escreva faça crie mostre encontre dê explique traduza média total receita vendas custos preço"
+        " gráfico compare escreva faça crie mostre encontre dê explique traduza média total receita vendas lucro custo custos preço unidade loja lojas"
         " mês meses ano trimestre semana dia produto produtos região cliente relatório tabela arquivo ficheiro"
         " documento carta entre todos cada continue",
     }.items()
@@ -56,6 +56,7 @@ LIKELY = 0.3
 # One word that is in no list, such as "ok", says nothing unless the detector has no doubt at all.
 CERTAIN = 0.9
 _ONLY_MINE = 3
+_FEW = 3
 
 _CODE_AND_NAMES = re.compile(
     r"```.*?```|`[^`]*`|https?://\S+|\S+@\S+|[\w./\\-]+\.[A-Za-z0-9]{1,5}\b", re.DOTALL
@@ -100,11 +101,12 @@ def choose(text: str, scores: Mapping[str, float], *, previous: str | None = Non
 
 
 def _known(words: Sequence[str]) -> dict[str, float]:
-    """How much of a text each language knows, of those that know at least half of it. A word of one alone counts more."""
+    """How much of a text each language knows, of those that know at least half of it, or a word of a few. A word of one
+    language alone counts more."""
     speakers = [[code for code, its in _WORDS.items() if word in its] for word in words]
     found: dict[str, float] = {}
     for code in _WORDS:
         mine = [known for known in speakers if code in known]
-        if mine and len(mine) * 2 >= len(words):
+        if mine and (len(mine) * 2 >= len(words) or len(words) <= _FEW):
             found[code] = sum(_ONLY_MINE if known == [code] else 1 for known in mine) / len(words)
     return found

@@ -27,7 +27,7 @@ from clew.domain.documents import clean_text
 from clew.domain.errors import Answered, ConfigError, Permanent, Transient
 from clew.domain.profile import OFFICIAL, is_same_server
 from clew.domain.retry import MAX_ANSWER, ErrorClass, answered_in, class_in, seconds_in
-from clew.graph.reasoning import without_reasoning
+from clew.texts.reasoning import without_reasoning
 
 _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
     (ModelRateLimitError, ErrorClass.RATE_LIMIT),

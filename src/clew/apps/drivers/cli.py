@@ -15,8 +15,8 @@ from clew.domain.documents import clean_text
 from clew.domain.errors import Answered, Permanent, Transient
 from clew.domain.retry import MAX_ANSWER, ErrorClass
 from clew.domain.thread import Json
-from clew.graph.reasoning import without_reasoning
 from clew.processes.run import Ended, NotStarted, TimedOut, TooMuch, run
+from clew.texts.reasoning import without_reasoning
 
 _ALWAYS = ("-p", "--output-format", "json", "--setting-sources", "user", "--strict-mcp-config")
 _EDITS = ("--permission-mode", "acceptEdits")

@@ -10,6 +10,9 @@ from clew.domain.documents import split_name
 from clew.domain.thread import Json
 from clew.texts.phrases import Text, listed, say
 
+# Wishes that only a text can serve.
+_ABOUT_TEXTS = frozenset({Wish.SUMMARY, Wish.SEARCH, Wish.TRANSLATION})
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -84,7 +87,7 @@ class Planner:
     def _also_needed(self, wishes: Wishes, named: Sequence[Held]) -> list[Held]:
         """What the other half of a wish is about: "summarize a.txt and chart the sales" means a table as well."""
         kinds = {document.kind for document in named}
-        wants = {"text": Wish.SUMMARY in wishes.wishes, "table": self._asks_figures(wishes)}
+        wants = {"text": bool(wishes.wishes & _ABOUT_TEXTS), "table": self._asks_figures(wishes)}
         missing = {kind for kind, is_wanted in wants.items() if is_wanted and kind not in kinds}
         if missing == {kind for kind, is_wanted in wants.items() if is_wanted}:
             return []  # the named ones are what all of it is about, whether they serve it or not
@@ -138,9 +141,12 @@ class Planner:
         return bool(wishes.wishes & {Wish.CHART, Wish.TABLE} or wishes.tables or wishes.pictures)
 
     def _search(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
-        readable = [document.label for document in at_hand if document.kind in ("text", "table")]
-        if Wish.SEARCH not in wishes.wishes or draft.tasks or "researcher" not in self.agents:
+        if Wish.SEARCH not in wishes.wishes or "researcher" not in self.agents:
             return
+        readable = [document.label for document in at_hand if document.kind in ("text", "table")]
+        if draft.tasks:
+            # "Chart the sales and find out what the report says": the tables are dealt with, the texts are not.
+            readable = self._unread(draft, at_hand)
         if not readable:
             return
         label = wishes.texts[0] if wishes.texts else self._free("findings.md", draft)
@@ -165,6 +171,7 @@ class Planner:
             if not labels and wishes.is_a_report:
                 labels = [self._free("report.docx", draft)]
         inputs = [label for label in draft.made() if split_name(label)[1] in ("md", "png", "xlsx", "csv")]
+        inputs += [label for label in self._unread(draft, at_hand) if label in wishes.named]
         if not draft.tasks:
             inputs = [document.label for document in at_hand if document.kind != "other"]
         if labels and not inputs:
@@ -173,6 +180,13 @@ class Planner:
             return
         self._add(draft, "writer", labels, inputs, Text.WRITE, labels)
         draft.finals += labels
+
+    def _unread(self, draft: Draft, at_hand: Sequence[Held]) -> list[str]:
+        """The texts that no task so far is about."""
+        read = {label for task in draft.tasks for label in task.inputs}
+        return [
+            document.label for document in at_hand if document.kind == "text" and document.label not in read
+        ]
 
     def _stem(self, at_hand: Sequence[Held]) -> str:
         """A document in another format keeps its name."""

@@ -1,8 +1,10 @@
 """Reasoning that a model writes between <think> tags: it is taken out of what the model says."""
 
 import re
+from typing import Any, TypeVar
 
 _OPEN, _CLOSE = "<think>", "</think>"
+_Content = TypeVar("_Content")
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
@@ -10,6 +12,24 @@ def without_reasoning(text: str) -> str:
     """The text without its thoughts. Some servers swallow the first tag: then all before the last one is a thought."""
     said = _THOUGHT.sub("", text)
     return said.rpartition(_CLOSE)[2].strip() if _CLOSE in said else said.strip()
+
+
+def without_thoughts(content: _Content) -> _Content:
+    """The content of a message, a text or a list of parts, without the thoughts in its texts."""
+    if isinstance(content, list):
+        return [_spoken_part(part) for part in content]  # type: ignore[return-value]
+    return _spoken_text(content)  # type: ignore[no-any-return]
+
+
+def _spoken_part(part: Any) -> Any:
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return {**part, "text": _spoken_text(part["text"])}
+    return _spoken_text(part)
+
+
+def _spoken_text(text: Any) -> Any:
+    has_thoughts = isinstance(text, str) and (_OPEN in text or _CLOSE in text)
+    return without_reasoning(text) if has_thoughts else text
 
 
 class ReasoningFilter:
