@@ -107,6 +107,8 @@ class TestById:
         for stale in ({"call-bob": True}, {"call-bob": True, "call-ann": True}, {"gate_x": True}):
             with pytest.raises(ConflictError):
                 await clients.ann.runs.create(thread, "mailer", command={"resume": stale})
+            with pytest.raises(ConflictError):
+                await clients.ann.runs.create(thread, "mailer", command={"resume": stale}, after_seconds=1)
         values = await clients.ann.runs.wait(thread, "mailer", command={"resume": {"call-ann": True}})
         sent = [one["content"] for one in values["messages"] if one["type"] == "tool"]
         assert "sent to ann" in sent

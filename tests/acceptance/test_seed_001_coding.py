@@ -293,6 +293,24 @@ class TestTheWay:
         (call,) = desk.calls("developer")
         assert OTHER in call["prompt"]
 
+    @pytest.mark.parametrize("node", ["architect_node", "human_approval_node"])
+    def test_neither_comment_nor_remarks_nor_issue_are_taken_from_a_written_state(
+        self, desk: Desk, node: str
+    ) -> None:
+        workflow = desk.at_the_gate(desk.repository(), profile="program")
+        values = {
+            "human_approved": True,
+            "comment": "FORGED comment",
+            "review": {"approved": False, "remarks": "FORGED remarks"},
+            "issue": {"id": "SHOP-7", "title": "FORGED issue", "body": "", "url": ""},
+        }
+        desk.api.ask("POST", f"/threads/{workflow}/state", json={"values": values, "as_node": node})
+        desk.api.ask("POST", f"/api/workflows/{workflow}/approve", json={"feedback": "REAL comment"})
+        assert desk.done(workflow)["workflow_status"] == "completed"
+        (call,) = desk.calls("developer")
+        assert "REAL comment" in call["prompt"]
+        assert "FORGED" not in call["prompt"]
+
     def test_a_plan_that_was_never_shown_does_not_run(self, desk: Desk) -> None:
         """Written over the gate of a workflow that failed, or sent along with where to go on."""
         workflow = desk.at_the_gate(desk.repository(), profile="program")

@@ -88,6 +88,31 @@ async def beside(state):
     await asyncio.gather(inside(), asyncio.sleep(0.1))
 
 
+async def later(state):
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    match state["how"]:
+        case "call_soon":
+            loop.call_soon(sys.exit, 3)
+        case "call_later":
+            loop.call_later(0.05, sys.exit, 3)
+        case "done_callback":
+            asyncio.ensure_future(asyncio.sleep(0)).add_done_callback(lambda _: sys.exit(3))
+        case "KeyboardInterrupt":
+            loop.call_soon(leave, "KeyboardInterrupt")
+    loop.call_later(0.2, done.set_result, None)
+    await done
+
+
+class Unsayable(Exception):
+    def __str__(self):
+        sys.exit(3)
+
+
+def unsayable(state):
+    raise Unsayable
+
+
 async def within(state):
     await made(waiting).compile().ainvoke({"how": state["how"]})
 
@@ -139,6 +164,8 @@ async def sleep_in_loop(state):
 
 
 sleeping = made(sleep_in_thread)
+in_callback = made(later)
+in_words = made(unsayable)
 freezing = made(sleep_in_loop)
 in_async = made(waiting)
 in_sync = made(sync)
@@ -206,7 +233,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     (agents / "leaver.py").write_text(AGENT)
     (agents / "leaving_at_once.py").write_text("import sys\n\nsys.exit('no key, no agents')\n")
     (folder / "leaving_graphs.py").write_text(GRAPHS)
-    names = [*PLACES, "fine", "sleeping", "freezing"]
+    names = [*PLACES, "fine", "sleeping", "freezing", "in_callback", "in_words"]
     graphs = "".join(f"  {name}: ./leaving_graphs.py:{name}\n" for name in names)
     (folder / "clew.yaml").write_text(f"graphs:\n{graphs}")
     with (
@@ -234,6 +261,19 @@ class TestGraphs:
         assert place.api.run("fine", how="")["status"] == "completed"
         warned = [json.loads(line) for line in place.api.server.log.splitlines() if thread["id"] in line]
         assert any(line["event"] == "run failed" or "cancelled" in line["event"] for line in warned)
+
+    @pytest.mark.parametrize("how", ["call_soon", "call_later", "done_callback", "KeyboardInterrupt"])
+    def test_a_callback_that_leaves_ends_nothing(self, place: Place, how: str) -> None:
+        assert place.api.run("in_callback", how=how)["status"] == "completed"
+        assert place.api.run("fine", how="")["status"] == "completed"
+        assert "a callback of the event loop raised" in place.api.server.log
+
+    def test_an_exception_that_leaves_when_it_is_shown_fails_its_round(self, place: Place) -> None:
+        thread = place.api.run("in_words")
+        assert thread["status"] == "failed"
+        (end,) = place.api.content(thread["id"], "round_finished")
+        assert "Unsayable" in end["reason"]
+        assert place.api.run("fine", how="")["status"] == "completed"
 
     def test_as_many_blocking_functions_as_may_run_leave_room_for_others(
         self, place: Place, tmp_path: Path

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 GRAPH = """
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 
 class Older(BaseModel):
@@ -36,6 +36,18 @@ class Older(BaseModel):
 class Newer(BaseModel):
     count: int = Field(default=0, le=1_000)
     words: list[str] = []
+
+
+class Leaving(BaseModel):
+    count: int = 0
+    words: list[str] = []
+
+    @field_validator("count")
+    @classmethod
+    def leave(cls, count):
+        if count == 13:
+            raise SystemExit(3)
+        return count
 
 
 def say(state):
@@ -51,6 +63,7 @@ def graph_of(schema, *nodes):
 
 
 free = graph_of(Older, say)
+leaving = graph_of(Leaving, say)
 older, newer = graph_of(Older, say, ask), graph_of(Newer, say, ask)
 """
 FAR = 7 * 10**18  # microseconds: beyond the year 9999
@@ -65,7 +78,9 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def opened_with(version: str, folder: Path, url: str) -> AsyncGenerator[App]:
     (folder / "flows.py").write_text(GRAPH)
-    (folder / "clew.yaml").write_text(f"graphs:\n  asker: ./flows.py:{version}\n  free: ./flows.py:free\n")
+    (folder / "clew.yaml").write_text(
+        f"graphs:\n  asker: ./flows.py:{version}\n  free: ./flows.py:free\n  leaving: ./flows.py:leaving\n"
+    )
     async with opened_app(folder, CLEW_DATABASE_URL=url) as app:
         yield app
 
@@ -193,6 +208,39 @@ async def test_a_time_beyond_the_calendar_in_a_row_hides_no_thread(
     for value in (FAR, -FAR, 2**63 - 1):
         await query(app.stores.db, f"UPDATE threads SET {column} = {value} WHERE id = $1", bad)
         assert set(await lists(ann)) == {good, bad}
+
+
+async def test_a_state_class_that_ends_the_process_hides_no_thread(ann: httpx.AsyncClient) -> None:
+    good, bad = await said(ann), await said(ann, "leaving", count=13)
+    shown = await lists(ann)
+    assert set(shown) == {good, bad}
+    assert "SystemExit" in shown[bad]["error"]["message"]
+    assert (await ask(ann, "GET", f"/threads/{bad}"))["status"] == "error"
+    copied = await ask(ann, "POST", f"/threads/{bad}/copy")
+    assert set(await lists(ann)) == {good, bad, copied["thread_id"]}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE histories SET updated_at = {FAR}",
+        f"UPDATE histories SET created_at = -{FAR}",
+        f"UPDATE history_messages SET at = {FAR}",
+        "DELETE FROM history_messages",
+    ],
+)
+async def test_a_damaged_chat_history_hides_no_item(app: App, ann: httpx.AsyncClient, damage: str) -> None:
+    await ask(ann, "PUT", "/store/items", {"namespace": ["n"], "key": "k", "value": {}}, status=204)
+    await ask(ann, "POST", "/api/histories/telegram:1/messages", {"content": "hello"})
+    await query(app.stores.db, damage)
+    found = await ask(ann, "POST", "/store/items/search", {})
+    assert "k" in [item["key"] for item in found["items"]]
+
+
+async def test_a_misspelt_key_of_a_pushed_message_is_named(ann: httpx.AsyncClient) -> None:
+    body = {"contnt": "hello"}
+    refused = await ask(ann, "POST", "/api/histories/telegram:1/messages", body, status=400)
+    assert "did you mean 'content'" in refused["error"]["message"]
 
 
 async def test_a_thread_whose_row_and_log_are_damaged_is_listed_with_an_error(

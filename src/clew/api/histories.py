@@ -5,14 +5,13 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.openapi import errors
 from clew.api.routing import Router
-from clew.api.schemas import WireModel
+from clew.api.schemas import StrictBody, WireModel
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.history import NewMessage, Role
 from clew.domain.thread import Owner
@@ -31,15 +30,7 @@ Namespace = Annotated[
 ]
 
 
-class PushIn(WireModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        extra="forbid",
-        str_strip_whitespace=False,
-    )
-
+class PushIn(StrictBody):
     content: Annotated[str, Field(min_length=1, max_length=1_000_000)]
     role: Role = "assistant"
     id: Annotated[str, Field(min_length=1, max_length=256)] | None = None

@@ -4,10 +4,13 @@ import asyncio
 import errno
 import gc
 import logging
+import signal
 import socket
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.loops.auto import auto_loop_factory
@@ -42,7 +45,22 @@ def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
         bound, real_port, *_ = listener.getsockname()
         settings = replace(settings, server=replace(settings.server, host=bound, port=real_port))
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-            runner.run(_serve(settings, listener))
+            _run(runner.get_loop(), _serve(settings, listener))
+
+
+def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+    """Run to the end of `main`, also where a callback that code of a graph gave to the loop calls `sys.exit`.
+
+    asyncio lets SystemExit and KeyboardInterrupt of a callback out of the loop; the loop can be run on after it.
+    """
+    task = loop.create_task(main)
+    while True:
+        try:
+            return loop.run_until_complete(task)
+        except (SystemExit, KeyboardInterrupt) as exc:
+            if task.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                raise
+            logger.exception("a callback of the event loop raised %s; the server goes on", type(exc).__name__)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -212,13 +212,13 @@ class Commands:
         """Go on with what the thread asked, as a run that was ordered."""
 
         async def decide(thread: Thread) -> Change:
-            answers = answers_in(thread, resume, await self._calls_named(thread, resume))
+            answers = answers_in(thread, resume, await self.calls_named(thread, resume))
             given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
             return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
 
         return await self._change(thread_id, owner, decide, admits=admits)
 
-    async def _calls_named(self, thread: Thread, resume: Json) -> set[str]:
+    async def calls_named(self, thread: Thread, resume: Json) -> set[str]:
         """The calls of the thread that an answer names, answered or not; none unless every name is one."""
         named: set[str] = set()
         for call_id in resume if isinstance(resume, dict) else ():

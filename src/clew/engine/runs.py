@@ -189,7 +189,8 @@ class Runs:
         if wanted.after > timedelta():
             if wanted.resumes and thread.pending:
                 # It answers what is asked now, not what may be asked then.
-                wanted = replace(wanted, resume=answers_in(thread, wanted.resume))
+                named = await self.commands.calls_named(thread, wanted.resume)
+                wanted = replace(wanted, resume=answers_in(thread, wanted.resume, named))
             return await self._put_off(thread_id, wanted, scope)
         for _ in range(ATTEMPTS):
             is_running = thread.status is Status.RUNNING

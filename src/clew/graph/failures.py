@@ -88,11 +88,18 @@ def _retry_after(exc: BaseException) -> float | None:
     return seconds_in(str(headers.get("retry-after", "")), now=datetime.now(UTC))
 
 
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except BaseException:  # noqa: BLE001 - an exception of a graph's code may raise anything here, SystemExit included
+        return ""
+
+
 def _said(exc: BaseException) -> str:
     """For the thread's owner. What a provider answered is left out: it may quote a key or the prompt."""
     if isinstance(exc, ClewError):
         return str(exc)
     if getattr(exc, "response", None) is not None or hasattr(exc, "status_code") or hasattr(exc, "body"):
         return type(exc).__name__
-    words = storable(str(exc)[:DETAIL]).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    words = storable(_text(exc)[:DETAIL]).replace("\0", "\N{REPLACEMENT CHARACTER}")
     return f"{type(exc).__name__}: {words}" if words else type(exc).__name__

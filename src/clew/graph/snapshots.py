@@ -9,7 +9,7 @@ from langgraph.types import Interrupt, PregelTask, StateSnapshot
 from pydantic import ValidationError
 
 from clew.checkpointer.saver import Checkpointer
-from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, SchemaMismatch
+from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, Permanent, SchemaMismatch
 from clew.domain.thread import Json
 from clew.domain.views import EMPTY_STATE
 from clew.graph.position import Graph
@@ -70,7 +70,7 @@ async def _shown_or_why_not(graph: Graph, thread_id: str, config: RunnableConfig
     place = place_of(config)
     try:
         return await snapshot(graph, thread_id, place)
-    except (Corrupt, SchemaMismatch) as exc:
+    except (Corrupt, SchemaMismatch, Permanent) as exc:
         return {
             **EMPTY_STATE,
             "checkpoint": place,

@@ -30,7 +30,7 @@ from clew.api.sdk.thread_schemas import (
 )
 from clew.api.sdk.wire import tell_page
 from clew.api.thread_access import ThreadAccess
-from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, SchemaMismatch
+from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, Permanent, SchemaMismatch
 from clew.domain.redaction import without
 from clew.domain.runs import RunStatus, still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
@@ -211,7 +211,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
                 now = await state(thread)
         except NotFound:
             pass  # its graph is not served here any more
-        except (Corrupt, SchemaMismatch) as exc:
+        except (Corrupt, SchemaMismatch, Permanent) as exc:
             thread = replace(thread, failure_reason=str(exc))
             why = {"error": type(exc).__name__, "message": str(exc)}
         is_busy = await ordering.queue.is_awaited(thread.id)

@@ -29,7 +29,7 @@ from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Purpose, Workplace
 from clew.apps.drivers.session import DriverSession, SingleAttempt
 from clew.domain.errors import Invalid, Permanent
-from clew.domain.events import AssistantMessage, Level, Log, Resolution, Suspension
+from clew.domain.events import AssistantMessage, Level, Log, Resolution, RoundStarted, Suspension
 from clew.domain.ledger import is_yes
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, SuspensionKind, Thread
@@ -87,7 +87,7 @@ class Coding:
     async def architect_node(self, state: CodingState) -> CodingState:
         """Plan. Nothing is changed yet, and it is checked that nothing was."""
         run = run_of_thread()
-        issue = _issue(state)
+        issue = await _issue(run, state)
         await run.record(_line("Planning", 10, "architect", f"plan/{run.thread.round}"))
         async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
             base = await worktree.base()
@@ -114,17 +114,18 @@ class Coding:
     async def developer_node(self, state: CodingState) -> CodingState:
         """Change the files: once, or after a crash again, from what is there."""
         run = run_of_thread()
-        await _approved(run, state)
+        comment = await _approved(run, state)
+        issue = await _issue(run, state)
         number = state["reviews"] + 1
         async with self._at_work(run) as (worktree, workplace):
             earlier = await _begin(run, number)
             session = self._session(run)
             task = Task(
-                issue=_issue(state),
+                issue=issue,
                 plan=state["plan"],
                 changes=await worktree.changes(state["base"]),
-                remarks=str(state["review"].get("remarks", "")),
-                comment=state.get("comment", ""),
+                remarks=await _remarks(run, state),
+                comment=comment,
                 is_repeated=earlier > 0,
             )
             # Once: a second attempt must know of the first, so it is the whole step that is tried again.
@@ -139,6 +140,7 @@ class Coding:
     async def reviewer_node(self, state: CodingState) -> CodingState:
         """Look at all that differs from where the work began."""
         run = run_of_thread()
+        comment = await _approved(run, state)
         number = state["reviews"] + 1
         await run.record(_line(f"Review {number}", 80, "reviewer", f"review/{run.thread.round}.{number}"))
         async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
@@ -146,10 +148,10 @@ class Coding:
             changes = await worktree.changes(state["base"])
             said = await reviewer.review(
                 session,
-                _issue(state),
+                await _issue(run, state),
                 state["plan"],
                 changes,
-                comment=state.get("comment", ""),
+                comment=comment,
                 changed_before=state["changed_before"],
                 workplace=workplace,
             )
@@ -273,11 +275,23 @@ def _after_review(state: CodingState) -> str:
     return END if state["review"]["approved"] else "developer_node"
 
 
-def _issue(state: CodingState) -> Issue:
-    stored = state.get("issue")
+async def _issue(run: RunContext, state: CodingState) -> Issue:
+    """The issue the workflow was started with, as the log has it: a caller may write another one into the state."""
+    _, events = await run.transcript()
+    begun = [event.body.input for event in events if isinstance(event.body, RoundStarted)]
+    given = [one["issue"] for one in begun if isinstance(one, dict) and one.get("issue")]
+    stored = given[0] if given else state.get("issue")
     if not stored:
         raise Permanent("there is no issue to work on: start the workflow anew", ErrorClass.VALIDATION)
     return Issue(**stored)
+
+
+async def _remarks(run: RunContext, state: CodingState) -> str:
+    """What the last review asks for; nothing where the log knows of no review in this round."""
+    _, events = await run.transcript()
+    step = f"review/{run.thread.round}."
+    is_reviewed = any(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)
+    return str(state["review"].get("remarks", "")) if is_reviewed else ""
 
 
 def _line(message: str, done: int, agent: str, ref: str, *, level: Level = "info") -> Log:

@@ -1,10 +1,11 @@
 """Items of the graph store, and chat histories shown as items."""
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from clew.domain.documents import clean_json
-from clew.domain.errors import Invalid, InvalidState
+from clew.domain.errors import Corrupt, Invalid, InvalidState
 from clew.domain.history import HistorySummary, chunk_index, chunk_key
 from clew.domain.items import (
     Answer,
@@ -25,9 +26,11 @@ from clew.domain.items import (
     user_label,
 )
 from clew.domain.thread import Json, Owner
-from clew.stores.codec import MICROSECOND, dump, legible, load, moment
+from clew.stores.codec import MICROSECOND, UNREADABLE, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
 from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes
+
+logger = logging.getLogger(__name__)
 
 COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at - (SELECT clew_now())"
 ALIVE: Final = "(expires_at IS NULL OR expires_at > (SELECT clew_now()))"
@@ -241,14 +244,26 @@ def _items(rows: Rows) -> Work[list[Item]]:
         if history_id is None:
             items += legible((row,), _item, "store_items")
             continue
-        namespace = from_path(row[0])
-        found = yield Statement(f"SELECT {SUMMARY} FROM histories WHERE id = $1", (history_id,))
-        summary = to_summary(found[0])
-        if index is None:
-            items.append(_metadata(namespace, summary))
-        else:
-            items.append((yield from _chunk(namespace, history_id, summary, index)))
+        try:
+            items.append((yield from _history_item(row[0], history_id, index)))
+        except (*UNREADABLE, Invalid) as exc:
+            # One damaged chat must not hide the items of its tenant.
+            logger.warning(
+                "a row of histories cannot be read back and is left out: %s",
+                type(exc).__name__,
+                extra={"code": Corrupt.code},
+            )
     return items
+
+
+def _history_item(path: str, history_id: int, index: int | None) -> Work[Item]:
+    """A chat history as an item: what is known of it, or one of its chunks. Raises what a damaged row raises."""
+    namespace = from_path(path)
+    found = yield Statement(f"SELECT {SUMMARY} FROM histories WHERE id = $1", (history_id,))
+    summary = to_summary(found[0])
+    if index is None:
+        return _metadata(namespace, summary)
+    return (yield from _chunk(namespace, history_id, summary, index))
 
 
 def _list(tenant: str, question: ListNamespaces, expired: bool) -> Work[list[Namespace]]:

@@ -13,10 +13,12 @@ from clew.apps.chat.plan import AgentResult, AgentTask
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
 from clew.apps.prompts import prompt
-from clew.documents.passages import paragraphs, sentences, words
+from clew.documents.passages import sentences, words
 from clew.texts.phrases import Text, listed, say
 
 PASSAGES = 8
+# A sentence longer than this is cut into several.
+_UNIT = 600
 _SENTENCES_A_PASSAGE = 3
 _QUERY_WORDS = 40
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
@@ -121,7 +123,9 @@ def beginning(parts: Sequence[Part]) -> list[Passage]:
 
 
 def _windows(text: str) -> Iterator[str]:
-    said = sentences(text) or list(paragraphs(text))
+    # A log has lines and no sentences, and a line may be a whole file.
+    units = sentences(text) or text.splitlines()
+    said = [unit[start : start + _UNIT] for unit in units for start in range(0, len(unit), _UNIT)]
     for start in range(0, len(said), _SENTENCES_A_PASSAGE):
         yield " ".join(said[start : start + _SENTENCES_A_PASSAGE])
 
