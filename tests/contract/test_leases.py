@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from clew.domain.errors import Conflict, LostLease, NotFound
+from clew.domain.events import Body, StageChanged, StageCompleted
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
 from clew.domain.records import FIRST_FENCE, Claim, Lease
 from clew.domain.thread import Status, SuspensionKind, Thread
@@ -113,6 +114,17 @@ async def test_a_lease_that_ran_out_is_taken_over_and_counted(store: Store) -> N
     third = await claim(store, "r3")
     assert first.fence < second.fence < third.fence
     assert (first.recoveries, second.recoveries, third.recoveries) == (0, 1, 2)
+
+
+@pytest.mark.parametrize(("body", "counted"), [(StageChanged(stage="a"), 2), (StageCompleted(stage="a"), 1)])
+async def test_crashes_are_counted_from_the_last_stage_that_was_completed(
+    store: Store, body: Body, counted: int
+) -> None:
+    thread = await saved(store, opened())
+    await claim(store, "r1", OVER)
+    second = await claim(store, "r2", OVER)
+    await saved(store, recorded(thread, body), fence=second.fence)
+    assert (await claim(store, "r3")).recoveries == counted
 
 
 async def test_a_zombie_with_an_old_fence_cannot_write(store: Store, calls: Calls) -> None:

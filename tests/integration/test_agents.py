@@ -290,6 +290,13 @@ class TestResearcher:
         (asked_model,) = driver.asked
         assert [one.label for one in asked_model.material] == ["[1] report.pdf, Seite 2"]
 
+    async def test_a_log_without_full_stops_is_quoted_by_its_lines(self) -> None:
+        lines = [f"worker-{n} served {n * 7} requests" for n in range(1000)]
+        asked = task("Which worker served requests?", text("server.log", "\n".join(lines)))
+        result = await Researcher(offline).process_task(asked)
+        assert "worker-" in made(result)["findings.md"].decode()
+        assert len(result["feedback"]) < 20_000
+
     async def test_nothing_found_is_said(self) -> None:
         result = await Researcher(offline).process_task(task("zebra quantum", text("a.txt", "Nothing here.")))
         assert result["feedback"] == "I found no passage in a.txt with the words of your question."

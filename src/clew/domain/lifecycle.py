@@ -22,6 +22,7 @@ from clew.domain.events import (
     RoundStarted,
     RunSpec,
     StageChanged,
+    StageCompleted,
     Suspension,
     ToolResult,
     UserMessage,
@@ -70,6 +71,11 @@ class Change:
     def takes_back(self) -> tuple[str, ...]:
         """The messages that are hidden, or of which a document is."""
         return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))
+
+    @property
+    def completes_stage(self) -> bool:
+        """Whether the graph came further with this: crashes before it do not count against the thread any more."""
+        return any(isinstance(event.body, StageCompleted) for event in self.events)
 
     @property
     def reserves(self) -> Mapping[str, str]:

@@ -45,6 +45,7 @@ _TYPES = [
     "bigint[]",
     "bigint[]",
     "bigint[]",
+    "boolean[]",
 ]
 _GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
 _EVENT_TYPES = ("text[]", "bigint[]", "text[]", "bigint[]", "text[]", "text[]", "bigint[]")
@@ -72,7 +73,7 @@ _FOLDED = [
 # matches no row, so its thread is missing from the answer and its events are not inserted.
 STATEMENT = f"""
 WITH given AS (
-    SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence)
+    SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence, completes_stage)
 ), moved AS (
     UPDATE threads AS t SET {", ".join(f"{column} = g.{column}" for column in _FOLDED)},
         last_accessed_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN // MICROSECOND}
@@ -81,7 +82,7 @@ WITH given AS (
             THEN g.last_active_at + t.ttl ELSE t.expires_at END,
         lease_owner = CASE WHEN g.status = 'running' THEN t.lease_owner END,
         lease_until = CASE WHEN g.status = 'running' THEN t.lease_until END,
-        recoveries = CASE WHEN g.status = 'running' THEN t.recoveries ELSE 0 END,
+        recoveries = CASE WHEN g.status = 'running' AND NOT g.completes_stage THEN t.recoveries ELSE 0 END,
         fence = t.fence + CASE WHEN g.status = 'running' THEN 0 ELSE 1 END
     FROM given AS g
     WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id
@@ -235,4 +236,4 @@ def _given(change: Change, fence: int | None) -> tuple[Value, ...]:
     now = micros(change.thread.last_active_at)
     ttl = change.thread.ttl
     expires = None if ttl is None else now + ttl // MICROSECOND
-    return (*thread_row(change.thread), now, expires, change.read_at, fence)
+    return (*thread_row(change.thread), now, expires, change.read_at, fence, change.completes_stage)

@@ -712,9 +712,10 @@ _READ_AT = (
     " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $21"
     " AND deleted_at IS NULL"
 )
-# By whether the thread still runs.
-_UPDATE = {runs: f"UPDATE threads SET {_FOLDED}{'' if runs else _RESTS}{_READ_AT}" for runs in (True, False)}
-_UPDATE_FENCED = {runs: f"{sql} AND fence = $22" for runs, sql in _UPDATE.items()}
+# A thread that runs on, one that came further, and one that stops running.
+_LEASES = {"runs": "", "completes_stage": ", recoveries = 0", "rests": _RESTS}
+_UPDATE = {case: f"UPDATE threads SET {_FOLDED}{more}{_READ_AT}" for case, more in _LEASES.items()}
+_UPDATE_FENCED = {case: f"{sql} AND fence = $22" for case, sql in _UPDATE.items()}
 _MEND = {
     runs: f"UPDATE threads SET tenant = $2, user_id = $3, created_at = $17, {_FOLDED}"
     f"{'' if runs else _RESTS} WHERE id = $1"
@@ -733,10 +734,12 @@ def _insert(thread: Thread, claim: Claim | None) -> Update:
 
 def _update(change: Change, fence: int | None) -> Update:
     row = thread_row(change.thread)
-    runs = change.thread.status is Status.RUNNING
+    case = "completes_stage" if change.completes_stage else "runs"
+    if change.thread.status is not Status.RUNNING:
+        case = "rests"
     if fence is None:
-        return Update(_UPDATE[runs], (*row, change.read_at))
-    return Update(_UPDATE_FENCED[runs], (*row, change.read_at, fence))
+        return Update(_UPDATE[case], (*row, change.read_at))
+    return Update(_UPDATE_FENCED[case], (*row, change.read_at, fence))
 
 
 def _is_long_ago(thread: Thread) -> bool:
