@@ -11,6 +11,7 @@ from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner
 from clew.stores.sql.cleanup import CleanupRows
 from tests.databases import SHARED, locate, open_database, open_store, query
+from tests.doors import client_of, opened_app
 from tests.samples import NOW, asks, opened, recorded, waits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.accept("002-39")]
@@ -76,3 +77,16 @@ async def test_beside_another_cleanup_it_is_refused_and_not_forgotten(where: str
             await clew.delete_by_tenant(url_of(where), "acme")
         await rows.rest(job, runner="r1", finished_at=NOW)
         assert await clew.delete_by_tenant(url_of(where), "acme") == 1
+
+
+async def test_memory_in_a_database_of_its_own_goes_with_its_tenant(tmp_path: Path) -> None:
+    more = {"CLEW_GRAPH_STORE_BACKEND": "sqlite", "CLEW_GRAPH_STORE_SQLITE_PATH": str(tmp_path / "store.db")}
+    url = f"sqlite:///{tmp_path}/clew.db"
+    async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **more) as app, client_of(app.http) as http:
+        pushed = await http.post("/api/histories/telegram:1/messages", json={"content": "a secret"})
+        assert pushed.status_code == 200
+        item = {"namespace": ["n"], "key": "k", "value": {}}
+        assert (await http.put("/store/items", json=item)).status_code == 204
+        assert (await http.delete("/api/threads?tenant=default")).status_code == 200
+        assert (await http.get("/api/histories/telegram:1")).status_code == 404
+        assert (await http.post("/store/items/search", json={})).json()["items"] == []

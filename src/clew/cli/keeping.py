@@ -19,9 +19,10 @@ from clew.ports.retention import Space
 from clew.retention.cleanup import Cleanup, CleanupOutcome
 from clew.retention.export import PROBLEMS, Export
 from clew.retention.salvage import Problem
-from clew.server.database import Stores, open_cleanup, open_space, open_stores, utc_now
+from clew.server.database import Stores, open_cleanup, open_graph_database, open_space, open_stores, utc_now
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.trash import TrashRows
+from clew.stores.sql.work import Database
 
 # The exit code of an export that holds all that could be read, and that is not all.
 NOT_WHOLE = 3
@@ -42,8 +43,11 @@ def clean_up(
 
     async def work() -> CleanupOutcome:
         # Each deleted id is logged, as a server does.
-        async with _opened(config, level=None) as (settings, stores, _):
-            cleanup = _cleanup(settings, stores)
+        async with (
+            _opened(config, level=None) as (settings, stores, _),
+            open_graph_database(settings, stores.db) as graph_db,
+        ):
+            cleanup = _cleanup(settings, stores, graph_db)
             if dry_run:
                 return await cleanup.preview(wanted)
             outcome = await cleanup.run(wanted, force=force)
@@ -66,8 +70,11 @@ def delete_all(*, tenant: str, user: str | None, dry_run: bool, config: Path | N
     wanted = retention.owned_by(tenant, user)
 
     async def work() -> CleanupOutcome:
-        async with _opened(config, level=None) as (settings, stores, _):
-            cleanup = _cleanup(settings, stores)
+        async with (
+            _opened(config, level=None) as (settings, stores, _),
+            open_graph_database(settings, stores.db) as graph_db,
+        ):
+            cleanup = _cleanup(settings, stores, graph_db)
             if dry_run:
                 return await cleanup.preview(wanted)
             outcome = await cleanup.delete_all(wanted)
@@ -204,9 +211,10 @@ async def _opened(
         yield settings, stores, open_space(stores.db, url.path)
 
 
-def _cleanup(settings: Settings, stores: Stores) -> Cleanup:
+def _cleanup(settings: Settings, stores: Stores, graph_db: Database) -> Cleanup:
     return open_cleanup(
         stores,
+        graph_db,
         settings.database.url.path,
         lease=timedelta(seconds=settings.runner.lease_seconds),
         ttl=timedelta(days=settings.threads.ttl_days),

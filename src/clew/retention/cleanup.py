@@ -103,6 +103,8 @@ class Portions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
     rows: Cleanups
+    # Of the database that holds chat histories and store items, which may be another one.
+    memory: Cleanups
     cluster_state: ClusterState
     store: Store
     calls: Calls
@@ -264,7 +266,7 @@ class Cleanup:
         owner = job.selection.owner
         if job.selection.reason is not Reason.OWNED or owner is None:
             return True
-        while await self.rows.forget(owner, limit=PAGE):
+        while await self.memory.forget(owner, limit=PAGE):
             if time.monotonic() >= until:
                 return False
         return True

@@ -44,7 +44,16 @@ from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
-from clew.server.database import Stores, new_id, open_bell, open_database, open_stores, open_threads, utc_now
+from clew.server.database import (
+    Stores,
+    new_id,
+    open_bell,
+    open_database,
+    open_graph_database,
+    open_stores,
+    open_threads,
+    utc_now,
+)
 from clew.stores.measured import measured, observe_batches
 from clew.telemetry import Metrics, shared_metrics
 
@@ -74,7 +83,7 @@ async def open_app(
 ) -> AsyncGenerator[App]:
     """`transport` stands for the network between bots and their providers, in a simulation."""
     from clew.server.engine import EngineParts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
-    from clew.server.library import create_graph_store, graph_store_on  # noqa: PLC0415 - the same
+    from clew.server.library import graph_store_on  # noqa: PLC0415 - the same
     from clew.server.sdk import open_langgraph, serve_nodes  # noqa: PLC0415 - the same
 
     metrics = shared_metrics()
@@ -85,12 +94,11 @@ async def open_app(
         url = settings.database.url
         store = measured(stores.threads, metrics, url.kind)
         observe_batches((stores.db, stores.threads), metrics, url.kind)
-        if settings.graph_store_url == url:  # also in memory, which cannot be opened twice
-            graph_store = graph_store_on(stores.db, backend=url.kind)
-        else:
-            graph_store = await stack.enter_async_context(create_graph_store(settings))
+        graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
+        graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
         parts = EngineParts(
             db=stores.db,
+            graph_db=graph_db,
             store=store,
             open_store=lambda: _second_way(settings, stores),
             calls=stores.calls,

@@ -212,10 +212,23 @@ def make_folder(url: DatabaseUrl) -> None:
         raise ConfigError(f"cannot make the folder {url.path.parent}: {exc.strerror}") from exc
 
 
-def open_cleanup(stores: Stores, path: Path | None, *, lease: timedelta, ttl: timedelta) -> Cleanup:
+@asynccontextmanager
+async def open_graph_database(settings: Settings, db: Database) -> AsyncGenerator[Database]:
+    """The database of the graph store: `db` itself, unless the settings name another."""
+    if settings.graph_store_url == settings.database.url:  # also in memory, which cannot be opened twice
+        yield db
+    else:
+        async with open_database(settings.graph_store_url, settings) as other:
+            yield other
+
+
+def open_cleanup(
+    stores: Stores, graph_db: Database, path: Path | None, *, lease: timedelta, ttl: timedelta
+) -> Cleanup:
     """A cleanup without a server: nobody waits for it, so it goes on until all is done. `path` is as in `open_space`."""
     return Cleanup(
         rows=CleanupRows(stores.db),
+        memory=CleanupRows(graph_db),
         cluster_state=ClusterStateRows(stores.db),
         store=stores.threads,
         calls=stores.calls,

@@ -74,6 +74,8 @@ class EngineParts:
     """What the engine stands on."""
 
     db: Database
+    # Of the graph store: the same database, unless the settings name another.
+    graph_db: Database
     graph_store: GraphStore
     store: Store
     # Another way to the same store for the heartbeat, which lives in a thread and an event loop of its own.
@@ -205,6 +207,7 @@ async def open_execution(
         )
         cleanup = Cleanup(
             rows=CleanupRows(parts.db),
+            memory=CleanupRows(parts.graph_db),
             cluster_state=ClusterStateRows(parts.db),
             store=parts.store,
             calls=parts.calls,

@@ -1,7 +1,7 @@
 """What people use who bring a graph of their own and do not run our server: a checkpointer and a store, opened by a URL."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import timedelta
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -12,7 +12,7 @@ from clew.config import DatabaseUrl, Settings, read_database_url
 from clew.domain.errors import ConfigError
 from clew.domain.retention import Selection, owned_by
 from clew.history.graph_store import DEFAULT_TENANT, GraphStore
-from clew.server.database import open_cleanup, open_database, open_histories, stores_on
+from clew.server.database import open_cleanup, open_database, open_graph_database, open_histories, stores_on
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database
@@ -76,11 +76,16 @@ async def delete_by_user(settings: Settings | str, user_id: str, *, tenant: str 
 
 async def _delete(settings: Settings | str, wanted: Selection) -> int:
     url = settings.database.url if isinstance(settings, Settings) else _url(settings)
-    async with open_database(url, settings) as db:
-        cleanup = open_cleanup(stores_on(db), url.path, lease=LEASE, ttl=TTL)
+    async with open_database(url, settings) as db, _memory(settings, db) as graph_db:
+        cleanup = open_cleanup(stores_on(db), graph_db, url.path, lease=LEASE, ttl=TTL)
         job = (await cleanup.delete_all(wanted)).job
         await cleanup.give_back()
     return job.deleted if job else 0
+
+
+def _memory(settings: Settings | str, db: Database) -> AbstractAsyncContextManager[Database]:
+    """Where chat histories and store items are: a URL names one database for everything."""
+    return open_graph_database(settings, db) if isinstance(settings, Settings) else nullcontext(db)
 
 
 def _url(text: str) -> DatabaseUrl:
