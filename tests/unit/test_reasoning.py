@@ -60,7 +60,7 @@ async def test_an_agent_node_neither_answers_nor_remembers_thoughts() -> None:
     node = AgentNode(model, use_graph_chat_history=True)
     store = InMemoryStore()
     graph = StateGraph(Remembering).add_node("agent", node).add_edge(START, "agent").compile(store=store)
-    asked = {"messages": [HumanMessage("2 and 2?")], "inputs": {"history_key": "telegram:1"}}
+    asked: Any = {"messages": [HumanMessage("2 and 2?")], "inputs": {"history_key": "telegram:1"}}
     answer = await graph.ainvoke(asked)
     assert [message.text for message in answer["messages"]] == ["2 and 2?", "Four."]
     await graph.ainvoke(asked | {"messages": [HumanMessage("and 1?")]})

@@ -183,7 +183,7 @@ class Planner:
 
     def _unread(self, draft: Draft, at_hand: Sequence[Held]) -> list[str]:
         """The texts that no task so far is about."""
-        read = {label for task in draft.tasks for label in task.inputs}
+        read = {label for task in draft.tasks for label in task.inputs or ()}
         return [
             document.label for document in at_hand if document.kind == "text" and document.label not in read
         ]
