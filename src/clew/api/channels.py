@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -26,48 +27,60 @@ NO_PROOF = "no proof that this comes from the provider"
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
-def channels_router(doors: Mapping[str, WebhookReceiver]) -> APIRouter:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelsRoutes:
     """`doors` by their channel and name, as in `telegram:support`."""
-    router = Router(prefix="/channels", tags=["channels"])
 
-    @router.post("/telegram/{bot}", responses=errors(Unauthenticated, Duplicate))
+    doors: Mapping[str, WebhookReceiver]
+
+    def router(self) -> APIRouter:
+        router = Router(prefix="/channels", tags=["channels"])
+        router.post("/telegram/{bot}", responses=errors(Unauthenticated, Duplicate))(self.telegram)
+        router.post(
+            "/wecom/{app}", responses=errors(Unauthenticated, Duplicate) | TEXT, response_class=Response
+        )(self.wecom)
+        router.get("/wecom/{app}", responses=errors(Unauthenticated) | TEXT, response_class=Response)(
+            self.wecom_check
+        )
+        return router
+
     @public
-    async def telegram(request: Request, bot: Name) -> DeliveredOut:
+    async def telegram(self, request: Request, bot: Name) -> DeliveredOut:
         """Telegram's webhook. Asks for the bot's secret token, not for an API key."""
-        return DeliveredOut(status=await received(request, f"telegram:{bot}"))
+        return DeliveredOut(status=await self._received(request, f"telegram:{bot}"))
 
-    @router.post("/wecom/{app}", responses=errors(Unauthenticated, Duplicate) | TEXT, response_class=Response)
     @public
-    async def wecom(request: Request, app: Name) -> PlainTextResponse:
+    async def wecom(self, request: Request, app: Name) -> PlainTextResponse:
         """WeCom's callback. Asks for its signature, not for an API key."""
         source = f"wecom:{app}"
-        await received(request, source)
-        return PlainTextResponse(doors[source].thanks)
+        await self._received(request, source)
+        return PlainTextResponse(self.doors[source].thanks)
 
-    @router.get("/wecom/{app}", responses=errors(Unauthenticated) | TEXT, response_class=Response)
     @public
-    async def wecom_check(request: Request, app: Name) -> PlainTextResponse:
+    async def wecom_check(self, request: Request, app: Name) -> PlainTextResponse:
         """WeCom makes sure of us: what it sealed in `echostr` comes back opened."""
-        with at_door(f"wecom:{app}") as door:
+        with self._at_door(f"wecom:{app}") as door:
             return PlainTextResponse(door.greet(_delivery(request, b"")))
 
-    async def received(request: Request, source: str) -> Became:
+    async def _received(self, request: Request, source: str) -> Became:
         body = await request.body()
-        with at_door(source) as door:
+        with self._at_door(source) as door:
             return await door.receive(_delivery(request, body))
 
     @contextmanager
-    def at_door(source: str) -> Generator[WebhookReceiver]:
+    def _at_door(self, source: str) -> Generator[WebhookReceiver]:
         """Which bots there are, and what was wrong with a proof, is our log's business and no stranger's."""
-        if source not in doors:
+        if source not in self.doors:
             raise Unauthenticated(NO_PROOF)
         try:
-            yield doors[source]
+            yield self.doors[source]
         except Unauthenticated as exc:
             logger.info("a delivery was refused: %s", exc, extra={"source": source, "code": exc.code})
             raise Unauthenticated(NO_PROOF) from None
 
-    return router
+
+def channels_router(doors: Mapping[str, WebhookReceiver]) -> APIRouter:
+    return ChannelsRoutes(doors=doors).router()
 
 
 def _delivery(request: Request, body: bytes) -> Delivery:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -39,44 +40,52 @@ class DocumentsOut(WireModel):
     documents: list[DocumentOut]
 
 
-def documents_router(files: Files, *, access: ThreadAccess, numbering: Numbering) -> APIRouter:
-    router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsRoutes:
+    files: Files
+    access: ThreadAccess
+    numbering: Numbering
 
-    @router.get("", responses=errors(Invalid, NotFound))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
+        router.get("", responses=errors(Invalid, NotFound))(self.list_documents)
+        router.get(
+            "/{document_id}",
+            response_class=StreamingResponse,
+            responses={**_BYTES, **errors(Invalid, NotFound)},
+        )(self.download_document)
+        router.get(
+            "/{document_id}/contents",
+            response_class=StreamingResponse,
+            response_model=WholeDocumentOut,
+            responses=errors(Invalid, NotFound),
+        )(self.read_document)
+        return router
+
     @needs("read")
-    async def list_documents(caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
+    async def list_documents(self, caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
         """The documents of a workflow, in the order they came."""
-        thread = await access.at(workflow_id, caller.owner)
-        found = shown_documents(thread, await files.find_documents(thread.id))
-        numbers = await numbering.files_of(thread.owner, found)
+        thread = await self.access.at(workflow_id, caller.owner)
+        found = shown_documents(thread, await self.files.find_documents(thread.id))
+        numbers = await self.numbering.files_of(thread.owner, found)
         return DocumentsOut(documents=[DocumentOut.of(document, numbers) for document in found])
 
-    @router.get(
-        "/{document_id}",
-        response_class=StreamingResponse,
-        responses={**_BYTES, **errors(Invalid, NotFound)},
-    )
     @needs("read")
     async def download_document(
-        caller: Caller, workflow_id: WorkflowId, document_id: DocumentId
+        self, caller: Caller, workflow_id: WorkflowId, document_id: DocumentId
     ) -> StreamingResponse:
         """The bytes of a document, to be saved and not to be shown."""
-        thread = await access.at(workflow_id, caller.owner)
-        document = await shown(thread, document_id)
+        thread = await self.access.at(workflow_id, caller.owner)
+        document = await self._shown(thread, document_id)
         return StreamingResponse(
-            files.read_bytes(document.sha256),
+            self.files.read_bytes(document.sha256),
             media_type=UNKNOWN,
             headers=download_headers(full_name(document), document.size),
         )
 
-    @router.get(
-        "/{document_id}/contents",
-        response_class=StreamingResponse,
-        response_model=WholeDocumentOut,
-        responses=errors(Invalid, NotFound),
-    )
     @needs("read")
     async def read_document(
+        self,
         caller: Caller,
         workflow_id: WorkflowId,
         document_id: DocumentId,
@@ -86,24 +95,26 @@ def documents_router(files: Files, *, access: ThreadAccess, numbering: Numbering
         ] = None,
     ) -> StreamingResponse:
         """All there is of a document: the file itself, and what was found in it."""
-        thread = await access.at(workflow_id, caller.owner)
-        document = await shown(thread, document_id)
-        items = await files.contents(thread.id, document.id)
+        thread = await self.access.at(workflow_id, caller.owner)
+        document = await self._shown(thread, document_id)
+        items = await self.files.contents(thread.id, document.id)
         extracted = None if prompt is None else await asyncio.to_thread(extracts, items, prompt)
         contents = contents_for(items, extracted)
-        numbers = await numbering.files_of(thread.owner, [document])
+        numbers = await self.numbering.files_of(thread.owner, [document])
         shown_as = DocumentOut.of(document, numbers)
-        pieces = document_pieces(shown_as, files.read_bytes(document.sha256), contents)
+        pieces = document_pieces(shown_as, self.files.read_bytes(document.sha256), contents)
         # With the first piece it is certain that the bytes are there; after it, it is too late for a 404.
         first = await anext(pieces)
         return StreamingResponse(_after(first, pieces), media_type="application/json")
 
-    async def shown(thread: Thread, document_id: str) -> Document:
+    async def _shown(self, thread: Thread, document_id: str) -> Document:
         if document_id in thread.redacted:
             raise NotFound(f"no document {document_id!r} in thread {thread.id!r}")
-        return await files.get_document(thread.id, document_id)
+        return await self.files.get_document(thread.id, document_id)
 
-    return router
+
+def documents_router(files: Files, *, access: ThreadAccess, numbering: Numbering) -> APIRouter:
+    return DocumentsRoutes(files=files, access=access, numbering=numbering).router()
 
 
 async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

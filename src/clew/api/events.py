@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -54,25 +55,28 @@ _STREAM: Mapping[int | str, dict[str, Any]] = {
 Tell = Callable[[bytes], Awaitable[None]]
 
 
-def events_router(
-    store: Store,
-    notifier: Notifier,
-    live: Tokens,
-    *,
-    authenticator: Authenticator,
-    access: ThreadAccess,
-    streams: Streams,
-    send_seconds: float = SEND_SECONDS,
-) -> APIRouter:
-    router = Router(prefix="/api/workflows", tags=["events"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsRoutes:
+    store: Store
+    notifier: Notifier
+    live: Tokens
+    authenticator: Authenticator
+    access: ThreadAccess
+    streams: Streams
+    send_seconds: float = SEND_SECONDS
 
-    @router.get(
-        "/{workflow_id}/events",
-        response_class=StreamingResponse,  # for the description: it lets errors be JSON
-        responses={**_STREAM, **errors(Invalid, NotFound, Unavailable)},
-    )
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/workflows", tags=["events"])
+        router.get(
+            "/{workflow_id}/events",
+            response_class=StreamingResponse,  # for the description: it lets errors be JSON
+            responses={**_STREAM, **errors(Invalid, NotFound, Unavailable)},
+        )(self.stream_events)
+        return router
+
     @needs("read")
     async def stream_events(
+        self,
         caller: Caller,
         workflow_id: WorkflowId,
         since: Annotated[
@@ -85,11 +89,38 @@ def events_router(
     ) -> Response:
         """The events of a workflow from its beginning, or from where the client was, and on as they happen."""
         after = _sequence(last_event_id) if last_event_id else since or 0
-        thread = await access.at(workflow_id, caller.owner)
-        reader = Reader(store, notifier, live, access, thread, after, frozenset(types) if types else None)
-        return EventStream(reader.tell_all, caller, streams, authenticator, send_seconds)
+        thread = await self.access.at(workflow_id, caller.owner)
+        reader = Reader(
+            self.store,
+            self.notifier,
+            self.live,
+            self.access,
+            thread,
+            after,
+            frozenset(types) if types else None,
+        )
+        return EventStream(reader.tell_all, caller, self.streams, self.authenticator, self.send_seconds)
 
-    return router
+
+def events_router(
+    store: Store,
+    notifier: Notifier,
+    live: Tokens,
+    *,
+    authenticator: Authenticator,
+    access: ThreadAccess,
+    streams: Streams,
+    send_seconds: float = SEND_SECONDS,
+) -> APIRouter:
+    return EventsRoutes(
+        store=store,
+        notifier=notifier,
+        live=live,
+        authenticator=authenticator,
+        access=access,
+        streams=streams,
+        send_seconds=send_seconds,
+    ).router()
 
 
 class Reader:

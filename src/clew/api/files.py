@@ -1,6 +1,7 @@
 """/api/files: what people upload. A name is only shown and never a path; nothing is ever served as what it claims to be."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Self
 from urllib.parse import quote
@@ -80,6 +81,87 @@ class FilesOut(WireModel):
     """The cursor of the next page, if there is one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesRoutes:
+    files: Files
+    uploads: Uploads
+    numbering: Numbering
+    piece_seconds: float = PIECE_SECONDS
+    allowance_seconds: float = ALLOWANCE_SECONDS
+
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/self.files", tags=["files"])
+        router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))(
+            self.upload_file
+        )
+        router.get("", responses=errors(Invalid))(self.list_files)
+        router.get("/{file_id}", responses=errors(Invalid, NotFound))(self.get_file)
+        router.get(
+            "/{file_id}/content",
+            response_class=StreamingResponse,
+            responses={**_BYTES, **errors(Invalid, NotFound)},
+        )(self.download_file)
+        router.delete("/{file_id}", responses=errors(Invalid, NotFound))(self.delete_file)
+        return router
+
+    @needs("write", body="stream")
+    async def upload_file(self, caller: Caller, request: Request) -> FileOut:
+        """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
+        form = FileForm(
+            request,
+            field=FIELD,
+            max_bytes=self.uploads.max_bytes,
+            piece_seconds=self.piece_seconds,
+            allowance_seconds=self.allowance_seconds,
+        )
+        return await self._shown(await self.uploads.add(await form.name(), form.data(), owner=caller.owner))
+
+    @needs("read")
+    async def list_files(
+        self,
+        caller: Caller,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    ) -> FilesOut:
+        """The caller's files, newest first."""
+        before = None if cursor is None else read_cursor(cursor)
+        # One more than asked for says whether there is a next page.
+        found = await self.files.find_files(caller.owner, before=before, limit=limit + 1)
+        page = found[:limit]
+        numbers = await self.numbering.files(caller.tenant, [file.id for file in page])
+        return FilesOut(
+            files=[FileOut.of(file, numbers) for file in page],
+            next=write_cursor(page[-1]) if len(found) > limit else None,
+        )
+
+    @needs("read")
+    async def get_file(self, caller: Caller, file_id: FileId) -> FileOut:
+        """What is known about a file. Another owner's is not found."""
+        return await self._shown(await self._find(caller, file_id))
+
+    @needs("read")
+    async def download_file(self, caller: Caller, file_id: FileId) -> StreamingResponse:
+        """The bytes of a file, to be saved and not to be shown."""
+        file = await self._find(caller, file_id)
+        return StreamingResponse(
+            self.files.read_bytes(file.sha256),
+            media_type=UNKNOWN,
+            headers=download_headers(file.name, file.size),
+        )
+
+    @needs("write")
+    async def delete_file(self, caller: Caller, file_id: FileId) -> HealthOut:
+        """Forget a file. Documents made of it keep its bytes."""
+        await self.files.delete_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)
+        return HealthOut(status="deleted")
+
+    async def _find(self, caller: Principal, file_id: str) -> File:
+        return await self.files.get_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)
+
+    async def _shown(self, file: File) -> FileOut:
+        return FileOut.of(file, await self.numbering.files(file.owner.tenant, [file.id]))
+
+
 def files_router(
     files: Files,
     uploads: Uploads,
@@ -88,72 +170,13 @@ def files_router(
     piece_seconds: float = PIECE_SECONDS,
     allowance_seconds: float = ALLOWANCE_SECONDS,
 ) -> APIRouter:
-    router = Router(prefix="/api/files", tags=["files"])
-
-    @router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))
-    @needs("write", body="stream")
-    async def upload_file(caller: Caller, request: Request) -> FileOut:
-        """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
-        form = FileForm(
-            request,
-            field=FIELD,
-            max_bytes=uploads.max_bytes,
-            piece_seconds=piece_seconds,
-            allowance_seconds=allowance_seconds,
-        )
-        return await shown(await uploads.add(await form.name(), form.data(), owner=caller.owner))
-
-    @router.get("", responses=errors(Invalid))
-    @needs("read")
-    async def list_files(
-        caller: Caller,
-        limit: Annotated[int, Query(ge=1, le=200)] = 50,
-        cursor: Annotated[str | None, Query(max_length=1024)] = None,
-    ) -> FilesOut:
-        """The caller's files, newest first."""
-        before = None if cursor is None else read_cursor(cursor)
-        # One more than asked for says whether there is a next page.
-        found = await files.find_files(caller.owner, before=before, limit=limit + 1)
-        page = found[:limit]
-        numbers = await numbering.files(caller.tenant, [file.id for file in page])
-        return FilesOut(
-            files=[FileOut.of(file, numbers) for file in page],
-            next=write_cursor(page[-1]) if len(found) > limit else None,
-        )
-
-    @router.get("/{file_id}", responses=errors(Invalid, NotFound))
-    @needs("read")
-    async def get_file(caller: Caller, file_id: FileId) -> FileOut:
-        """What is known about a file. Another owner's is not found."""
-        return await shown(await find(caller, file_id))
-
-    @router.get(
-        "/{file_id}/content",
-        response_class=StreamingResponse,
-        responses={**_BYTES, **errors(Invalid, NotFound)},
-    )
-    @needs("read")
-    async def download_file(caller: Caller, file_id: FileId) -> StreamingResponse:
-        """The bytes of a file, to be saved and not to be shown."""
-        file = await find(caller, file_id)
-        return StreamingResponse(
-            files.read_bytes(file.sha256), media_type=UNKNOWN, headers=download_headers(file.name, file.size)
-        )
-
-    @router.delete("/{file_id}", responses=errors(Invalid, NotFound))
-    @needs("write")
-    async def delete_file(caller: Caller, file_id: FileId) -> HealthOut:
-        """Forget a file. Documents made of it keep its bytes."""
-        await files.delete_file(await numbering.file_id(caller.tenant, file_id), caller.owner)
-        return HealthOut(status="deleted")
-
-    async def find(caller: Principal, file_id: str) -> File:
-        return await files.get_file(await numbering.file_id(caller.tenant, file_id), caller.owner)
-
-    async def shown(file: File) -> FileOut:
-        return FileOut.of(file, await numbering.files(file.owner.tenant, [file.id]))
-
-    return router
+    return FilesRoutes(
+        files=files,
+        uploads=uploads,
+        numbering=numbering,
+        piece_seconds=piece_seconds,
+        allowance_seconds=allowance_seconds,
+    ).router()
 
 
 def download_headers(name: str, size: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """/api/histories: what agents remember of a chat, by its conversation key."""
 
 import logging
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -66,12 +67,21 @@ class HistoriesDeletedOut(WireModel):
     deleted: int
 
 
-def histories_router(histories: ChatHistories) -> APIRouter:
-    router = Router(prefix="/api/histories", tags=["histories"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoriesRoutes:
+    histories: ChatHistories
 
-    @router.get("/{key}", responses=errors(Invalid, NotFound))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/self.histories", tags=["histories"])
+        router.get("/{key}", responses=errors(Invalid, NotFound))(self.read_history)
+        router.post("/{key}/messages", responses=errors(Invalid))(self.push_message)
+        router.delete("/{key}", responses=errors(Invalid, NotFound))(self.delete_history)
+        router.delete("", responses=errors(Invalid))(self.delete_histories)
+        return router
+
     @needs("read")
     async def read_history(
+        self,
         caller: Caller,
         key: Key,
         namespace: Namespace = "",
@@ -79,7 +89,7 @@ def histories_router(histories: ChatHistories) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> HistoryOut:
         """The messages of one chat in order, those after `after`."""
-        summary, messages = await histories.read(
+        summary, messages = await self.histories.read(
             caller.owner, key, namespace=namespace, after=after, limit=limit
         )
         return HistoryOut(
@@ -91,24 +101,26 @@ def histories_router(histories: ChatHistories) -> APIRouter:
             messages=[HistoryMessageOut(seq=one.seq, role=one.role, content=one.content) for one in messages],
         )
 
-    @router.post("/{key}/messages", responses=errors(Invalid))
     @needs("write")
-    async def push_message(caller: Caller, key: Key, body: PushIn, namespace: Namespace = "") -> PushedOut:
+    async def push_message(
+        self, caller: Caller, key: Key, body: PushIn, namespace: Namespace = ""
+    ) -> PushedOut:
         """Add a message from outside a turn, for example a notification. The next turn of the agent sees it."""
         message = NewMessage(role=body.role, content=body.content, id=body.id)
-        return PushedOut(last_seq=await histories.append(caller.owner, key, message, namespace=namespace))
+        return PushedOut(
+            last_seq=await self.histories.append(caller.owner, key, message, namespace=namespace)
+        )
 
-    @router.delete("/{key}", responses=errors(Invalid, NotFound))
     @needs("write")
-    async def delete_history(caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
+    async def delete_history(self, caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
         """Delete what agents remember of one chat, for good. Its threads stay."""
-        await histories.delete(caller.owner, key, namespace=namespace)
+        await self.histories.delete(caller.owner, key, namespace=namespace)
         logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.owner.tenant})
         return HistoryDeletedOut(key=key)
 
-    @router.delete("", responses=errors(Invalid))
     @needs("admin")
     async def delete_histories(
+        self,
         caller: Caller,
         user: Annotated[
             str, Query(max_length=256, description="Only those begun by runs of this user.")
@@ -119,14 +131,16 @@ def histories_router(histories: ChatHistories) -> APIRouter:
     ) -> HistoriesDeletedOut:
         """Delete what agents remember of one user, or of the whole tenant, for good."""
         owner = _deleted_owner(caller.owner, user, everything)
-        deleted = await histories.delete_all(owner)
+        deleted = await self.histories.delete_all(owner)
         logger.info(
             "chat histories deleted",
             extra={"key_id": caller.key_id, "tenant": owner.tenant, "deleted": deleted},
         )
         return HistoriesDeletedOut(deleted=deleted)
 
-    return router
+
+def histories_router(histories: ChatHistories) -> APIRouter:
+    return HistoriesRoutes(histories=histories).router()
 
 
 def _deleted_owner(caller: Owner, user: str, everything: bool) -> Owner:

@@ -1,6 +1,7 @@
 """/api/workflows/{id}/messages and /logs: what was said and done, for those who poll, and what is taken back."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -34,19 +35,39 @@ MessageId = Annotated[str, Path(max_length=256)]
 FileId = Annotated[str, Path(max_length=256, description="The document's `fileId`, or its own id.")]
 
 
-def messages_router(
-    commands: Commands, store: Store, files: Files, *, access: ThreadAccess, numbering: Numbering
-) -> APIRouter:
-    router = Router(prefix="/api/workflows", tags=["workflows"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesRoutes:
+    commands: Commands
+    store: Store
+    files: Files
+    access: ThreadAccess
+    numbering: Numbering
 
-    @router.get(
-        "/{workflow_id}/messages",
-        response_model=MessagesOut,
-        responses=errors(Invalid, NotFound) | NOT_MODIFIED,
-    )
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/workflows", tags=["workflows"])
+        router.get(
+            "/{workflow_id}/messages",
+            response_model=MessagesOut,
+            responses=errors(Invalid, NotFound) | NOT_MODIFIED,
+        )(self.list_messages)
+        router.get(
+            "/{workflow_id}/logs",
+            response_model=LogsOut,
+            responses=errors(Invalid, NotFound) | NOT_MODIFIED,
+        )(self.list_logs)
+        router.delete(
+            "/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, InvalidState)
+        )(self.delete_message)
+        router.delete(
+            "/{workflow_id}/messages/{message_id}/files/{file_id}",
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.delete_message_file)
+        return router
+
     @needs("read")
     @direct
     async def list_messages(
+        self,
         request: Request,
         caller: Caller,
         workflow_id: WorkflowId,
@@ -56,24 +77,24 @@ def messages_router(
     ) -> Response:
         """What was said, in order. `next` is the `id` the next page begins with."""
         wanted = read_include(include)
-        thread = await access.at(workflow_id, caller.owner)
+        thread = await self.access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
-        page, following = await records(thread, MESSAGES, from_id, "msg_", limit)
+        page, following = await self._records(thread, MESSAGES, from_id, "msg_", limit)
         if wanted:
-            messages = whole_messages(thread, list(views.messages(thread, page)), files, numbering, wanted)
+            messages = whole_messages(
+                thread, list(views.messages(thread, page)), self.files, self.numbering, wanted
+            )
             return stream(_with_next(messages, following), thread.last_seq)
-        found = MessagesOut(messages=await message_outs(thread, page, files, numbering), next=following)
+        found = MessagesOut(
+            messages=await message_outs(thread, page, self.files, self.numbering), next=following
+        )
         return answer(found, thread.last_seq)
 
-    @router.get(
-        "/{workflow_id}/logs",
-        response_model=LogsOut,
-        responses=errors(Invalid, NotFound) | NOT_MODIFIED,
-    )
     @needs("read")
     @direct
     async def list_logs(
+        self,
         request: Request,
         caller: Caller,
         workflow_id: WorkflowId,
@@ -81,50 +102,53 @@ def messages_router(
         limit: Limit = 100,
     ) -> Response:
         """What was done, in order. `next` is the `id` the next page begins with."""
-        thread = await access.at(workflow_id, caller.owner)
+        thread = await self.access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
-        page, following = await records(thread, (Log.type,), from_id, "log_", limit)
+        page, following = await self._records(thread, (Log.type,), from_id, "log_", limit)
         return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
 
-    @router.delete("/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def delete_message(caller: Caller, workflow_id: WorkflowId, message_id: MessageId) -> DeletedOut:
+    async def delete_message(
+        self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId
+    ) -> DeletedOut:
         """Take a message back. Nobody is shown it any more, nor is a model in later rounds."""
-        await access.at(workflow_id, caller.owner)
-        await commands.redact(workflow_id, caller.owner, message_id)
+        await self.access.at(workflow_id, caller.owner)
+        await self.commands.redact(workflow_id, caller.owner, message_id)
         return DeletedOut(id=message_id)
 
-    @router.delete(
-        "/{workflow_id}/messages/{message_id}/files/{file_id}",
-        responses=errors(Invalid, NotFound, InvalidState),
-    )
     @needs("write")
     async def delete_message_file(
-        caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
+        self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:
         """Take one file of a message back. What other messages show of it stays."""
-        thread = await access.at(workflow_id, caller.owner)
-        named = await numbering.file_id(thread.owner.tenant, file_id)
-        await commands.redact(workflow_id, caller.owner, message_id, named)
+        thread = await self.access.at(workflow_id, caller.owner)
+        named = await self.numbering.file_id(thread.owner.tenant, file_id)
+        await self.commands.redact(workflow_id, caller.owner, message_id, named)
         return DeletedOut(id=file_id)
 
-    async def records(
-        thread: Thread, types: Collection[str], from_id: str | None, prefix: str, limit: int
+    async def _records(
+        self, thread: Thread, types: Collection[str], from_id: str | None, prefix: str, limit: int
     ) -> tuple[Sequence[Event], str | None]:
         """One page, and the id of the first record after it."""
         after = 0
         if from_id is not None:
             if not from_id.startswith(prefix):
                 raise NotFound(f"no record {from_id!r} in workflow {thread.id!r}")
-            after = await store.seq_of(thread.id, from_id) - 1
+            after = await self.store.seq_of(thread.id, from_id) - 1
         # Not beyond what the tag of the answer speaks of: a client that comes back with it would miss the rest.
-        found = await store.read(
+        found = await self.store.read(
             thread.id, after=after, before=thread.last_seq + 1, types=types, limit=limit + 1
         )
         return found[:limit], found[limit].id if len(found) > limit else None
 
-    return router
+
+def messages_router(
+    commands: Commands, store: Store, files: Files, *, access: ThreadAccess, numbering: Numbering
+) -> APIRouter:
+    return MessagesRoutes(
+        commands=commands, store=store, files=files, access=access, numbering=numbering
+    ).router()
 
 
 async def _with_next(messages: AsyncIterator[bytes], following: str | None) -> AsyncIterator[bytes]:

@@ -1,5 +1,6 @@
 """/api/threads/{id}/model-calls: exactly what models were sent, where that is kept."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -57,18 +58,26 @@ class ModelCallsOut(WireModel):
     model_calls: list[ModelCallOut]
 
 
-def audit_router(audit: ModelCalls, *, access: ThreadAccess) -> APIRouter:
-    router = Router(prefix="/api/threads", tags=["threads"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRoutes:
+    audit: ModelCalls
+    access: ThreadAccess
 
-    @router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/threads", tags=["threads"])
+        router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))(self.list_model_calls)
+        return router
+
     @needs("read")
     async def list_model_calls(
-        caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
+        self, caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
     ) -> ModelCallsOut:
         """The newest model calls of a thread, newest first: those that failed, and all if they are recorded
         (CLEW_MODEL_CALLS_RECORD)."""
-        await access.at(thread_id, caller.owner)
-        calls = await audit.find(thread_id, limit=limit)
+        await self.access.at(thread_id, caller.owner)
+        calls = await self.audit.find(thread_id, limit=limit)
         return ModelCallsOut(model_calls=[ModelCallOut.of(call) for call in calls])
 
-    return router
+
+def audit_router(audit: ModelCalls, *, access: ThreadAccess) -> APIRouter:
+    return AuditRoutes(audit=audit, access=access).router()

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -42,44 +43,58 @@ ThreadId = Annotated[str, Path(max_length=256)]
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def retention_router(
-    commands: Commands,
-    trash: Trash,
-    cleanup: Cleanup,
-    export: Export,
-    *,
-    access: ThreadAccess,
-    numbering: Numbering,
-    clock: Clock,
-    metrics: Metrics,
-) -> APIRouter:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRoutes:
     """Its fixed paths must be there before `/api/threads/{thread_id}`, which would take them for ids."""
-    router = Router(prefix="/api/threads", tags=["threads"])
 
-    @router.get("/usage")
+    commands: Commands
+    trash: Trash
+    cleanup: Cleanup
+    export: Export
+    access: ThreadAccess
+    numbering: Numbering
+    clock: Clock
+    metrics: Metrics
+
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/threads", tags=["threads"])
+        router.get("/usage")(self.thread_usage)
+        router.get("/deleted", responses=errors(Invalid))(self.deleted_threads)
+        router.post("/cleanup", responses=errors(Invalid, InvalidState))(self.clean_up_threads)
+        router.delete("", responses=errors(Invalid, NotFound, InvalidState))(self.delete_threads)
+        router.get(
+            "/{thread_id}/export",
+            response_class=Response,
+            responses={**errors(Invalid, NotFound), 200: {"content": {"application/zip": {}}}},
+        )(self.export_thread)
+        router.delete("/{thread_id}", responses=errors(Invalid, NotFound))(self.delete_thread)
+        router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, InvalidState))(
+            self.undelete_thread
+        )
+        return router
+
     @needs("read")
-    async def thread_usage(caller: Caller) -> UsageOut:
+    async def thread_usage(self, caller: Caller) -> UsageOut:
         """What the caller's threads amount to, and what a cleanup would delete."""
-        wanted = retention.selection(now=clock(), days_old=None, owner=caller.owner)
+        wanted = retention.selection(now=self.clock(), days_old=None, owner=caller.owner)
         is_admin = "admin" in caller.scopes
         return UsageOut.of(
-            await cleanup.space.usage(wanted),
-            await cleanup.space.sizes() if is_admin else None,
-            await cleanup.rows.last() if is_admin else None,
+            await self.cleanup.space.usage(wanted),
+            await self.cleanup.space.sizes() if is_admin else None,
+            await self.cleanup.rows.last() if is_admin else None,
         )
 
-    @router.get("/deleted", responses=errors(Invalid))
     @needs("read")
     async def deleted_threads(
-        caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+        self, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> BinnedListOut:
         """Threads that were deleted softly, the last ones first."""
-        found = await trash.find(caller.owner, limit=limit)
+        found = await self.trash.find(caller.owner, limit=limit)
         return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
 
-    @router.post("/cleanup", responses=errors(Invalid, InvalidState))
     @needs("admin")
     async def clean_up_threads(
+        self,
         caller: Caller,
         days_old: Annotated[int | None, Query(ge=1, le=365)] = None,
         dry_run: DryRun = False,
@@ -87,13 +102,13 @@ def retention_router(
         force: Force = False,
     ) -> ThreadCleanupOut:
         """Delete the caller's threads that are due, as /api/optimize/cleanup does for everybody's."""
-        wanted = retention.selection(now=clock(), days_old=days_old, owner=caller.owner, soft=soft)
-        outcome = await (cleanup.preview(wanted) if dry_run else cleanup.run(wanted, force=force))
+        wanted = retention.selection(now=self.clock(), days_old=days_old, owner=caller.owner, soft=soft)
+        outcome = await (self.cleanup.preview(wanted) if dry_run else self.cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)
 
-    @router.delete("", responses=errors(Invalid, NotFound, InvalidState))
     @needs("admin")
     async def delete_threads(
+        self,
         caller: Caller,
         tenant: Annotated[
             str | None, Query(max_length=256, description="The caller's own tenant: all its threads.")
@@ -113,60 +128,76 @@ def retention_router(
         What does not fit into the budget of a cleanup goes on by itself.
         """
         if mandate_number is not None:
-            tenant = await named(caller, "tenant", mandate_number, tenant)
+            tenant = await self._named(caller, "tenant", mandate_number, tenant)
         if user_number is not None:
-            user_id = await named(caller, "user", user_number, user_id)
-        outcome = await cleanup.delete_all(_owned(caller, tenant, user_id))
+            user_id = await self._named(caller, "user", user_number, user_id)
+        outcome = await self.cleanup.delete_all(_owned(caller, tenant, user_id))
         logger.info(
             "threads of an owner deleted",
             extra={"tenant": caller.tenant, "count": len(outcome.thread_ids), "key_id": caller.key_id},
         )
         return DeletedThreadsOut.of(outcome)
 
-    async def named(caller: Principal, kind: NumberKind, number: int, name: str | None) -> str:
+    async def _named(self, caller: Principal, kind: NumberKind, number: int, name: str | None) -> str:
         """The name of what is meant by a number. Raises Invalid if something else is named beside it."""
-        found = await numbering.name_of(kind, caller.tenant, number)
+        found = await self.numbering.name_of(kind, caller.tenant, number)
         if found is None:
             raise NotFound(f"no {kind} has the number {number}")
         if name not in (None, found):
             raise Invalid(f"{name!r} is not the {kind} with the number {number}", field=f"{kind}")
         return found
 
-    @router.get(
-        "/{thread_id}/export",
-        response_class=Response,
-        responses={**errors(Invalid, NotFound), 200: {"content": {"application/zip": {}}}},
-    )
     @needs("read")
-    async def export_thread(caller: Caller, thread_id: ThreadId) -> Response:
+    async def export_thread(self, caller: Caller, thread_id: ThreadId) -> Response:
         """The whole thread as a zip: log, messages, documents, and the newest state of its graph.
 
         What of it cannot be read back is left out, and named in `problems.json`.
         """
-        thread = await access.at(thread_id, caller.owner)
+        thread = await self.access.at(thread_id, caller.owner)
         name = f"thread-{_PLAIN.sub('_', thread_id)}.zip"
         return StreamingResponse(
-            _watched(export.zip_of(thread), thread_id),
+            _watched(self.export.zip_of(thread), thread_id),
             media_type="application/zip",
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
 
-    @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("write", seconds=DELETION_SECONDS)
-    async def delete_thread(caller: Caller, thread_id: ThreadId, soft: Soft = False) -> ThreadDeletedOut:
+    async def delete_thread(
+        self, caller: Caller, thread_id: ThreadId, soft: Soft = False
+    ) -> ThreadDeletedOut:
         """Delete a thread with everything that belongs to it."""
-        await (commands.soft_delete if soft else commands.delete)(thread_id, caller.owner)
-        metrics.deleted_threads.labels("request").inc()
+        await (self.commands.soft_delete if soft else self.commands.delete)(thread_id, caller.owner)
+        self.metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         return ThreadDeletedOut(id=thread_id)
 
-    @router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def undelete_thread(caller: Caller, thread_id: ThreadId) -> ThreadOut:
+    async def undelete_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """Bring a softly deleted thread back. What was running runs on."""
-        return ThreadOut.of(await commands.restore(thread_id, caller.owner))
+        return ThreadOut.of(await self.commands.restore(thread_id, caller.owner))
 
-    return router
+
+def retention_router(
+    commands: Commands,
+    trash: Trash,
+    cleanup: Cleanup,
+    export: Export,
+    *,
+    access: ThreadAccess,
+    numbering: Numbering,
+    clock: Clock,
+    metrics: Metrics,
+) -> APIRouter:
+    return RetentionRoutes(
+        commands=commands,
+        trash=trash,
+        cleanup=cleanup,
+        export=export,
+        access=access,
+        numbering=numbering,
+        clock=clock,
+        metrics=metrics,
+    ).router()
 
 
 def _owned(caller: Principal, tenant: str | None, user_id: str | None) -> Selection:

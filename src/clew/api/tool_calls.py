@@ -1,5 +1,6 @@
 """Calls that wait for somebody: which there are, their answers, their deadlines; and the yes or no of an approval."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -71,12 +72,31 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
     return router
 
 
-def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access: ThreadAccess) -> APIRouter:
-    router = Router(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallsRoutes:
+    commands: Commands
+    store: Store
+    calls: Calls
+    access: ThreadAccess
 
-    @router.get("", responses=errors(Invalid, NotFound))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/api/workflows/{workflow_id}/tool-self.calls", tags=["tool self.calls"])
+        router.get("", responses=errors(Invalid, NotFound))(self.list_tool_calls)
+        router.get("/{call_id}", responses=errors(Invalid, NotFound))(self.get_tool_call)
+        router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, InvalidState))(
+            self.resolve_tool_call
+        )
+        router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))(
+            self.move_deadline
+        )
+        router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))(
+            self.lift_deadline
+        )
+        return router
+
     @needs("read")
     async def list_tool_calls(
+        self,
         caller: Caller,
         workflow_id: WorkflowId,
         status: Annotated[
@@ -84,35 +104,33 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access:
         ] = None,
     ) -> CallsOut:
         """The calls that wait for an answer, or those with a status."""
-        thread = await access.at(workflow_id, caller.owner)
-        found = await calls.find(thread.id, status=status or ())
+        thread = await self.access.at(workflow_id, caller.owner)
+        found = await self.calls.find(thread.id, status=status or ())
         return CallsOut(
             tool_calls=[CallOut.of(thread, call) for call in found if status or call.id in thread.pending]
         )
 
-    @router.get("/{call_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_tool_call(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
+    async def get_tool_call(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """One call, whatever became of it."""
-        thread = await access.at(workflow_id, caller.owner)
-        return CallOut.of(thread, await calls.get(thread.id, call_id))
+        thread = await self.access.at(workflow_id, caller.owner)
+        return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
-    @router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def resolve_tool_call(
-        caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
+        self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
     ) -> CallOut:
         """Answer a call. The first answer counts; any other is refused, and says what the first one was."""
-        thread = await access.at(workflow_id, caller.owner)
-        call = await calls.get(thread.id, call_id)
+        thread = await self.access.at(workflow_id, caller.owner)
+        call = await self.calls.get(thread.id, call_id)
         pending = thread.pending.get(call_id)
         if pending is None:
             raise await with_decision(
-                store, _not_waiting(workflow_id, call_id), workflow_id, caller.owner, call_id
+                self.store, _not_waiting(workflow_id, call_id), workflow_id, caller.owner, call_id
             )
         answer, approved = meant(pending, body, is_tool=bool(call.name))
         try:
-            thread = await commands.resolve(
+            thread = await self.commands.resolve(
                 workflow_id,
                 caller.owner,
                 call_id,
@@ -122,34 +140,34 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access:
                 by=_name(caller),
             )
         except InvalidState as exc:
-            raise await with_decision(store, exc, workflow_id, caller.owner, call_id) from exc
-        return CallOut.of(thread, await calls.get(thread.id, call_id))
+            raise await with_decision(self.store, exc, workflow_id, caller.owner, call_id) from exc
+        return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
-    @router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def move_deadline(
-        caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
+        self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
     ) -> CallOut:
         """Wait longer, or less long."""
-        return await reschedule(caller, workflow_id, call_id, body)
+        return await self._reschedule(caller, workflow_id, call_id, body)
 
-    @router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def lift_deadline(caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
+    async def lift_deadline(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """Wait for ever."""
-        return await reschedule(caller, workflow_id, call_id, None)
+        return await self._reschedule(caller, workflow_id, call_id, None)
 
-    async def reschedule(
-        caller: Principal, workflow_id: str, call_id: str, body: DeadlineIn | None
+    async def _reschedule(
+        self, caller: Principal, workflow_id: str, call_id: str, body: DeadlineIn | None
     ) -> CallOut:
-        thread = await access.at(workflow_id, caller.owner)
-        await calls.get(thread.id, call_id)
+        thread = await self.access.at(workflow_id, caller.owner)
+        await self.calls.get(thread.id, call_id)
         deadline = body.deadline if body else None
-        if call_id not in thread.pending or not await calls.reschedule(thread.id, call_id, deadline):
+        if call_id not in thread.pending or not await self.calls.reschedule(thread.id, call_id, deadline):
             raise _not_waiting(workflow_id, call_id)
-        return CallOut.of(thread, await calls.get(thread.id, call_id))
+        return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
-    return router
+
+def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access: ThreadAccess) -> APIRouter:
+    return ToolCallsRoutes(commands=commands, store=store, calls=calls, access=access).router()
 
 
 def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bool]:

@@ -1,5 +1,6 @@
 """/assistants: graphs with a configuration, as LangGraph's clients know them."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
@@ -169,14 +170,41 @@ class GraphSchemasOut(SchemasOut):
     graph_id: str
 
 
-def assistants_router(roster: AssistantCatalog, introspection: GraphIntrospection) -> APIRouter:
-    router = Router(prefix="/assistants", tags=["langgraph"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantsRoutes:
+    roster: AssistantCatalog
+    introspection: GraphIntrospection
 
-    @router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/assistants", tags=["langgraph"])
+        router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))(self.create_assistant)
+        router.post("/search", responses=errors(Invalid, NotFound), response_model_exclude_unset=True)(
+            self.search_assistants
+        )
+        router.post("/count", responses=errors(Invalid, NotFound))(self.count_assistants)
+        router.get("/{assistant_id}", responses=errors(Invalid, NotFound))(self.get_assistant)
+        router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, InvalidState))(
+            self.update_assistant
+        )
+        router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, InvalidState))(
+            self.delete_assistant
+        )
+        router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))(self.list_versions)
+        router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, InvalidState))(
+            self.set_latest
+        )
+        router.get("/{assistant_id}/graph", responses=errors(Invalid, NotFound))(self.draw_graph)
+        router.get("/{assistant_id}/schemas", responses=errors(Invalid, NotFound))(self.get_schemas)
+        router.get("/{assistant_id}/subgraphs", responses=errors(Invalid, NotFound))(self.get_subgraphs)
+        router.get("/{assistant_id}/subgraphs/{namespace}", responses=errors(Invalid, NotFound))(
+            self.get_subgraph
+        )
+        return router
+
     @needs("write")
-    async def create_assistant(caller: Caller, body: AssistantIn) -> AssistantOut:
+    async def create_assistant(self, caller: Caller, body: AssistantIn) -> AssistantOut:
         """Make an assistant of a graph."""
-        made = await roster.create(
+        made = await self.roster.create(
             caller.owner,
             body.graph_id,
             body.wish(),
@@ -185,109 +213,104 @@ def assistants_router(roster: AssistantCatalog, introspection: GraphIntrospectio
         )
         return AssistantOut.of(made)
 
-    @router.post("/search", responses=errors(Invalid, NotFound), response_model_exclude_unset=True)
     @needs("read")
     async def search_assistants(
-        caller: Caller, body: AssistantSearchIn, response: Response
+        self, caller: Caller, body: AssistantSearchIn, response: Response
     ) -> list[AssistantPartOut]:
         """The caller's assistants and those of the system, the newest first if not told otherwise."""
-        found, total = await roster.find(caller.owner, body.search())
+        found, total = await self.roster.find(caller.owner, body.search())
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
         return [AssistantPartOut.of(assistant, body.select) for assistant in found]
 
-    @router.post("/count", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def count_assistants(caller: Caller, body: AssistantCountIn) -> int:
+    async def count_assistants(self, caller: Caller, body: AssistantCountIn) -> int:
         """How many a search would find."""
         wanted = Search(graph=body.graph_id, name=body.name, metadata=body.metadata)
-        _, total = await roster.find(caller.owner, wanted)
+        _, total = await self.roster.find(caller.owner, wanted)
         return total
 
-    @router.get("/{assistant_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_assistant(caller: Caller, assistant_id: AssistantId) -> AssistantOut:
+    async def get_assistant(self, caller: Caller, assistant_id: AssistantId) -> AssistantOut:
         """One assistant, by its id or by its graph's name. Another owner's is not found."""
-        return AssistantOut.of(await roster.resolve(assistant_id, caller.owner))
+        return AssistantOut.of(await self.roster.resolve(assistant_id, caller.owner))
 
-    @router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
     @needs("write")
     async def update_assistant(
-        caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
+        self, caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
     ) -> AssistantOut:
         """Make a new version of it. Metadata is added to what is there; anything else takes its place."""
-        return AssistantOut.of(await roster.revise(assistant_id, caller.owner, body.wish()))
+        return AssistantOut.of(await self.roster.revise(assistant_id, caller.owner, body.wish()))
 
-    @router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def delete_assistant(
-        caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
+        self, caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
     ) -> None:
         """Delete it with all its versions; and, if told so, the caller's threads that it ran last."""
-        await roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
+        await self.roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
 
-    @router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))
     @needs("read")
     async def list_versions(
-        caller: Caller, assistant_id: AssistantId, body: AssistantVersionsIn
+        self, caller: Caller, assistant_id: AssistantId, body: AssistantVersionsIn
     ) -> list[AssistantVersionOut]:
         """Its versions, the newest first."""
-        found = await roster.versions(
+        found = await self.roster.versions(
             assistant_id, caller.owner, metadata=body.metadata or {}, limit=body.limit, offset=body.offset
         )
         return [AssistantVersionOut.of(version) for version in found]
 
-    @router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def set_latest(caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn) -> AssistantOut:
+    async def set_latest(
+        self, caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn
+    ) -> AssistantOut:
         """From now on that version counts."""
-        return AssistantOut.of(await roster.set_latest(assistant_id, caller.owner, body.version))
+        return AssistantOut.of(await self.roster.set_latest(assistant_id, caller.owner, body.version))
 
-    @router.get("/{assistant_id}/graph", responses=errors(Invalid, NotFound))
     @needs("read")
     async def draw_graph(
+        self,
         caller: Caller,
         assistant_id: AssistantId,
         xray: Annotated[Annotated[int, Field(ge=1, le=100)] | bool, Query()] = False,
     ) -> Object:
         """The nodes and edges of its graph; with `xray` those of subgraphs too, so many levels deep."""
-        assistant = await roster.resolve(assistant_id, caller.owner)
-        drawing: Object = await introspection.drawing(assistant.graph, xray=xray)
+        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        drawing: Object = await self.introspection.drawing(assistant.graph, xray=xray)
         return drawing
 
-    @router.get("/{assistant_id}/schemas", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_schemas(caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
+    async def get_schemas(self, caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
         """What its graph takes and gives, as JSON Schema."""
-        assistant = await roster.resolve(assistant_id, caller.owner)
-        return GraphSchemasOut.of(await introspection.schemas(assistant.graph), graph_id=assistant.graph)
+        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        return GraphSchemasOut.of(await self.introspection.schemas(assistant.graph), graph_id=assistant.graph)
 
-    async def subgraphs(
-        caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
+    async def _subgraphs(
+        self, caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
     ) -> dict[str, SchemasOut]:
-        assistant = await roster.resolve(assistant_id, caller.owner)
-        found = await introspection.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
+        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        found = await self.introspection.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
         return {name: SchemasOut.of(schemas) for name, schemas in found.items()}
 
-    @router.get("/{assistant_id}/subgraphs", responses=errors(Invalid, NotFound))
     @needs("read")
     async def get_subgraphs(
-        caller: Caller, assistant_id: AssistantId, recurse: bool = False
+        self, caller: Caller, assistant_id: AssistantId, recurse: bool = False
     ) -> dict[str, SchemasOut]:
         """The schemas of its graph's subgraphs by namespace; with `recurse`, also of those inside of them."""
-        return await subgraphs(caller, assistant_id, None, recurse)
+        return await self._subgraphs(caller, assistant_id, None, recurse)
 
-    @router.get("/{assistant_id}/subgraphs/{namespace}", responses=errors(Invalid, NotFound))
     @needs("read")
     async def get_subgraph(
+        self,
         caller: Caller,
         assistant_id: AssistantId,
         namespace: Annotated[str, Path(max_length=1024)],
         recurse: bool = False,
     ) -> dict[str, SchemasOut]:
         """The same for one namespace."""
-        return await subgraphs(caller, assistant_id, namespace, recurse)
+        return await self._subgraphs(caller, assistant_id, namespace, recurse)
 
-    return router
+
+def assistants_router(roster: AssistantCatalog, introspection: GraphIntrospection) -> APIRouter:
+    return AssistantsRoutes(roster=roster, introspection=introspection).router()
 
 
 def _fields(assistant: Assistant) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """/info and /ok: what a client of LangGraph's asks first."""
 
+from dataclasses import dataclass
+
 from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -30,30 +32,38 @@ class OkOut(BaseModel):
     ok: bool = True
 
 
-def info_router(*, version: str, langgraph_version: str) -> APIRouter:
-    router = Router()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfoRoutes:
+    version: str
+    langgraph_version: str
 
-    @router.head("/info", include_in_schema=False)
+    def router(self) -> APIRouter:
+        router = Router()
+        router.head("/info", include_in_schema=False)(self.info_head)
+        router.head("/ok", include_in_schema=False)(self.ok_head)
+        router.get("/info", tags=["langgraph"])(self.info)
+        router.get("/ok", tags=["health"])(self.ok)
+        return router
+
     @needs("read")
-    async def info_head() -> Response:
+    async def info_head(self) -> Response:
         return Response()
 
-    @router.head("/ok", include_in_schema=False)
     @public
-    async def ok_head() -> Response:
+    async def ok_head(self) -> Response:
         """For what looks every few seconds whether a server is there."""
         return Response()
 
-    @router.get("/info", tags=["langgraph"])
     @needs("read")
-    async def info() -> InfoOut:
+    async def info(self) -> InfoOut:
         """Which server this is, and what it can do."""
-        return InfoOut(version=version, langgraph_py_version=langgraph_version)
+        return InfoOut(version=self.version, langgraph_py_version=self.langgraph_version)
 
-    @router.get("/ok", tags=["health"])
     @public
-    async def ok() -> OkOut:
+    async def ok(self) -> OkOut:
         """The process is alive; says nothing about the database."""
         return OkOut()
 
-    return router
+
+def info_router(*, version: str, langgraph_version: str) -> APIRouter:
+    return InfoRoutes(version=version, langgraph_version=langgraph_version).router()

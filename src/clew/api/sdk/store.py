@@ -1,6 +1,7 @@
 """/store: the items that graphs keep, for a program that has no graph."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Query
@@ -85,19 +86,28 @@ class NamespacesOut(BaseModel):
     namespaces: Sequence[Namespace]
 
 
-def store_router(shelf: StoreItems) -> APIRouter:
-    router = Router(prefix="/store", tags=["langgraph"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRoutes:
+    shelf: StoreItems
 
-    @router.put("/items", status_code=204, responses=errors(Invalid, InvalidState))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/store", tags=["langgraph"])
+        router.put("/items", status_code=204, responses=errors(Invalid, InvalidState))(self.put_item)
+        router.get("/items", responses=errors(Invalid))(self.get_item)
+        router.delete("/items", status_code=204, responses=errors(Invalid, InvalidState))(self.delete_item)
+        router.post("/items/search", responses=errors(Invalid))(self.search_items)
+        router.post("/namespaces", responses=errors(Invalid))(self.list_namespaces)
+        return router
+
     @needs("write")
-    async def put_item(caller: Caller, body: ItemIn) -> None:
+    async def put_item(self, caller: Caller, body: ItemIn) -> None:
         """Write an item, new or over an old one."""
         ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
-        await shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
+        await self.shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
 
-    @router.get("/items", responses=errors(Invalid))
     @needs("read")
     async def get_item(
+        self,
         caller: Caller,
         namespace: Annotated[str, Query(pattern=r"^[^.]+(\.[^.]+)*$")],
         key: Annotated[str, Query(min_length=1)],
@@ -105,20 +115,18 @@ def store_router(shelf: StoreItems) -> APIRouter:
     ) -> ItemOut | None:
         """An item; null if there is none."""
         labels = tuple(namespace.split("."))
-        item = await shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
+        item = await self.shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
         return None if item is None else ItemOut.of(item)
 
-    @router.delete("/items", status_code=204, responses=errors(Invalid, InvalidState))
     @needs("write")
-    async def delete_item(caller: Caller, body: ItemNameIn) -> None:
+    async def delete_item(self, caller: Caller, body: ItemNameIn) -> None:
         """Delete an item. One that is not there is gone already."""
-        await shelf.delete(caller.owner, tuple(body.namespace), body.key)
+        await self.shelf.delete(caller.owner, tuple(body.namespace), body.key)
 
-    @router.post("/items/search", responses=errors(Invalid))
     @needs("read")
-    async def search_items(caller: Caller, body: ItemSearchIn) -> ItemsOut:
+    async def search_items(self, caller: Caller, body: ItemSearchIn) -> ItemsOut:
         """Items in a namespace and below it, the newest change first."""
-        found = await shelf.find(
+        found = await self.shelf.find(
             caller.owner,
             tuple(body.namespace_prefix or ()),
             wanted=body.filter,
@@ -128,11 +136,10 @@ def store_router(shelf: StoreItems) -> APIRouter:
         )
         return ItemsOut(items=[FoundItemOut.of(item) for item in found])
 
-    @router.post("/namespaces", responses=errors(Invalid))
     @needs("read")
-    async def list_namespaces(caller: Caller, body: NamespacesIn) -> NamespacesOut:
+    async def list_namespaces(self, caller: Caller, body: NamespacesIn) -> NamespacesOut:
         """Namespaces in which something is; `*` in a prefix or a suffix is any one label."""
-        found = await shelf.namespaces(
+        found = await self.shelf.namespaces(
             caller.owner,
             prefix=tuple(body.prefix or ()),
             suffix=tuple(body.suffix or ()),
@@ -142,4 +149,6 @@ def store_router(shelf: StoreItems) -> APIRouter:
         )
         return NamespacesOut(namespaces=found)
 
-    return router
+
+def store_router(shelf: StoreItems) -> APIRouter:
+    return StoreRoutes(shelf=shelf).router()
