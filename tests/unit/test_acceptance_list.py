@@ -18,7 +18,9 @@ def marked(source: str) -> Iterator[str]:
     """The ids in `pytest.mark.accept(...)` anywhere in a module."""
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="accept"), args=arguments):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="mark"), attr="accept"), args=arguments
+            ):
                 yield from (str(ast.literal_eval(argument)) for argument in arguments)
 
 

@@ -16,7 +16,9 @@ FILES = sorted(set(re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", PAGE)))
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_a_named_definition_exists(path: str, name: str) -> None:
     text = (SOURCE / path).read_text("utf-8")
-    assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, flags=re.MULTILINE), f"{path} has no {name}"
+    assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, flags=re.MULTILINE), (
+        f"{path} has no {name}"
+    )
 
 
 @pytest.mark.parametrize("path", FILES)
