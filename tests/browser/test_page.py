@@ -201,7 +201,7 @@ def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
 ) -> None:
     page = visit.page
     visit.start("agent", "tools: send_mail to=ann@example.com")
-    card = page.get_by_role("region", name="May send_mail run?")
+    card = page.get_by_role("region", name="Allow the tool send_mail to run?")
     expect(card.locator("pre")).to_have_text('{\n  "to": "ann@example.com"\n}')
     expect(page.locator(".thread[aria-current] .status")).to_have_text("Waiting for you")
     card.get_by_role("button", name="Approve").click()
@@ -246,7 +246,7 @@ def test_a_round_is_stopped_and_a_thread_is_deleted_after_a_question(visit: Visi
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("heading", name="What shall be done?")).to_be_visible()
+    expect(page.get_by_role("heading", name="What should I work on?")).to_be_visible()
     expect(page.locator(f'.thread[href$="{thread}"]')).to_have_count(0)
     assert server.get(f"/api/threads/{thread}").status_code == 404
     visit.check(server)
@@ -272,7 +272,7 @@ def test_a_failed_round_whose_message_was_deleted_cannot_be_tried_again(visit: V
     page.get_by_role("button", name="Delete the message go").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     for _ in ("at once", "and after a reload"):
-        expect(page.locator(".again")).to_contain_text("What it began with was deleted")
+        expect(page.locator(".again")).to_contain_text("The message it began with was deleted")
         expect(page.get_by_role("button", name="Try again")).to_have_count(0)
         page.reload()
     visit.check(server)
@@ -374,7 +374,7 @@ def test_a_key_is_asked_for_and_used_for_everything(
         page.goto(f"{server.address}/")
         page.get_by_label("Key", exact=True).fill(f"{key}x")
         page.get_by_role("button", name="Use it").click()
-        expect(page.get_by_text("The server does not take this key.")).to_be_visible()
+        expect(page.get_by_text("The server rejected this key.")).to_be_visible()
         page.get_by_label("Key", exact=True).fill(key)
         page.keyboard.press("Enter")
         expect(page.get_by_role("dialog")).to_have_count(0)

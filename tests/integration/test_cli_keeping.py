@@ -72,7 +72,7 @@ def test_from_usage_to_cleanup(where: str, tmp_path: Path) -> None:
         assert json.loads(archive.read("state.json")) is None
     assert (tmp_path / exported["path"]).stat().st_size == exported["bytes"]
     again = type_("export", "t1")
-    assert (again.returncode, one_line(again)) == (1, "clew: thread-t1.zip is there already")
+    assert (again.returncode, one_line(again)) == (1, "clew: thread-t1.zip already exists")
 
     assert run("threads", "delete", "t3", "--soft") == {"id": "t3", "status": "deleted"}
     assert run("threads", "usage")["deleted"] == 1
@@ -115,7 +115,7 @@ def test_an_export_that_is_not_whole_says_so(where: str, tmp_path: Path) -> None
     ended = clew(tmp_path, "export", "t1", **environ)
     assert ended.returncode == 3
     assert ended.stderr == (
-        "clew: thread-t1.zip is not whole: problems.json in it names 1 that could not be read\n"
+        "clew: thread-t1.zip is incomplete: problems.json in it lists what could not be read (1)\n"
     )
     with zipfile.ZipFile(tmp_path / "thread-t1.zip") as archive:
         assert archive.testzip() is None

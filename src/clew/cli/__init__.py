@@ -1,4 +1,4 @@
-"""`clew`: what one types. Commands are declared here; what they do is imported when they are called, so help is quick."""
+"""The `clew` command: declares all commands. Their code is imported when they are called, so help is quick."""
 
 import sys
 from pathlib import Path
@@ -21,15 +21,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-keys = typer.Typer(help="API keys: who may call, as whom, and to do what.", no_args_is_help=True)
-threads = typer.Typer(help="Threads: which there are, and what happened in them.", no_args_is_help=True)
+keys = typer.Typer(help="API keys: create, list and revoke them.", no_args_is_help=True)
+threads = typer.Typer(help="Threads: list, show, delete and count them.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(threads, name="threads")
 app.add_typer(histories, name="histories")
 app.add_typer(channels, name="channels")
 
 Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 
 
 def main() -> None:
@@ -65,12 +65,12 @@ def clew(
 @app.command()
 def serve(
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; any but loopback needs API keys.")
+        str | None, typer.Option(help="Address to listen on; other than loopback needs API keys.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     config: Config = None,
 ) -> None:
-    """Start Clew: the HTTP API and the runner, on SQLite in .clew/ unless told otherwise."""
+    """Start the HTTP API and the runner, by default on SQLite in .clew/."""
     from clew.cli.serving import serve  # noqa: PLC0415 - heavy
 
     serve(host=host, port=port, config=config)
@@ -78,7 +78,7 @@ def serve(
 
 @app.command()
 def migrate(config: Config = None, as_json: AsJson = False) -> None:
-    """Bring the database to the newest version. `clew serve` does the same when it starts."""
+    """Migrate the database to the newest version. `clew serve` does the same when it starts."""
     from clew.cli.database import migrate  # noqa: PLC0415 - heavy
 
     migrate(config=config, as_json=as_json)
@@ -86,7 +86,7 @@ def migrate(config: Config = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(config: Config = None, as_json: AsJson = False) -> None:
-    """Show the settings and versions, and check what Clew stands on. Opens the database as `clew serve` would."""
+    """Show settings and versions, and check the database, the serializer and the graphs. Opens them as `clew serve` does."""
     from clew.cli.doctor import examine  # noqa: PLC0415 - heavy
 
     examine(config=config, as_json=as_json)
@@ -95,21 +95,19 @@ def doctor(config: Config = None, as_json: AsJson = False) -> None:
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Option(help="What the key is for.")],
-    tenant: Annotated[str, typer.Option(help="Whose data it sees.")] = "default",
-    user: Annotated[
-        str, typer.Option(help="Only this user's data; everybody's of the tenant if empty.")
-    ] = "",
+    tenant: Annotated[str, typer.Option(help="The tenant whose data the key can access.")] = "default",
+    user: Annotated[str, typer.Option(help="Only this user's data; default: all users of the tenant.")] = "",
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="read, write, admin or metrics; again for more. Default: read, write."),
+        typer.Option(help="read, write, admin or metrics; repeat for several. Default: read, write."),
     ] = None,
     expires_days: Annotated[
-        int | None, typer.Option(help="Days until it stops working; never if left out.", min=1, max=3650)
+        int | None, typer.Option(help="Days until the key expires; default: never.", min=1, max=3650)
     ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key and show it, once. Only its hash is kept."""
+    """Create an API key and show it once. Only its hash is stored."""
     from clew.cli.keys import create  # noqa: PLC0415 - heavy
 
     create(
@@ -125,7 +123,7 @@ def create_key(
 
 @keys.command("list")
 def list_keys(config: Config = None, as_json: AsJson = False) -> None:
-    """Show all keys, also those that no longer work. The keys themselves are nowhere."""
+    """List all keys, expired and revoked ones included. The secrets are not stored."""
     from clew.cli.keys import show_all  # noqa: PLC0415 - heavy
 
     show_all(config=config, as_json=as_json)
@@ -137,7 +135,7 @@ def revoke_key(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key useless for good. Running servers notice within two seconds."""
+    """Revoke a key permanently. Running servers notice within two seconds."""
     from clew.cli.keys import revoke  # noqa: PLC0415 - heavy
 
     revoke(key_id, config=config, as_json=as_json)
@@ -145,15 +143,17 @@ def revoke_key(
 
 @threads.command("list")
 def list_threads(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    user: Annotated[str, typer.Option(help="Only this user's; needs --tenant.")] = "",
-    status: Annotated[list[str] | None, typer.Option(help="Only with this status; again for more.")] = None,
-    graph: Annotated[str | None, typer.Option(help="Only of this graph.")] = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 50,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    user: Annotated[str, typer.Option(help="Only this user; needs --tenant.")] = "",
+    status: Annotated[
+        list[str] | None, typer.Option(help="Only with this status; repeat for several.")
+    ] = None,
+    graph: Annotated[str | None, typer.Option(help="Only this graph.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=1000)] = 50,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show threads, newest first."""
+    """List threads, newest first."""
     from clew.cli.threads import show_all  # noqa: PLC0415 - heavy
 
     show_all(
@@ -170,11 +170,11 @@ def list_threads(
 @threads.command("show")
 def show_thread(
     thread_id: Annotated[str, typer.Argument(help="The thread's id.")],
-    events: Annotated[int, typer.Option(help="How many of its newest events.", min=0, max=1000)] = 20,
+    events: Annotated[int, typer.Option(help="How many of its newest events to show.", min=0, max=1000)] = 20,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one thread and the end of its log. What people and agents said is only in --json."""
+    """Show one thread and its newest events. Message texts are only in --json."""
     from clew.cli.threads import show_one  # noqa: PLC0415 - heavy
 
     show_one(thread_id, events=events, config=config, as_json=as_json)

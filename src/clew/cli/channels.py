@@ -47,7 +47,7 @@ def poll(name: str, *, once: bool, config: Path | None, as_json: bool) -> None:
         run(work())
     except UpdatesTaken as exc:
         hint = f"`clew channels set-webhook {name} --remove` removes a webhook"
-        raise Permanent(f"Telegram does not hand out the messages: {exc}; {hint}") from None
+        raise Permanent(f"Telegram refused to deliver the messages: {exc}; {hint}") from None
     if as_json:
         say_json({"bot": name, "fetched": fetched})
     else:
@@ -73,7 +73,7 @@ def set_webhook(name: str, *, url: str, remove: bool, config: Path | None, as_js
     if as_json:
         say_json({"bot": plan.source, "url": address or None})
     else:
-        say(f"Telegram delivers to {address} now." if address else f"{plan.source} has no webhook any more.")
+        say(f"Telegram delivers to {address} now." if address else f"{plan.source} no longer has a webhook.")
 
 
 def webhook_address(settings: Settings, plan: BotPlan, url: str) -> str:

@@ -82,7 +82,7 @@ def versions() -> dict[str, str]:
 async def _database(settings: Settings) -> str:
     url = settings.database.url
     if url.path is not None and not url.path.exists():
-        return f"{url} will be made by the first start"
+        return f"{url} will be created by the first start"
     async with open_stores(settings) as stores:
         reached, keys = await stores.version(), await stores.keys.find()
     valid = sum(key.is_valid(now=utc_now()) for key in keys)
@@ -94,7 +94,7 @@ def _serializer(settings: Settings) -> str:
     from clew.checkpointer.serializer import StrictSerializer, require_strict  # noqa: PLC0415 - reads what was just exported
 
     require_strict(StrictSerializer())
-    return "strict: stored bytes become plain data and types on a list, nothing else"
+    return "strict: decodes plain data and types on an allow-list only"
 
 
 def _graphs(settings: Settings) -> list[Check]:

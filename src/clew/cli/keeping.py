@@ -60,7 +60,7 @@ def clean_up(
     elif outcome.is_preview:
         say(f"{outcome.due} would be deleted, {outcome.preserved} stay.")
     elif outcome.job is None:
-        say("A cleanup is under way already.")
+        say("Another cleanup is already running.")
     else:
         failed = f", {outcome.job.failed} could not be deleted" if outcome.job.failed else ""
         say(f"{outcome.job.deleted} deleted, {outcome.preserved} stay{failed}.")
@@ -120,7 +120,7 @@ def export(thread_id: str, *, output: Path | None, config: Path | None, as_json:
     if problems:
         # Whoever exports in order to delete must not go on as if this were all of it.
         complain(
-            Corrupt(f"{path} is not whole: {PROBLEMS} in it names {len(problems)} that could not be read")
+            Corrupt(f"{path} is incomplete: {PROBLEMS} in it lists what could not be read ({len(problems)})")
         )
         raise SystemExit(NOT_WHOLE)
 
@@ -166,7 +166,7 @@ def delete(thread_id: str, *, soft: bool, config: Path | None, as_json: bool) ->
     if as_json:
         say_json({"id": thread_id, "status": "deleted"})
     else:
-        say(f"{thread_id} is deleted." + (" It can be brought back for seven days." if soft else ""))
+        say(f"{thread_id} is deleted." + (" You can restore it for seven days." if soft else ""))
 
 
 def undelete(thread_id: str, *, config: Path | None, as_json: bool) -> None:
@@ -178,7 +178,7 @@ def undelete(thread_id: str, *, config: Path | None, as_json: bool) -> None:
     if as_json:
         say_json({"id": thread_id, "status": "restored"})
     else:
-        say(f"{thread_id} is back.")
+        say(f"{thread_id} is restored.")
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
                 path.unlink()
                 raise
     except FileExistsError as exc:
-        raise Invalid(f"{path} is there already") from exc
+        raise Invalid(f"{path} already exists") from exc
     except OSError as exc:
         raise Invalid(f"cannot write {path}: {exc.strerror}") from exc
 

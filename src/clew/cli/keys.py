@@ -62,7 +62,7 @@ def show_all(*, config: Path | None, as_json: bool) -> None:
     if as_json:
         say_json([_described(key, now) for key in found])
     elif not found:
-        say("No keys. Clew is open to this machine alone: clew keys create --name ...")
+        say("No keys. Clew accepts requests from this machine only. Create one: clew keys create --name ...")
     else:
         say_table(
             ["id", "name", "tenant", "user", "scopes", "created", "expires", "state"],

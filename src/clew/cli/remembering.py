@@ -5,34 +5,32 @@ from typing import Annotated
 
 import typer
 
-histories = typer.Typer(
-    help="Chat histories: what agents remember of a chat, by its key.", no_args_is_help=True
-)
+histories = typer.Typer(help="Chat histories: stored messages by conversation key.", no_args_is_help=True)
 
 Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Key = Annotated[str, typer.Argument(help="The conversation key, as in telegram:42.")]
 Tenant = Annotated[str, typer.Option(help="The bot's tenant.")]
 Namespace = Annotated[
     str,
-    typer.Option(help="The node's history_namespace, labels with periods between them.", metavar="LABELS"),
+    typer.Option(help="The node's history_namespace, labels separated by periods.", metavar="LABELS"),
 ]
 
 
 @histories.command("push")
 def push(
     key: Key,
-    text: Annotated[str, typer.Argument(help="The message.")],
+    text: Annotated[str, typer.Argument(help="The message text.")],
     role: Annotated[str, typer.Option(help="user or assistant.")] = "assistant",
     message_id: Annotated[
-        str | None, typer.Option("--id", help="With an id, the same message pushed twice is stored once.")
+        str | None, typer.Option("--id", help="An id of the message; the same id is stored once.")
     ] = None,
     tenant: Tenant = "default",
     namespace: Namespace = "",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a message from outside a turn, for example a notification. The agent's next turn sees it."""
+    """Append a message outside a turn, for example a notification. The agent's next turn sees it."""
     from clew.cli.histories import push  # noqa: PLC0415 - heavy
 
     push(
@@ -50,7 +48,9 @@ def push(
 @histories.command("show")
 def show(
     key: Key,
-    limit: Annotated[int, typer.Option(help="How many of the newest messages.", min=1, max=1000)] = 30,
+    limit: Annotated[
+        int, typer.Option(help="How many of the newest messages to show.", min=1, max=1000)
+    ] = 30,
     tenant: Tenant = "default",
     namespace: Namespace = "",
     config: Config = None,
@@ -65,14 +65,14 @@ def show(
 @histories.command("erase")
 def erase(
     key: Annotated[str | None, typer.Argument(help="The conversation key, as in telegram:42.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every chat of the tenant.")] = False,
-    user: Annotated[str, typer.Option(help="Every chat begun by runs of this user.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="All histories of the tenant.")] = False,
+    user: Annotated[str, typer.Option(help="All histories begun by runs of this user.")] = "",
     tenant: Tenant = "default",
     namespace: Namespace = "",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what agents remember of one chat, one user or a whole tenant, for good. Threads stay."""
+    """Delete the history of one chat, one user or a whole tenant permanently. Threads stay."""
     from clew.cli.histories import erase  # noqa: PLC0415 - heavy
 
     erase(

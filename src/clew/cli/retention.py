@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 ThreadId = Annotated[str, typer.Argument(help="The thread's id.")]
-Soft = Annotated[bool, typer.Option("--soft", help="Keep it for seven days, for the case of regret.")]
+Soft = Annotated[bool, typer.Option("--soft", help="Soft delete: it can be restored for seven days.")]
 
 
 def add_to(app: typer.Typer, threads: typer.Typer) -> None:
@@ -24,18 +24,18 @@ def cleanup(
     days_old: Annotated[
         int | None,
         typer.Option(
-            help="What nobody looked at for so many days; what has expired if left out.", min=1, max=365
+            help="Delete threads not accessed for this many days; default: expired threads.", min=1, max=365
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be deleted.")] = False,
     soft: Soft = False,
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    user: Annotated[str, typer.Option(help="Only this user's; needs --tenant.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Even though the clock jumped lately.")] = False,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    user: Annotated[str, typer.Option(help="Only this user; needs --tenant.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Delete even if the clock jumped recently.")] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete threads that are due, until none is left. Works with and without a server."""
+    """Delete all due threads. Works with and without a server."""
     from clew.cli.keeping import clean_up  # noqa: PLC0415 - heavy
 
     clean_up(
@@ -53,24 +53,24 @@ def cleanup(
 def export(
     thread_id: ThreadId,
     output: Annotated[
-        Path | None, typer.Option(help="The file to write; thread-ID.zip if left out.", metavar="PATH")
+        Path | None, typer.Option(help="The file to write; default: thread-ID.zip.", metavar="PATH")
     ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a thread into a zip: its log, messages, documents and newest state."""
+    """Export a thread as a zip: its log, messages, documents and newest state."""
     from clew.cli.keeping import export  # noqa: PLC0415 - heavy
 
     export(thread_id, output=output, config=config, as_json=as_json)
 
 
 def usage(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    user: Annotated[str, typer.Option(help="Only this user's; needs --tenant.")] = "",
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant.")] = None,
+    user: Annotated[str, typer.Option(help="Only this user; needs --tenant.")] = "",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what there is: threads by status and graph, events, and the room they take."""
+    """Show usage: threads by status and graph, events, and bytes by table."""
     from clew.cli.keeping import usage  # noqa: PLC0415 - heavy
 
     usage(tenant=tenant, user=user, config=config, as_json=as_json)
@@ -84,20 +84,22 @@ def delete(thread_id: ThreadId, soft: Soft = False, config: Config = None, as_js
 
 
 def delete_all(
-    tenant: Annotated[str, typer.Option(help="Whose threads to delete.")],
-    user: Annotated[str | None, typer.Option(help="Only this user's of the tenant.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would be deleted.")] = False,
+    tenant: Annotated[str, typer.Option(help="The tenant whose threads to delete.")],
+    user: Annotated[str | None, typer.Option(help="Only this user of the tenant.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report how many would be deleted.")
+    ] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete all threads of a tenant, or of one of its users, whatever their age and status."""
+    """Delete all threads of a tenant, or of one of its users, regardless of age and status."""
     from clew.cli.keeping import delete_all  # noqa: PLC0415 - heavy
 
     delete_all(tenant=tenant, user=user, dry_run=dry_run, config=config, as_json=as_json)
 
 
 def undelete(thread_id: ThreadId, config: Config = None, as_json: AsJson = False) -> None:
-    """Bring a softly deleted thread back."""
+    """Restore a softly deleted thread."""
     from clew.cli.keeping import undelete  # noqa: PLC0415 - heavy
 
     undelete(thread_id, config=config, as_json=as_json)

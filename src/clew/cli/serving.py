@@ -141,7 +141,7 @@ def announce(settings: Settings, *, keys: bool) -> None:
     needed = keys or server.auth == "keys" or not server.is_loopback
     say(f"Clew {__version__}")
     say(f"  address   {address}")
-    forgets = ", forgotten when this process ends" if settings.database.url.kind == "memory" else ""
+    forgets = ", lost when this process ends" if settings.database.url.kind == "memory" else ""
     say(f"  data      {settings.database.url}{forgets}")
     say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
     logger.info(
@@ -155,5 +155,5 @@ def _cannot_bind(host: str, port: int, exc: OSError) -> ConfigError:
             f"port {port} on {host} is in use; choose another with --port, or --port 0 for a free one"
         )
     if exc.errno == errno.EACCES:
-        return ConfigError(f"port {port} on {host} is not ours to take; ports below 1024 need privileges")
+        return ConfigError(f"port {port} on {host} cannot be used: ports below 1024 need privileges")
     return ConfigError(f"cannot listen on {host}, port {port}: {exc.strerror}")

@@ -15,7 +15,7 @@ export function Activity({ round }) {
   </details>`;
 }
 
-// The newest thing somebody would want to read while waiting.
+// The newest line to show while the round runs.
 export function newest(round) {
   const line = round?.activity.findLast((one) => one.kind === "log") ?? round?.activity.at(-1);
   return line?.text ?? "";

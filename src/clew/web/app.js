@@ -31,8 +31,8 @@ function Start({ model }) {
       <button class="quiet drawer" aria-controls="threads" aria-expanded=${model.state.isDrawerOpen} onClick=${() => model.change({ isDrawerOpen: true })}>Threads</button>
     </header>
     <div class="start">
-      <h1>What shall be done?</h1>
-      <p>Say it, and add the documents it is about. You can close this page meanwhile: the work goes on, and is here when you come back.</p>
+      <h1>What should I work on?</h1>
+      <p>Describe the task and add its documents. You can close this page: the work continues, and you find it here when you return.</p>
       <${Composer} model=${model} place="" label="Describe the task" isNew />
     </div>`;
 }

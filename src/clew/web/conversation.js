@@ -9,7 +9,7 @@ import { Status } from "./threads.js";
 import { Waiting } from "./waiting.js";
 import { excerpt, moment, named, plural, timeOf } from "./words.js";
 
-// So near to its end somebody reads along, and is kept there.
+// A user who has scrolled this near to the end stays at the end.
 const NEAR = 120;
 
 export class Conversation extends Component {
@@ -104,11 +104,11 @@ function Foot({ model, current: { timeline, connection } }) {
     ${status === "running" && html`<progress max="100" value=${isMeasured ? round.progress : null} aria-label="Progress"></progress>`}
     ${!isOver && model.draft.problem && html`<p class="problem" role="alert">${model.draft.problem}</p>`}
     ${status === "failed" && html`<${Again} model=${model} round=${round} />`}
-    ${isOver && html`<${Composer} model=${model} place=${model.id} label="Go on: what shall be done next?" />`}
+    ${isOver && html`<${Composer} model=${model} place=${model.id} label="Continue: what should I work on next?" />`}
   </footer>`;
 }
 
 function Again({ model, round }) {
-  if (round?.lacksInput) return html`<p class="again">What it began with was deleted, so it cannot be taken up again.</p>`;
-  return html`<div class="again"><span>It can be taken up where it stood.</span> <button onClick=${() => model.resume()}>Try again</button></div>`;
+  if (round?.lacksInput) return html`<p class="again">The message it began with was deleted, so it cannot be resumed.</p>`;
+  return html`<div class="again"><span>It can be resumed where it stopped.</span> <button onClick=${() => model.resume()}>Try again</button></div>`;
 }

@@ -1,4 +1,4 @@
-// The questions this page asks itself: for a key, and whether something shall really go.
+// Dialogs: the API key, and confirmations of deletions.
 
 import { Component, createRef, html } from "./html.js";
 import { excerpt, fileName } from "./words.js";
@@ -26,7 +26,7 @@ export function DeleteDialog({ model, thread }) {
   const keep = () => model.confirmDeletion(null);
   return html`<${Dialog} label="Delete this thread" onClose=${keep}>
     <h2>Delete “${thread.name || "Untitled"}”?</h2>
-    <p>Its messages and documents go with it, for good.</p>
+    <p>This permanently deletes its messages and documents.</p>
     <div class="buttons">
       <button autofocus onClick=${keep}>Keep it</button>
       <button class="danger" onClick=${() => model.delete(thread)}>Delete</button>
@@ -60,8 +60,8 @@ export class RedactDialog extends Component {
   }
 }
 
-const OF_A_MESSAGE = "Nobody is shown it any more, nor the documents that only it has, and no later round is told. What was answered stays.";
-const OF_A_FILE = "Nobody is shown it with this message any more. Later rounds do not work with it, unless another message has it.";
+const OF_A_MESSAGE = "The message and its own documents are no longer shown, and later rounds do not use them. Answers to it stay.";
+const OF_A_FILE = "The file is no longer shown with this message. Later rounds do not use it, unless another message has it.";
 
 export class KeyDialog extends Component {
   state = { text: "" };
@@ -74,7 +74,7 @@ export class KeyDialog extends Component {
     const isTried = model.state.key === "tried";
     return html`<${Dialog} label="API key" onClose=${() => model.withholdKey()}>
       <h2>API key</h2>
-      <p role="status">${model.state.key === "wrong" ? "The server does not take this key." : "This server asks for a key."} It is kept in this tab only.</p>
+      <p role="status">${model.state.key === "wrong" ? "The server rejected this key." : "This server needs an API key."} It is kept in this tab only.</p>
       <form onSubmit=${use}>
         <label class="field"><span>Key</span>
           <input type="password" autocomplete="off" spellcheck="false" autofocus pattern="\\s*[!-~]+\\s*" value=${text}

@@ -8,7 +8,7 @@ import { Uploads } from "./uploads.js";
 const LIST_SECONDS = 5;
 const LIST_PAGE = 50;
 const LIST_MOST = 200;
-// Of a long thread only the newest events are shown, until somebody asks for those before them.
+// Of a long thread only the newest events are shown, until the user asks for earlier ones.
 const NEWEST = 2_000;
 
 const CALLS_CHANGE = new Set(["suspension", "approval_required", "resolution", "workflow_stopped", "workflow_failed"]);
@@ -32,7 +32,7 @@ export class Model {
       hasMore: false,
       isLoaded: false,
       current: null,
-      // What somebody is asked about; a new object each time, which is a new question.
+      // What the user is asked about; a new object each time, which is a new question.
       deleting: null,
       redacting: null,
       isDrawerOpen: false,
@@ -162,7 +162,7 @@ export class Model {
       if (opened.signal.aborted) return;
       this.#noteRefusal(error);
       current.connection = "ended";
-      current.problem = error.status === 404 ? "This thread does not exist, or not any more." : error.message;
+      current.problem = error.status === 404 ? "This thread does not exist, or was deleted." : error.message;
       this.paint();
     }
   }
@@ -289,7 +289,7 @@ export class Model {
     return this.#act("begin");
   }
 
-  // Throws what went wrong, for whoever asked to show it where it was asked.
+  // Throws what went wrong, so that the caller shows it where the user asked.
   async answer(call, body) {
     const current = this.state.current;
     try {

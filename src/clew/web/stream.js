@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 const LONGEST_PAUSE = 8_000;
 // The server says something every 15 seconds; a connection that is silent for three times that is a dead one.
 const SILENCE = 45_000;
-// A browser opens few connections to a server: a tab nobody looks at gives its own back for as long.
+// A browser opens few connections to a server: a hidden tab closes its own until it is visible again.
 const HIDDEN = 20_000;
 
 // Runs until the signal; throws when the server says no for good. `onState` hears "open" and "lost"; `onGap`, that the

@@ -7,7 +7,7 @@ export function Threads({ model }) {
   const { threads, hasMore, isLoaded, current } = model.state;
   return html`<nav class="threads" id="threads" aria-label="Threads">
     <a class="new" href="#/" aria-current=${current ? null : "page"}>New thread</a>
-    ${isLoaded && !threads.length && html`<p class="empty">What you start appears here.</p>`}
+    ${isLoaded && !threads.length && html`<p class="empty">Threads you start appear here.</p>`}
     <ul>
       ${threads.map((thread) => html`<li key=${thread.id}><${Row} thread=${thread} isOpen=${thread.id === current?.id} /></li>`)}
     </ul>

@@ -34,7 +34,7 @@ export class Uploads {
   remove(upload) {
     this.all = this.all.filter((one) => one !== upload);
     this.#changed();
-    // Nobody will ask for it; if this is lost, it is only a file too many.
+    // The file is not needed any more; if this request fails, one unused file stays on the server.
     if (upload.id) ask(`api/files/${encodeURIComponent(upload.id)}`, { method: "DELETE" }).catch(() => {});
   }
 

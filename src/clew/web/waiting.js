@@ -1,4 +1,4 @@
-// What a thread waits for somebody to say: approvals with the exact arguments, questions, calls in doubt.
+// Pending calls of a thread: approvals with the exact arguments, questions, calls in doubt.
 
 import { Component, html } from "./html.js";
 import { ago, exactly, moment } from "./words.js";
@@ -17,7 +17,7 @@ class Card extends Component {
     return html`<section class="waiting" aria-labelledby=${id}>
       <h3 id=${id}>${title(call)}</h3>
       ${call.deadline && html`<p class="hint">
-        Answer <time datetime=${call.deadline} title=${moment(call.deadline)}>${ago(call.deadline)}</time>; after that it goes on without.
+        Answer <time datetime=${call.deadline} title=${moment(call.deadline)}>${ago(call.deadline)}</time>; after that the thread continues without an answer.
       </p>`}
       <${Asked} call=${call} />
       <form onSubmit=${(event) => event.preventDefault()}>
@@ -45,10 +45,10 @@ class Card extends Component {
 
   #doubt() {
     return html`
-      ${this.#text("How it ended, if it did happen")}
+      ${this.#text("Its result, if it happened")}
       <div class="buttons">
         <button class="main" disabled=${!this.state.text.trim()} onClick=${() => this.#reply()}>It happened</button>
-        <button onClick=${() => this.#send({ retry: true })}>It did not: run it again</button>
+        <button onClick=${() => this.#send({ retry: true })}>It did not happen: run it again</button>
       </div>`;
   }
 
@@ -99,15 +99,15 @@ function Asked({ call: { name, args, prompt } }) {
   const text = question(prompt);
   return html`
     ${text && html`<p class="question" dir="auto">${text}</p>`}
-    ${name && html`<figure><figcaption>With exactly these arguments</figcaption><pre>${exactly(args)}</pre></figure>`}
+    ${name && html`<figure><figcaption>Exact arguments</figcaption><pre>${exactly(args)}</pre></figure>`}
     ${!name && !text && prompt !== null && html`<pre>${exactly(prompt)}</pre>`}
-    ${!name && text && rest(prompt) && html`<details class="value"><summary>All that is asked</summary><pre>${exactly(prompt)}</pre></details>`}`;
+    ${!name && text && rest(prompt) && html`<details class="value"><summary>The whole question</summary><pre>${exactly(prompt)}</pre></details>`}`;
 }
 
 function title({ kind, name }) {
-  if (kind === "approval") return name ? `May ${name} run?` : "Your approval is needed";
+  if (kind === "approval") return name ? `Allow the tool ${name} to run?` : "Your approval is needed";
   if (kind === "in_doubt") return `Did ${name || "this"} happen?`;
-  if (kind === "client_exec") return `${name || "A tool"} is to be carried out by a client`;
+  if (kind === "client_exec") return `${name || "A tool"} must be run by a client`;
   return "A question for you";
 }
 

@@ -1,7 +1,7 @@
 // Numbers, times and states in words.
 
 export const STATUS = {
-  pending: "Not begun",
+  pending: "Not started",
   running: "Working",
   blocked: "Waiting for you",
   completed: "Done",
@@ -62,7 +62,7 @@ export function named(agent) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-// What somebody is asked to decide about is shown to the last character.
+// Values that a user decides about are shown completely.
 export function exactly(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
 }

@@ -1,0 +1,42 @@
+"""docs/acceptance.md and the `accept` markers: every behaviour is carried by a test, every marker names a behaviour."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "acceptance.md"
+
+
+def listed() -> list[str]:
+    return re.findall(r"^- \*\*(\d{3}-\d+)\*\* ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+
+
+def marked(source: str) -> Iterator[str]:
+    """The ids in `pytest.mark.accept(...)` anywhere in a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.accept":
+            yield from (str(ast.literal_eval(argument)) for argument in node.args)
+
+
+def carried() -> set[str]:
+    modules = (ROOT / "tests").rglob("*.py")
+    return {one for module in modules for one in marked(module.read_text("utf-8"))}
+
+
+def test_a_behaviour_is_listed_once() -> None:
+    assert [one for one, count in Counter(listed()).items() if count > 1] == []
+
+
+def test_the_seed_documents_have_199_behaviours() -> None:
+    assert Counter(one[:3] for one in listed()) == {"000": 40, "001": 39, "002": 40, "003": 36, "004": 44}
+
+
+def test_every_listed_behaviour_is_carried_by_a_test() -> None:
+    assert sorted(set(listed()) - carried()) == []
+
+
+def test_every_marker_names_a_listed_behaviour() -> None:
+    assert sorted(carried() - set(listed())) == []
