@@ -37,7 +37,7 @@ from clew.domain.events import (
 from clew.domain.ledger import GATE, is_yes
 from clew.domain.lifecycle import Change
 from clew.domain.records import FIRST_FENCE, Lease
-from clew.domain.recovery import Nothing, Wait, failed_attempts, owed, woken_by
+from clew.domain.recovery import failed_attempts, woken_by
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
 from clew.domain.thread import Executor, Status, Thread
 from clew.engine.outages import Outages
@@ -124,7 +124,7 @@ class Step:
 
     async def _to_its_rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> None:
         thread = recorder.thread
-        if isinstance(owed(thread, log), Nothing | Wait):
+        if thread.status is not Status.RUNNING:
             return
         run = LocalRunContext(
             log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=woken_by(thread, log)
