@@ -166,10 +166,8 @@ class RoundDriver:
                 return (
                     command_of(self._order, answers) if self._order is not None else Command(resume=answers)
                 )
-            case Continue(approved=None):
-                return None
             case Continue(approved=approved):
-                return await self._decided(found, approved=approved)
+                return None if approved is None else await self._decided(found, approved=approved)
 
     async def _first_input(self, begin: Begin) -> Any:
         """An approval of an earlier round must not open this round's breakpoint."""
