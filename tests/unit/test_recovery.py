@@ -91,6 +91,8 @@ SECOND = OpenInterrupt(id="i2", node="ask", index=1)
 # The graph took the answer to i1 and was killed before it stored what it asks next.
 TAKEN = OpenInterrupt(id="i1", node="ask", index=1)
 CALL = OpenInterrupt(id="i9", node="tools", call_id="c1")
+CALL_AGAIN = OpenInterrupt(id="i9", node="tools", call_id="c1", index=1)
+LATER = OpenInterrupt(id="k1", node="ask")
 PLAIN = Breakpoint(id=STOP, before=("act",))
 TOLD = Breakpoint(id=STOP, before=("act",), has_channel=True)
 DECIDED = Breakpoint(id=STOP, before=("act",), has_channel=True, is_decided=True)
@@ -121,6 +123,7 @@ POSITIONS: Mapping[str, tuple[Position, Mapping[str, Decision]]] = {
         Position(interrupts=(SECOND,)),
         {"*": Wait((SECOND,)), "both answered": Resume({"i2": "red"})},
     ),
+    "asks in a later visit": (Position(interrupts=(LATER,)), {"*": Wait((LATER,))}),
     "answer taken": (
         Position(interrupts=(TAKEN,)),
         {"*": Wait((TAKEN,)), "answered": Continue(), "both answered": Continue()},
@@ -149,6 +152,19 @@ POSITIONS: Mapping[str, tuple[Position, Mapping[str, Decision]]] = {
     "a tool asked": (
         Position(interrupts=(CALL,), asking=STOPPED),
         {"*": Resume({"i9": {}}), "call approved": Resume({"i9": True})},
+    ),
+    "a tool asks once more, not begun": (
+        Position(interrupts=(CALL_AGAIN,)),
+        {"*": Resume({"i9": {}}), "call approved": Resume({"i9": True})},
+    ),
+    "a tool and a node ask, not begun": (
+        Position(interrupts=(CALL, FIRST)),
+        {
+            "*": Resume({"i9": {}}),
+            "answered": Resume({"i9": {}, "i1": "blue"}),
+            "both answered": Resume({"i9": {}, "i1": "blue"}),
+            "call approved": Resume({"i9": True}),
+        },
     ),
     "a tool and a node ask": (
         Position(interrupts=(CALL, FIRST), asking=frozenset({"c1"})),
@@ -300,6 +316,11 @@ def test_a_node_that_asks_anew_forgets_what_it_was_answered_the_last_time() -> N
     assert decide(log, Position(reopened=(again,), is_cut_short=True)) == Resume({"j1": "green"})
     second = OpenInterrupt(id="j2", node="ask", index=1, formerly=("k2",))
     assert decide(log, Position(interrupts=(second,), asking=STOPPED)) == Wait((second,))
+
+
+def test_an_answer_whose_question_names_no_node_is_found_by_its_former_id() -> None:
+    log = log_of(*STARTED, asked("i1"), answered("i1", "blue"))
+    assert decide(log, Position(interrupts=(RENAMED,), asking=STOPPED)) == Resume({"j1": "blue"})
 
 
 def test_what_a_tool_was_answered_is_in_the_ledger_and_not_given_to_its_node() -> None:
