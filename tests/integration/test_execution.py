@@ -462,7 +462,7 @@ async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_pa
             (result,) = await other.bodies(await other.rest(thread), ToolResult)
             assert (result.ok, result.result) == (True, "somebody")
             (result,) = await other.bodies(await other.rest(deadline), ToolResult)
-            assert (result.ok, "nobody is here" in result.error) == (False, True)
+            assert (result.ok, "no user is here" in result.error) == (False, True)
             await other.app.execution.commands.stop(slow.id, None)
 
 

@@ -11,7 +11,7 @@ from langgraph.types import Command, Send
 from clew.checkpointer.rows import FENCE
 from clew.domain.events import Opening, Resolution, RunSpec
 from clew.domain.lifecycle import carry_out, open_idle
-from clew.graph.driver import ROUND
+from clew.graph.position import ROUND
 from clew.graph.run_config import MOST_STEPS, command_of, newest_order, ordered_config, with_stops
 from clew.history.agent_node import TENANT
 from tests.acceptance.run_graphs import echo

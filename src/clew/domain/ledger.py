@@ -1,4 +1,4 @@
-"""When a tool may run: what is known of the call in, what to do with it out. And what to say of one that was left."""
+"""Tool ledger: whether a call may run, by what is known of it; and what a model reads of a call that was left."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from clew.domain.tool_calls import Call, CallStatus
 # How the id of a question begins that a graph's own gate asks: may it go on?
 GATE = "gate_"
 
-# What a model is told of a call that its round left without a result.
+# What a model reads of a call that its round left without a result.
 NO_RESULT = "[no result]"
 NOT_BEGUN = "[no result: it was not begun]"
 CUT_OFF = "[no result: it was begun and cut off, so its effect may have happened]"
 NOT_RUN = "[no result: it was approved, and not run]"
-NOT_APPROVED = "[no result: nobody approved it, and it was not run]"
+NOT_APPROVED = "[no result: it was not approved, and not run]"
 NOT_REPORTED = "[no result: a client was to do it and did not report, so its effect may have happened]"
-NOT_ANSWERED = "[no result: nobody answered]"
+NOT_ANSWERED = "[no result: no answer came]"
 # The error of a call that is not repeated after a crash, because its tool's author said so.
 INTERRUPTED = "tool call interrupted: it was begun and cut off, so its effect may have happened"
 
@@ -51,7 +51,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Nobody has done it yet, or doing it again is harmless: carry it out."""
+    """It was not done yet, or doing it again is harmless: carry it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Somebody must say something first."""
+    """An answer is needed first."""
 
     suspension: Suspension
 
@@ -74,7 +74,7 @@ Verdict: TypeAlias = Go | Settled | Ask
 
 
 def judge(call: ToolCall, known: Call | None, terms: Terms, *, now: datetime) -> Verdict:
-    """What to do with a call, given what became of it so far. Whoever asks here is not waiting any more."""
+    """What to do with a call, given what became of it so far. A tool that asks here is not waiting any more."""
     if known is not None and not known.status.is_open:
         return _settled(known)
     if known is not None and known.status is CallStatus.STARTED:

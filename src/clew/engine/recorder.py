@@ -1,4 +1,4 @@
-"""Writes the events of one run, in order, under its fence; what waits together is committed together."""
+"""Recorder: writes the events of one run, in order, under its fence; what waits together is committed together."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from clew.domain.thread import Status, Thread
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 
-# What nobody waits for is written after so many seconds, with whatever comes until then: most nodes are quicker.
+# What no caller waits for is written after so many seconds, with all that comes before: most nodes are quicker.
 SOON = 0.05
 
 # How long to wait before a store that was away is tried again, at first and at most.
 SHORTEST_WAIT = 0.05
 LONGEST_WAIT = 2.0
-# Somebody who writes beside us for ever is no somebody: the store refuses for a reason that stays.
+# No other writer conflicts this often: the store refuses for a reason that stays.
 MOST_CONFLICTS = 100
 
 
@@ -29,7 +29,7 @@ class PendingEvents:
 
 
 class Recorder:
-    """One run's pen. Once a commit is refused for good, everything after it is refused the same way.
+    """Appends to the log of one run's thread. Once a commit is refused for good, everything after it is refused, too.
 
     A store that is away is waited for: what a tool did is known nowhere else.
     """
@@ -75,11 +75,11 @@ class Recorder:
             raise self.refusal
 
     def leave(self) -> None:
-        """The run is over: what somebody waits for is still written, but no store is waited for any more."""
+        """The run is over: what a caller waits for is still written, but no store is waited for any more."""
         self._is_left = True
         self._waiting = [waiting for waiting in self._waiting if waiting.done is not None]
         if self._later is not None:
-            self._later.cancel()  # whoever waits has begun
+            self._later.cancel()  # a caller that waits has begun the writing itself
 
     def _add(self, waiting: PendingEvents) -> None:
         if self.refusal is not None:
@@ -133,7 +133,7 @@ class Recorder:
             except LostLease:
                 raise
             except Conflict:
-                # Somebody wrote to the thread beside us and left it ours: decide again on what is there now.
+                # Another writer changed the thread and left it ours: decide again on what is there now.
                 conflicts += 1
                 if conflicts == MOST_CONFLICTS:
                     raise

@@ -1,4 +1,4 @@
-"""One run as the graph inside it sees it: the ledger of its tools, and what its thread remembers.
+"""Run context: one run as the nodes of its graph see it, with the ledger of its tools and the thread's memory.
 
 A tool runs only after its call is in the log, and its result is in the log before anyone builds on it.
 """
@@ -29,7 +29,7 @@ from clew.failpoints import failpoint
 from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.tool_calls import Calls
 
-NOBODY = "this tool acts for a user, and nobody is here"
+NO_USER = "this tool acts for a user, and no user is here"
 CHANGED = "the arguments are not the ones that were asked for"
 
 
@@ -125,8 +125,8 @@ class LocalRunContext:
         failpoint("toolcall_logged")
         verdict = judge(call, known, terms, now=self.stamp().now)
         if isinstance(verdict, Go) and terms.needs_user and self._scope.is_system:
-            await self.finish(call.call_id, ok=False, error=NOBODY)
-            return Settled(ok=False, result=None, error=NOBODY)
+            await self.finish(call.call_id, ok=False, error=NO_USER)
+            return Settled(ok=False, result=None, error=NO_USER)
         if isinstance(verdict, Settled) and known is not None and known.status.is_open:
             await self.finish(call.call_id, ok=verdict.ok, result=verdict.result, error=verdict.error)
         if isinstance(verdict, Ask):
@@ -164,13 +164,13 @@ class LocalRunContext:
         return call_id in self.asked
 
     def wanted(self) -> dict[str, Suspension]:
-        """What somebody must be asked, in the order the calls were made: tools that run side by side ask in any."""
+        """The open questions of tools in the order the calls were made: tools that run side by side ask in any."""
         return {call_id: self.asked[call_id] for call_id in self._called if call_id in self.asked}
 
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
         await self._recorder.flush()
         summary, events = await self._memory.summaries.load_since(self.thread.id)
-        # What was taken back is told to no model.
+        # No model is sent what was taken back.
         return summary, [event for event in events if event.id not in self.thread.redacted]
 
     async def sum_up(self, from_seq: int, to_seq: int, content: Json, *, version: str) -> None:

@@ -1,4 +1,4 @@
-"""One turn of the wheel: take a thread from the end of its log until it ends or waits. Retries live here."""
+"""Step: runs a leased thread from the end of its log until its round ends or waits. Retries live here."""
 
 import asyncio
 import contextlib
@@ -34,13 +34,13 @@ from clew.domain.events import (
     StageCompleted,
     Suspension,
 )
-from clew.domain.ledger import GATE, is_yes
 from clew.domain.lifecycle import Change
 from clew.domain.records import FIRST_FENCE, Lease
-from clew.domain.recovery import Nothing, Wait, failed_attempts, owed, woken_by
+from clew.domain.recovery import failed_attempts, woken_by
 from clew.domain.retry import ErrorClass, GiveUp, Retry, RetryPolicy, decide
-from clew.domain.thread import Executor, Status, Thread
+from clew.domain.thread import Status, Thread
 from clew.engine.outages import Outages
+from clew.engine.outcomes import Completed, Failed, Outcome, Rest, Retrying, StoreAway, Suspended, ended
 from clew.engine.recorder import Recorder
 from clew.engine.run_context import LocalRunContext, RunStores
 from clew.failpoints import failpoint
@@ -56,8 +56,26 @@ logger = logging.getLogger(__name__)
 LONGEST_WAIT = 2.0
 
 
+@dataclass(slots=True, kw_only=True)
+class RoundAttempts:
+    """What the attempts of one run at its round share."""
+
+    log: Sequence[Event]
+    recorder: Recorder
+    run: LocalRunContext
+    fence: int
+    is_new: bool
+    # How many attempts failed, those of earlier runs included.
+    failed: int
+    # On the event loop's clock.
+    deadline: float | None
+    outages: Outages = field(default_factory=Outages)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """Called with the lease of a thread. Each outcome of its run is recorded by a method of its own."""
+
     store: Store
     memory: RunStores
     graph_driver: GraphDriver
@@ -72,7 +90,7 @@ class Step:
     prunes: bool = False
     # How long a round may run, waiting for people aside.
     limit: timedelta | None = None
-    # What a round of a graph is closed with, by the graph's name.
+    # By the name of a graph: the last events of its rounds.
     closings: Mapping[str, Closing] = field(default_factory=dict)
     # Set by the runner when its process ends: then nothing is tried again here.
     ending: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,17 +105,16 @@ class Step:
             thread = opening.thread if opening else await self.store.get(lease.thread_id)
             log = opening.events if opening else await self._round(thread)
             recorder = self._recorder(thread, lease)
-            await self._to_its_rest(log, recorder, lease)
-        except Drained:
-            logger.info("run drained", extra={"thread_id": lease.thread_id})
+            if thread.status is Status.RUNNING:
+                await self._record_outcome(await self._rest(log, recorder, lease), recorder)
         except (LostLease, NotFound) as exc:
-            # Someone stopped, deleted or took over the thread while we worked: their word stands.
+            # Another process stopped, deleted or took over the thread during the run: its word stands.
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
             await self.count_lost(lease)
         except Unavailable:
             raise
         except Exception as exc:
-            # The graph is not to blame for this, or it said what cannot be kept. A thread that nobody could run
+            # The graph is not to blame for this, or it said what cannot be kept. A thread that no process can run
             # would be tried for ever, so it fails for a reason that can be read.
             logger.exception("run cannot go on", extra={"thread_id": lease.thread_id})
             await self.fail(lease, f"internal: {self.classify(exc)}")
@@ -107,103 +124,145 @@ class Step:
                 recorder.leave()
 
     async def count_lost(self, lease: Lease) -> None:
-        """A thread that still runs is another runner's now; one that was stopped or deleted is nobody's."""
+        """Counts a lease as lost if another runner holds the thread now; a stopped or deleted thread has no runner."""
         with contextlib.suppress(ClewError):
             if (await self.store.get(lease.thread_id)).status is Status.RUNNING:
                 self.metrics.lost_leases.inc()
 
     async def fail(self, lease: Lease, reason: str) -> None:
-        """End the round as failed, whatever the run itself could not say. One that is not ours is left alone."""
+        """End the round as failed, for a reason that the run itself could not record. A round of another runner stays."""
         try:
             thread = await self.store.get(lease.thread_id)
             if thread.status is Status.RUNNING:
                 recorder = self._recorder(thread, lease)
-                await recorder.record(*await self._closed_if_possible(reason, recorder))
+                end = _finished(Status.FAILED, reason)
+                await recorder.record(*await self._closing_if_possible(recorder, end), end)
         except (LostLease, NotFound, InvalidState) as exc:
             logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
 
-    async def _to_its_rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> None:
-        thread = recorder.thread
-        if isinstance(owed(thread, log), Nothing | Wait):
-            return
-        run = LocalRunContext(
-            log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=woken_by(thread, log)
-        )
+    async def _rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> Rest:
+        """Run, and run again after what another attempt can cure."""
         if lease.recoveries > self.max_recoveries:
-            reason = (
-                f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
+            return Failed(
+                reason=f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
             )
-            rest: Sequence[Body] = [_finished(Status.FAILED, reason)]
-        else:
-            rest = await self._until_it_rests(log, recorder, run, lease.fence)
-        await recorder.record(*await self._closed(rest, recorder))
-        failpoint("interrupt_logged")
-        if self.prunes and recorder.thread.status.is_terminal:
-            await self.graph_driver.prune(thread.id)
+        work = self._attempts(log, recorder, lease)
+        rest: Rest | None = None
+        while rest is None:
+            outcome = await self._attempt(work)
+            match outcome:
+                case Retrying():
+                    rest = await self._retry(work, outcome)
+                case StoreAway():
+                    rest = await self._wait_for_store(work, outcome)
+                case Suspended() | Completed() | Failed() | Drained():
+                    rest = outcome
+        return rest
 
-    async def _until_it_rests(
-        self, log: Sequence[Event], recorder: Recorder, run: LocalRunContext, fence: int
-    ) -> Sequence[Body]:
-        """Run, and run again after what a retry can cure; returns the events with which the thread comes to rest."""
-        failed = failed_attempts(log)
-        outages = Outages()
-        deadline = self._deadline(log)
-        # A copy was never run either, but what it is answered was asked before.
-        is_new = fence == FIRST_FENCE and not any(isinstance(event.body, Resolution) for event in log)
-        while True:
-            patience = asyncio.timeout_at(deadline)
-            try:
-                async with patience:
-                    return await self._attempt(log, run, fence, is_new=is_new)
-            except Drained:
-                raise
-            except Exception as exc:
-                is_new = False
-                if recorder.refusal is not None:
-                    raise recorder.refusal from exc
-                if patience.expired() and self.limit is not None:
-                    reason = f"timeout: the round ran longer than {self.limit.total_seconds():g} s"
-                    return [_finished(Status.FAILED, reason)]
-                if (cause := _of_the_store(exc)) is not None:
-                    if isinstance(cause, LostLease):
-                        raise cause from exc
-                    # Not the graph's failure, so it costs no attempt; but what never gets through ends as well.
-                    began = asyncio.get_running_loop().time()
-                    log, stored = await self._when_it_is_back(recorder.thread, outages.pause)
-                    outages.met(stored, at=began)
-                    if outages.are_too_long(now=asyncio.get_running_loop().time()):
-                        return [_finished(Status.FAILED, f"internal: {cause}")]
-                    continue
-                failed += 1
-                failure = self.classify(exc)
-                decision = self._decide(failure, recorder.thread, failed)
-                name = ErrorClass.named(failure.error_class)
-                logger.warning(
-                    "run failed",
-                    extra={
-                        "thread_id": recorder.thread.id,
-                        "attempt": failed,
-                        "error_class": name,
-                        **_answered(failure),
-                    },
-                    exc_info=exc,
-                )
-                if not isinstance(decision, Retry):
-                    # What was retried and given up below has said so already.
-                    reason = (
-                        str(failure)
-                        if isinstance(failure, RetriesExhausted)
-                        else f"{decision.reason}: {failure}"
-                    )
-                    return [_finished(Status.FAILED, reason, error=failure.detail or str(failure))]
-                self.metrics.retries.labels(name).inc()
-                text = f"Attempt {failed} failed ({name}), trying again in {decision.seconds:.1f} s"
-                await recorder.record(Log(message=text, level="warning", attempt=failed))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(decision.seconds):
-                        await self.ending.wait()
-                        raise Drained from None
-            log = await self._round(recorder.thread)
+    def _attempts(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> RoundAttempts:
+        scope = woken_by(recorder.thread, log)
+        return RoundAttempts(
+            log=log,
+            recorder=recorder,
+            run=LocalRunContext(
+                log, recorder, self.memory, fence=lease.fence, stamp=self._stamp, scope=scope
+            ),
+            fence=lease.fence,
+            # A copy was never run either, but what it is answered was asked before.
+            is_new=lease.fence == FIRST_FENCE and not any(isinstance(e.body, Resolution) for e in log),
+            failed=failed_attempts(log),
+            deadline=self._deadline(log),
+        )
+
+    async def _attempt(self, work: RoundAttempts) -> Outcome:
+        """One attempt; every way it can end has a name, but for a lost lease."""
+        patience = asyncio.timeout_at(work.deadline)
+        try:
+            async with patience:
+                return await self._perform(work)
+        except Drained:
+            return Drained()
+        except Exception as exc:
+            work.is_new = False
+            if work.recorder.refusal is not None:
+                raise work.recorder.refusal from exc
+            if patience.expired() and self.limit is not None:
+                return Failed(reason=f"timeout: the round ran longer than {self.limit.total_seconds():g} s")
+            return self._failure(work, exc)
+
+    async def _perform(self, work: RoundAttempts) -> Suspended | Completed | Failed:
+        run = work.run
+        # A tool that was left alone by what failed beside it in an earlier attempt may still be at work.
+        await run.idle()
+        run.asked.clear()
+        questions: dict[str, Suspension] = {}
+        last: list[Body] = []
+        bodies = self.graph_driver.run(work.log, run, fence=work.fence, is_new=work.is_new)
+        async with aclosing(bodies):
+            async for body in bodies:
+                match body:
+                    case Suspension():
+                        questions[body.call_id] = body
+                    case AssistantMessage(marker="last"):
+                        # Its reader may send the next message at once, so the round must have ended by then.
+                        last.append(body)
+                    case StageChanged() | StageCompleted():
+                        run.note(body)  # nothing is built on these, so the graph need not wait for the disk
+                    case _:
+                        await run.record(body)
+        await run.idle()
+        if questions or run.asked:
+            return Suspended(list((questions | run.wanted()).values()))
+        return ended(work.log, last)
+
+    def _failure(self, work: RoundAttempts, exc: Exception) -> Failed | Retrying | StoreAway:
+        cause = _of_the_store(exc)
+        if isinstance(cause, LostLease):
+            raise cause from exc
+        if cause is not None:
+            return StoreAway(cause)
+        work.failed += 1
+        failure = self.classify(exc)
+        decision = self._decide(failure, work.recorder.thread, work.failed)
+        name = ErrorClass.named(failure.error_class)
+        logger.warning(
+            "run failed",
+            extra={
+                "thread_id": work.recorder.thread.id,
+                "attempt": work.failed,
+                "error_class": name,
+                **_answered(failure),
+            },
+            exc_info=exc,
+        )
+        if isinstance(decision, Retry):
+            return Retrying(attempt=work.failed, error_class=name, seconds=decision.seconds)
+        # What was retried and given up below has said so already.
+        is_told = isinstance(failure, RetriesExhausted)
+        reason = str(failure) if is_told else f"{decision.reason}: {failure}"
+        return Failed(reason=reason, error=failure.detail or str(failure))
+
+    async def _retry(self, work: RoundAttempts, outcome: Retrying) -> Drained | None:
+        """Wait before the next attempt; None if there is one."""
+        name = outcome.error_class
+        self.metrics.retries.labels(name).inc()
+        text = f"Attempt {outcome.attempt} failed ({name}), trying again in {outcome.seconds:.1f} s"
+        await work.recorder.record(Log(message=text, level="warning", attempt=outcome.attempt))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(outcome.seconds):
+                await self.ending.wait()
+                return Drained()
+        work.log = await self._round(work.recorder.thread)
+        return None
+
+    async def _wait_for_store(self, work: RoundAttempts, outcome: StoreAway) -> Failed | None:
+        """Not the graph's failure, so it costs no attempt; but what never gets through ends as well."""
+        began = asyncio.get_running_loop().time()
+        work.log, stored = await self._when_it_is_back(work.recorder.thread, work.outages.pause)
+        work.outages.met(stored, at=began)
+        if work.outages.are_too_long(now=asyncio.get_running_loop().time()):
+            return Failed(reason=f"internal: {outcome.cause}")
+        return None
 
     async def _when_it_is_back(self, thread: Thread, wait: float) -> tuple[Sequence[Event], object]:
         """The round as it stands, as soon as the store answers; and something that differs once more is stored."""
@@ -215,51 +274,52 @@ class Step:
             except Unavailable:
                 wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _attempt(
-        self, log: Sequence[Event], run: LocalRunContext, fence: int, *, is_new: bool
-    ) -> Sequence[Body]:
-        # A tool that was left alone by what failed beside it in an earlier attempt may still be at work.
-        await run.idle()
-        run.asked.clear()
-        questions: dict[str, Suspension] = {}
-        last: list[Body] = []
-        async with aclosing(self.graph_driver.run(log, run, fence=fence, is_new=is_new)) as bodies:
-            async for body in bodies:
-                match body:
-                    case Suspension():
-                        questions[body.call_id] = body
-                    case AssistantMessage(marker="last"):
-                        # Whoever reads it may say something new at once, so the round must have ended by then.
-                        last.append(body)
-                    case StageChanged() | StageCompleted():
-                        run.note(body)  # nothing is built on these, so the graph need not wait for the disk
-                    case _:
-                        await run.record(body)
-        await run.idle()
-        if questions or run.asked:
-            return list((questions | run.wanted()).values())
-        return [*last, _verdict(log)]
+    async def _record_outcome(self, outcome: Rest, recorder: Recorder) -> None:
+        match outcome:
+            case Suspended():
+                await self._suspend(outcome, recorder)
+            case Completed():
+                await self._complete(outcome, recorder)
+            case Failed():
+                await self._fail(outcome, recorder)
+            case Drained():
+                logger.info("run drained", extra={"thread_id": recorder.thread.id})
 
-    async def _closed(self, rest: Sequence[Body], recorder: Recorder) -> Sequence[Body]:
-        """With what its graph has to say to the end of a round, where it is one."""
-        end = rest[-1]
+    async def _suspend(self, outcome: Suspended, recorder: Recorder) -> None:
+        await recorder.record(*outcome.questions)
+        failpoint("interrupt_logged")
+
+    async def _complete(self, outcome: Completed, recorder: Recorder) -> None:
+        await self._finish(recorder, outcome.messages, _finished(Status.COMPLETED))
+
+    async def _fail(self, outcome: Failed, recorder: Recorder) -> None:
+        end = _finished(Status.FAILED, outcome.reason, outcome.error)
+        await self._finish(recorder, outcome.messages, end)
+
+    async def _finish(self, recorder: Recorder, messages: Sequence[Body], end: RoundFinished) -> None:
+        closing = await self._closing(recorder, end)
+        await recorder.record(*messages, *closing, end)
+        failpoint("interrupt_logged")
+        if self.prunes and recorder.thread.status.is_terminal:
+            await self.graph_driver.prune(recorder.thread.id)
+
+    async def _closing(self, recorder: Recorder, end: RoundFinished) -> Sequence[Body]:
+        """What the graph has to say at the end of a round."""
         close = self.closings.get(recorder.thread.graph)
-        if close is None or not isinstance(end, RoundFinished):
-            return rest
+        if close is None:
+            return ()
         await recorder.flush()
-        log = await self._round(recorder.thread)
-        return [*rest[:-1], *close(recorder.thread, log, end.status, end.reason), end]
+        return close(recorder.thread, await self._round(recorder.thread), end.status, end.reason)
 
-    async def _closed_if_possible(self, reason: str, recorder: Recorder) -> Sequence[Body]:
+    async def _closing_if_possible(self, recorder: Recorder, end: RoundFinished) -> Sequence[Body]:
         """The same for a round that fails for what may keep its graph from closing it, too: then it just ends."""
-        plain = [_finished(Status.FAILED, reason)]
         try:
-            return await self._closed(plain, recorder)
+            return await self._closing(recorder, end)
         except (LostLease, NotFound, Unavailable):
             raise
         except Exception:
             logger.exception("a round was not closed by its graph", extra={"thread_id": recorder.thread.id})
-            return plain
+            return ()
 
     def _deadline(self, log: Sequence[Event]) -> float | None:
         if self.limit is None:
@@ -314,7 +374,7 @@ def _is_told_once(event: Event) -> bool:
 
 
 def _spent(log: Sequence[Event]) -> timedelta:
-    """How long the round has run: without the time it waited for somebody, and without the time nobody ran it."""
+    """How long the round has run: without the time it waited for answers, and without the time it had no runner."""
     spent = timedelta()
     since: datetime | None = None
     asked: set[str] = set()
@@ -332,33 +392,6 @@ def _spent(log: Sequence[Event]) -> timedelta:
             case _:
                 pass
     return spent + (log[-1].at - since if since else timedelta())
-
-
-def _verdict(log: Sequence[Event]) -> RoundFinished:
-    """A graph that ended after a person said no has failed, for that person's reason.
-
-    Unless its run was ordered: then what an answer means is between the graph and whoever gives it.
-    """
-    is_ordered = any(
-        isinstance(event.body, RoundStarted | Resolution) and event.body.order is not None for event in log
-    )
-    human = {
-        event.body.call_id
-        for event in log
-        if isinstance(event.body, Suspension) and event.body.executor is Executor.HUMAN
-    }
-    for event in reversed(log):
-        match event.body:
-            case Resolution(call_id=call_id, answer=answer) if call_id in human:
-                said = answer if isinstance(answer, dict) else {}
-                is_no_or_yes = not is_ordered and isinstance(said.get("approved"), bool)
-                if call_id.startswith(GATE) or is_no_or_yes:
-                    if is_yes(answer):
-                        break
-                    return _finished(Status.FAILED, str(said.get("feedback") or "rejected"))
-            case _:
-                pass
-    return _finished(Status.COMPLETED)
 
 
 def _finished(status: Status, reason: str = "", error: str = "") -> RoundFinished:

@@ -44,7 +44,7 @@ from clew.texts.reasoning import without_thoughts
 
 logger = logging.getLogger(__name__)
 
-# More calls than this in one turn is a model gone wrong; the rest are refused, and it is told so.
+# More calls than this in one turn is a model gone wrong; the rest are refused with an error result each.
 MAX_CALLS = 64
 
 Inject = Callable[[Thread, Sequence[Event]], Awaitable[str]]
@@ -108,7 +108,7 @@ class Agent:
         return {"last": reply}
 
     async def act(self, state: AgentState) -> AgentState:
-        """Carry out what the model asked for. All of it is begun; whoever must be asked is asked about all at once."""
+        """Carry out what the model asked for. All of it is begun, so that every question of the turn is asked at once."""
         run = _run()
         last = state.get("last")
         if last is None:
@@ -152,7 +152,7 @@ class Agent:
 
     async def _summary(self, run: RunContext, shown: Rendered) -> str:
         asked = replace(shown, turns=(*shown.turns, Turn(role="user", content=SUM_UP)))
-        # Nobody is told it word by word: it is no part of the conversation.
+        # Not streamed word by word: it is no part of the conversation.
         whole = await self._streamed(run, self.model.with_config(tags=[TAG_NOSTREAM]), asked)
         return "" if whole is None else without_thoughts(str(whole.text))
 

@@ -70,7 +70,7 @@ def render(
     injected: str = "",
     budget: ContextBudget | None = None,
 ) -> Rendered:
-    """Every call has its result behind it, as providers demand: one that has none is told its fate, too old a one a stub."""
+    """Every call has its result behind it, as providers demand: one that has none gets what became of it, too old a one a stub."""
     turns: list[Turn] = _instructions(system, summary, injected)
     results = {event.body.call_id: event.body for event in events if isinstance(event.body, ToolResult)}
     kept, evictions = _evicted(results, _unread(events), budget or ContextBudget())
@@ -153,7 +153,7 @@ def _evicted(
 ) -> tuple[set[str], list[str]]:
     newest = list(results)[-budget.results_kept :] if budget.results_kept else []
     kept = {call_id for call_id in newest if len(_text(results[call_id].result)) <= budget.result_bytes}
-    # A result nobody has read yet is shown whatever its size.
+    # A result that no model has read yet is shown whatever its size.
     kept |= unread
     return kept, [call_id for call_id in results if call_id not in kept]
 

@@ -18,7 +18,7 @@ from clew.graph.stream import as_json
 logger = logging.getLogger(__name__)
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
 
-# What LangGraph calls a graph that nobody named.
+# What LangGraph calls a graph without a name.
 UNNAMED = "LangGraph"
 
 
@@ -83,7 +83,7 @@ def _schemas(graph: object) -> Schemas:
 def _said(schema: Callable[[], Json]) -> Json:
     try:
         return schema()
-    except Exception as exc:  # noqa: BLE001 - types of somebody else's that no schema can be made of raise anything
+    except Exception as exc:  # noqa: BLE001 - user types that no schema can be made of raise anything
         logger.debug("a part of a graph has no JSON schema: %s", type(exc).__name__)
         return None
 

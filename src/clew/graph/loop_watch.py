@@ -27,7 +27,7 @@ BLOCKED_SECONDS = 2.0
 def watching_loop(
     late: Callable[[float], None], *, blocked_seconds: float = BLOCKED_SECONDS
 ) -> Generator[None]:
-    """For the running event loop, until the block ends. `late` is told each time how many seconds late the loop was."""
+    """For the running event loop, until the block ends. `late` is called each time with how many seconds late the loop was."""
     watch = _Watch(asyncio.get_running_loop(), threading.get_ident(), late, blocked_seconds)
     watch.start()
     try:
@@ -94,7 +94,7 @@ class _Watch:
 
 
 def _is_of_a_library(frame: FrameType) -> bool:
-    """Of an installed package, or of Python's own: not what somebody wrote for this project."""
+    """Of an installed package, or of Python's own: not code of this project."""
     path = frame.f_code.co_filename
     return "site-packages" in path or path.startswith(("<", _PYTHON))
 

@@ -1,12 +1,12 @@
-"""Where a graph stands: what of its step is done, what it asks, and the gate it must not pass without a yes.
+"""Graph position: reads from LangGraph which tasks are done, which interrupts are open and at which breakpoint it stopped.
 
-A state that is written by hand loses what its graph asked: LangGraph prepares the same nodes anew, under new ids. So
-the checkpoint that is written so says which questions were open, and they stay open.
+A state that is written by hand (`update_state`) loses the interrupts of its graph: LangGraph prepares the same nodes
+again, under new ids. So the checkpoint written that way names the questions that were open, and they stay open.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -17,10 +17,14 @@ from langgraph.pregel import Pregel
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
 from clew.domain.ledger import GATE
+from clew.domain.recovery import Breakpoint, OpenInterrupt, Position, Reopened
 from clew.graph.approval import APPROVED, UNDECIDED, ApprovalChannel
+from clew.graph.tools import CALL
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 RESUME = "__resume__"
+# In the metadata of a checkpoint: the round it belongs to.
+ROUND = "clew_round"
 # In the metadata of a checkpoint that was written by hand: the questions that were open then, and that nothing runs
 # from here without a yes.
 OPEN = "clew_open"
@@ -32,107 +36,121 @@ NULL_TASK = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenInterrupt:
-    """An open interrupt, and how many of its node's questions were answered before it."""
+class Stop:
+    """The breakpoint a graph stopped at, and where its decision is written."""
 
-    id: str
-    value: Any
-    index: int
-    # The node that asks, after those of the graphs around it.
-    node: str = ""
-    # Under which ids it was asked before its state was written by hand.
-    formerly: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reopened:
-    """Questions of a node that were open when its state was written by hand. It asks them again when it runs."""
-
-    node: str
-    ids: tuple[str, ...]
-    # Under which id it will ask; None as long as nobody knows.
-    next_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Breakpoint:
-    """A stop that was declared when the graph was compiled. It has no id of its own; the checkpoint it is at has."""
-
-    id: str
-    before: tuple[str, ...]
-    # Where the graph is that it belongs to: the whole one, or one inside of it.
+    at: Breakpoint
+    # The checkpoint of the graph that declares it: the whole graph, or a subgraph.
     config: RunnableConfig
-    # How that graph is told what was decided, and whether it says so already.
-    word: ApprovalChannel | None = None
-    is_decided: bool = False
-    # Whether a command wrote a decision that no checkpoint holds yet: written again it would be written twice.
-    is_commanded: bool = False
+    channel: ApprovalChannel | None = None
     is_nested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GraphPosition:
-    state: StateSnapshot
-    questions: Sequence[OpenInterrupt]
-    gate: Breakpoint | None
-    reopened: Sequence[Reopened] = field(default=())
+    """What LangGraph says; `position` is the part that decides what the run does next."""
+
+    position: Position
+    # None before the graph has taken the input of the round.
+    state: StateSnapshot | None = None
+    stop: Stop | None = None
 
     @property
-    def has_ended(self) -> bool:
-        return not self.state.next and not self.state.tasks
+    def values(self) -> Mapping[str, Any]:
+        return self.state.values if self.state is not None else {}
 
     @property
     def done(self) -> frozenset[str]:
         """Tasks of this step that need not run again."""
-        return frozenset(task.id for task in self.state.tasks if task.result is not None)
-
-    @property
-    def is_cut_short(self) -> bool:
-        """Whether a task neither ended nor asks: it was killed, or never begun."""
-        return any(task.result is None and not task.interrupts for task in self.state.tasks)
+        tasks = self.state.tasks if self.state is not None else ()
+        return frozenset(task.id for task in tasks if task.result is not None)
 
 
-async def read_position(graph: Graph, saver: BaseCheckpointSaver[Any], config: Any) -> GraphPosition:
+class _Checkpoints:
+    """The checkpoints that one reading of a position needs. Each is read once."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any], known: CheckpointTuple | None) -> None:
+        self._saver = saver
+        self._read: dict[tuple[str, str], CheckpointTuple | None] = {}
+        if known is not None:
+            self._read[_key(known.config)] = known
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        key = _key(config)
+        if key not in self._read:
+            self._read[key] = await self._saver.aget_tuple(config)
+        return self._read[key]
+
+    async def parent(self, saved: CheckpointTuple) -> CheckpointTuple | None:
+        return await self.get(saved.parent_config) if saved.parent_config else None
+
+    async def writes(self, state: StateSnapshot) -> Sequence[tuple[str, str, Any]]:
+        """What is stored beside the checkpoint of a state, and is not in it yet."""
+        saved = await self.get(state.config)
+        return saved.pending_writes or () if saved is not None else ()
+
+
+def _key(config: RunnableConfig) -> tuple[str, str]:
+    place = config["configurable"]
+    return place.get("checkpoint_ns", ""), place.get("checkpoint_id", "")
+
+
+async def read_position(
+    graph: Graph,
+    saver: BaseCheckpointSaver[Any],
+    config: RunnableConfig,
+    *,
+    newest: CheckpointTuple | None = None,
+    has_stopped: bool = False,
+) -> GraphPosition:
+    """`newest` is the checkpoint at `config`, if it was read already.
+
+    `has_stopped` says that the graph has just stopped: without an interrupt or a breakpoint that is known here, it
+    waits at the checkpoint it stopped at.
+    """
+    checkpoints = _Checkpoints(saver, newest)
     state = await graph.aget_state(config, subgraphs=True)
     formerly = {
         node: ids
         for node, ids in _formerly(state).items()
         if _open_task(state, node.split(_INSIDE)) is not None
     }
-    questions = [
-        replace(question, formerly=formerly.get(question.node, ()))
-        for question in await _questions(saver, state)
-    ]
-    asking = {question.node for question in questions}
-    reopened = [
+    interrupts = tuple(
+        replace(one, formerly=formerly.get(one.node, ())) for one in await _interrupts(checkpoints, state)
+    )
+    asking = {one.node for one in interrupts}
+    reopened = tuple(
         Reopened(node, ids, _next_id(state, node.split(_INSIDE)))
         for node, ids in formerly.items()
         if node not in asking
-    ]
-    gate = await _gate(saver, graph, state)
-    if gate is None and state.tasks and not questions and not reopened:
-        gate = await _gate_by_hand(saver, state)
-    return GraphPosition(state, questions, gate, reopened)
+    )
+    stop = await _stop(checkpoints, graph, state)
+    if stop is None and state.tasks and not interrupts and not reopened:
+        stop = await _stop_by_hand(checkpoints, state)
+    if stop is None and has_stopped and not interrupts:
+        stop = Stop(Breakpoint(id=_id(state.config), before=state.next), state.config, is_nested=True)
+    position = Position(
+        interrupts=interrupts,
+        reopened=reopened,
+        stopped_at=stop.at if stop is not None else None,
+        has_ended=not state.next and not state.tasks,
+        is_cut_short=any(task.result is None and not task.interrupts for task in state.tasks),
+    )
+    return GraphPosition(position, state, stop)
 
 
-def some_gate(state: StateSnapshot) -> Breakpoint:
-    """For a graph that stopped where no gate of it is known to us."""
-    return Breakpoint(_id(state.config), state.next, state.config, is_nested=True)
-
-
-def left_open(standing: GraphPosition, pending: Sequence[str], call_of: Mapping[str, str]) -> str:
+def left_open(position: Position, pending: Sequence[str]) -> str:
     """For the metadata of a state that is written by hand: by node, what of `pending` it asks.
 
-    `call_of` names the tool calls behind interrupts. LangGraph stops at the first of several that ask; the others
-    belong to the same node.
+    LangGraph stops at the first of several tools that ask; the others belong to the same node.
     """
     by_node: dict[str, list[str]] = {}
-    for one in standing.reopened:
-        by_node.setdefault(one.node, []).extend(one.ids)
-    for question in standing.questions:
-        by_node.setdefault(question.node, []).append(call_of.get(question.id, question.id))
+    for reopened in position.reopened:
+        by_node.setdefault(reopened.node, []).extend(reopened.ids)
+    for one in position.interrupts:
+        by_node.setdefault(one.node, []).append(one.answered_as)
     known = {one for ids in by_node.values() for one in ids}
-    beside = next((each.node for each in standing.questions if each.id in call_of), None)
+    beside = next((one.node for one in position.interrupts if one.call_id is not None), None)
     if beside is not None:
         by_node[beside] += [one for one in pending if one not in known]
     kept = {node: [one for one in ids if one in pending] for node, ids in by_node.items()}
@@ -181,123 +199,122 @@ def _named(state: StateSnapshot) -> Iterator[tuple[str, PregelTask]]:
         yield f"{task.name}:{number}" if number else task.name, task
 
 
-async def _questions(
-    saver: BaseCheckpointSaver[Any], state: StateSnapshot, around: str = ""
+async def _interrupts(
+    checkpoints: _Checkpoints, state: StateSnapshot, around: str = ""
 ) -> list[OpenInterrupt]:
     found: list[OpenInterrupt] = []
     for name, task in _named(state):
         node = f"{around}{name}"
         if isinstance(task.state, StateSnapshot) and task.state.interrupts:
-            found += await _questions(saver, task.state, f"{node}{_INSIDE}")
+            found += await _interrupts(checkpoints, task.state, f"{node}{_INSIDE}")
         elif isinstance(task.state, StateSnapshot) and _is_by_hand(task.state):
             pass  # the graph around it still has what was asked before
         elif task.interrupts and task.result is None:
-            index = await _answered(saver, state, task)
+            index = _answered(await checkpoints.writes(state), task)
             found += [
-                OpenInterrupt(interrupt.id, interrupt.value, index, node) for interrupt in task.interrupts
+                OpenInterrupt(
+                    id=one.id, value=one.value, index=index, node=node, call_id=_tool_call(one.value)
+                )
+                for one in task.interrupts
             ]
     return found
 
 
-async def _answered(saver: BaseCheckpointSaver[Any], state: StateSnapshot, task: PregelTask) -> int:
+def _tool_call(value: Any) -> str | None:
+    return str(value[CALL]) if isinstance(value, dict) and CALL in value else None
+
+
+def _answered(writes: Sequence[tuple[str, str, Any]], task: PregelTask) -> int:
     """How many answers the task was given so far."""
-    saved = await saver.aget_tuple(state.config)
-    writes = saved.pending_writes or [] if saved else []
     answers = [value for task_id, channel, value in writes if (task_id, channel) == (task.id, RESUME)]
     return len(answers[0]) if answers and isinstance(answers[0], list) else len(answers)
 
 
-async def _gate(saver: BaseCheckpointSaver[Any], graph: Any, state: StateSnapshot) -> Breakpoint | None:
-    """LangGraph looks at gates only in passing. After a crash it takes any continuation for the word to pass."""
+async def _stop(checkpoints: _Checkpoints, graph: Any, state: StateSnapshot) -> Stop | None:
+    """LangGraph looks at breakpoints only in passing. After a crash it takes any continuation for the word to pass."""
     inner = dict(graph.get_subgraphs())
     for task in state.tasks:
         if isinstance(task.state, StateSnapshot) and isinstance(inner.get(task.name), Pregel):
-            gate = await _gate(saver, inner[task.name], task.state)
-            if gate is not None:
-                return replace(gate, is_nested=True)
+            stop = await _stop(checkpoints, inner[task.name], task.state)
+            if stop is not None:
+                return replace(stop, is_nested=True)
     if not state.tasks or any(task.interrupts or task.result is not None for task in state.tasks):
-        return None  # the step has begun, so its gate is behind it
+        return None  # the step has begun, so its breakpoint is behind it
     if not any_of(graph.interrupt_before_nodes, state.next):
-        ran = await _just_ran(saver, state) if graph.interrupt_after_nodes else ()
+        ran = await _just_ran(checkpoints, state) if graph.interrupt_after_nodes else ()
         if not any_of(graph.interrupt_after_nodes, ran):
             return None
-    word = ApprovalChannel.of(graph)
-    return Breakpoint(
-        await _gate_id(saver, state),
-        state.next,
-        state.config,
-        word,
-        is_decided=word is not None and word.is_decided(state.values),
-        is_commanded=await _is_commanded(saver, state),
+    channel = ApprovalChannel.of(graph)
+    at = Breakpoint(
+        id=await _stop_id(checkpoints, state),
+        before=state.next,
+        has_channel=channel is not None,
+        is_decided=channel is not None and channel.is_decided(state.values),
+        is_commanded=any(
+            (task_id, name) == (NULL_TASK, APPROVED) for task_id, name, _ in await checkpoints.writes(state)
+        ),
     )
+    return Stop(at, state.config, channel)
 
 
-async def _gate_by_hand(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> Breakpoint | None:
-    """What is written over a gate, or over a question, is no approval: the graph goes on when somebody says so."""
+async def _stop_by_hand(checkpoints: _Checkpoints, state: StateSnapshot) -> Stop | None:
+    """Writing over a breakpoint, or over a question, approves nothing: the graph goes on after an explicit yes."""
     for task in state.tasks:
-        if isinstance(task.state, StateSnapshot) and (gate := await _gate_by_hand(saver, task.state)):
-            return replace(gate, before=state.next, is_nested=True)
+        if isinstance(task.state, StateSnapshot) and (stop := await _stop_by_hand(checkpoints, task.state)):
+            return replace(stop, at=replace(stop.at, before=state.next), is_nested=True)
     if not _is_by_hand(state):
         return None
-    return Breakpoint(await _gate_id(saver, state), state.next, state.config)
+    return Stop(Breakpoint(id=await _stop_id(checkpoints, state), before=state.next), state.config)
 
 
 def _is_by_hand(state: StateSnapshot) -> bool:
     return bool((state.metadata or {}).get(BY_HAND))
 
 
-async def forget(saver: BaseCheckpointSaver[Any], gate: Breakpoint, *, fence: int) -> bool:
-    """Unset the decision where a graph waits at a gate, which is the same gate then. False if it cannot be."""
-    saved = await saver.aget_tuple(gate.config)
-    if saved is None or gate.word is None or not gate.word.can_be_unset:
+async def clear_decision(saver: BaseCheckpointSaver[Any], stop: Stop, *, fence: int) -> bool:
+    """Unset the decision at a breakpoint, which stays the same breakpoint. False if there is none, or it stays set."""
+    if not (stop.at.is_decided or stop.at.is_commanded):
+        return False
+    saved = await saver.aget_tuple(stop.config)
+    if saved is None or stop.channel is None or not stop.channel.can_be_unset:
         return False
     if not all(_can_be_dropped(task_id, channel) for task_id, channel, _ in saved.pending_writes or ()):
         return False
-    await gate.word.unset(saver, saved, fence=fence)
+    await stop.channel.unset(saver, saved, fence=fence)
     return True
 
 
 def _can_be_dropped(task_id: str, channel: str) -> bool:
-    """Whether it is a decision on its way, or how a task failed that will be begun anew."""
+    """Whether it is a decision on its way, or the error of a task that will be begun anew."""
     return (task_id, channel) == (NULL_TASK, APPROVED) or channel == ERROR
 
 
-async def _is_commanded(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> bool:
-    saved = await saver.aget_tuple(state.config)
-    writes = saved.pending_writes or () if saved else ()
-    return any((task_id, channel) == (NULL_TASK, APPROVED) for task_id, channel, _ in writes)
-
-
-async def _just_ran(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> list[str]:
+async def _just_ran(checkpoints: _Checkpoints, state: StateSnapshot) -> list[str]:
     """The nodes whose step this checkpoint ended: those that have seen more than at the checkpoint before."""
-    saved = await saver.aget_tuple(state.config)
+    saved = await checkpoints.get(state.config)
     while saved is not None and saved.metadata.get(UNDECIDED):
-        saved = await _parent(saver, saved)
+        saved = await checkpoints.parent(saved)
     if saved is None:
         return []
-    before = await _parent(saver, saved)
+    before = await checkpoints.parent(saved)
     seen = before.checkpoint["versions_seen"] if before else {}
     return [
         node for node, versions in saved.checkpoint["versions_seen"].items() if versions != seen.get(node)
     ]
 
 
-async def _parent(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> CheckpointTuple | None:
-    return await saver.aget_tuple(saved.parent_config) if saved.parent_config else None
-
-
 def any_of(declared: Any, nodes: Sequence[str]) -> bool:
     return any(declared == "*" or node in declared for node in nodes if not node.startswith("__"))
 
 
-async def _gate_id(saver: BaseCheckpointSaver[Any], state: StateSnapshot) -> str:
-    """The same gate without its decision is the same gate. With a state that was changed by hand it is another one:
-    who is shown the first has not seen what is there now."""
+async def _stop_id(checkpoints: _Checkpoints, state: StateSnapshot) -> str:
+    """A checkpoint that only cleared the decision is the same breakpoint. One whose state was changed by hand is
+    another: the person who was shown the first has not seen what is there now."""
     config = state.config
-    saved = await saver.aget_tuple(state.config)
+    saved = await checkpoints.get(config)
     while saved is not None and saved.metadata.get(UNDECIDED) and saved.parent_config:
         config = saved.parent_config
-        saved = await saver.aget_tuple(config)
+        saved = await checkpoints.get(config)
     return _id(config)
 
 

@@ -1,4 +1,4 @@
-"""Graphs that somebody registered: found by name, made of what is there, compiled with our checkpointer and store."""
+"""Graph registry: user graphs found by name, imported, and compiled with our checkpointer and store."""
 
 import importlib
 import importlib.util
@@ -54,7 +54,7 @@ class Registry:
 
     graphs: dict[str, Graph] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    # The nodes whose beginning and end are told, where somebody chose.
+    # The nodes whose beginning and end are logged, of graphs whose settings name them.
     stages: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -78,7 +78,7 @@ async def open_registry(
             if source.stages is not None:
                 registry.stages[source.name] = _stages(graph, source.stages)
             registry.graphs[source.name] = graph
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - somebody else's code may do anything when imported
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - user code may do anything when imported
             registry.broken[source.name] = _reason(source, exc)
     return registry
 
@@ -162,7 +162,7 @@ def _found(source: GraphSpec) -> Any:
 
 
 def _reason(source: GraphSpec, exc: BaseException) -> str:
-    """In the words of whoever wrote the settings; the name under which we import a file is ours alone."""
+    """The error in the words of the settings; the name under which a file is imported is internal."""
     what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
     if source.path is not None:
         what = what.replace(_own_name(source.name), source.path.stem)

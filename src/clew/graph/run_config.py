@@ -1,4 +1,4 @@
-"""An order as LangGraph takes it: the config of its run, the stops it asks for, the command it gives."""
+"""Run config: a run of LangGraph's API as LangGraph takes it, with its config, breakpoints and command."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
 from clew.domain.reserved import is_free
 from clew.graph.position import NULL_TASK, Graph
 
-# Nobody's graph needs more, and one in circles should end some day.
+# No graph needs more, and one in circles should end some day.
 MOST_STEPS = 10_000
 
 
 def newest_order(log: Sequence[Event]) -> RunSpec | None:
-    """What was last ordered of the round; a round that nobody ordered so has none."""
+    """The newest run of the round that LangGraph's API started; None for a round of our own API."""
     for event in reversed(log):
         match event.body:
             case RoundStarted(order=RunSpec() as order) | Resolution(order=RunSpec() as order):

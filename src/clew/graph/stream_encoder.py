@@ -26,7 +26,7 @@ MODES: Mapping[str, StreamMode] = {
     "tasks": "tasks",
     "checkpoints": "checkpoints",
 }
-# Of a config, what is nobody's business outside.
+# Keys of a config that clients are not shown.
 _OURS = ("clew_", "__")
 
 Tell = Callable[[str, bytes], None]

@@ -1,4 +1,4 @@
-"""What the models of one run say, on its way to whoever listens."""
+"""Token stream: the words of one run's models, on their way to the clients that listen."""
 
 from collections import defaultdict
 from typing import Any

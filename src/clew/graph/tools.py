@@ -126,7 +126,7 @@ def tool(
     `idempotent=False`: after a crash in the middle a person is asked, it is never repeated silently.
     `approval=True`: a person sees the exact arguments and says yes before it runs, within `patience` if given.
     `executor`: `server` runs it here; `client` and `human` wait for its result from outside.
-    `timeout`: seconds it may take here. `needs_user`: it fails when nobody in particular woke the thread.
+    `timeout`: seconds it may take here. `needs_user`: it fails when no user woke the thread.
     `on_crash`: what becomes of a call that a crash cut off. `retry` carries it out again under the same id, `ask` waits
     for a person, `interrupted` ends it as an error and the turn goes on. Left out, `idempotent` decides between the
     first two.
@@ -170,7 +170,7 @@ def _on_crash(given: str | None, *, idempotent: bool, executor: str) -> OnCrash 
 async def through_ledger(
     run: Ledger, call: ToolCall, terms: Terms, effect: Callable[[], Awaitable[Any]]
 ) -> Any:
-    """Carry one call out by the rules, or say what became of it before. Stops the graph where somebody must be asked."""
+    """Carry one call out by the rules, or say what became of it before. Stops the graph where an answer is needed first."""
     # LangGraph hands answers out in the order of questions, so what was asked before is asked again here. The answer
     # itself is taken from the log: parallel tools may get each other's.
     for _ in range(run.asked_before(call.call_id)):
@@ -190,7 +190,7 @@ async def through_ledger(
         return await _failed(run, call, f"{INVALID}: {_fields(exc)}")
     except TimeoutError:
         return await _failed(run, call, "the tool took too long")
-    except Exception as exc:  # noqa: BLE001 - the model is told, and decides what to do about it
+    except Exception as exc:  # noqa: BLE001 - the model gets the error, and decides what to do about it
         return await _failed(run, call, storable(f"{type(exc).__name__}: {exc}"))
     except BaseException:
         run.abandon(call.call_id)
