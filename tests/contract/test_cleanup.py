@@ -93,7 +93,7 @@ def cron(thread_id: str, *, next_at: datetime | None = NOW + 90 * DAY, is_enable
     return CronJob(
         id=new_id(),
         owner=ANN,
-        order=RunSpec(run_id="", assistant_id="a", graph="chat"),
+        spec=RunSpec(run_id="", assistant_id="a", graph="chat"),
         schedule="0 0 1 * *",
         thread_id=thread_id,
         is_enabled=is_enabled,

@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 LATER = NOW + timedelta(hours=2)
 LEASE = timedelta(seconds=30)
 ALL = CronSearch()
-ORDER = RunSpec(
+SPEC = RunSpec(
     run_id="",
     assistant_id="a",
     graph="echo",
@@ -48,7 +48,7 @@ def job(given: str = "c", /, **changes: Any) -> CronJob:
     made = CronJob(
         id=given,
         owner=ANN,
-        order=ORDER,
+        spec=SPEC,
         input={"words": ["é", None]},
         schedule="0 9 * * *",
         timezone="Europe/Berlin",
@@ -103,13 +103,13 @@ async def test_an_owner_has_only_so_many(crons: Crons) -> None:
 
 async def test_of_changes_at_once_none_is_lost(crons: Crons) -> None:
     def with_key(one: CronJob, key: str) -> CronJob:
-        return replace(one, order=replace(one.order, metadata={**one.order.metadata, key: 1}))
+        return replace(one, spec=replace(one.spec, metadata={**one.spec.metadata, key: 1}))
 
-    await crons.add(job(order=replace(ORDER, metadata={})), most=10)
+    await crons.add(job(spec=replace(SPEC, metadata={})), most=10)
     await asyncio.gather(
         *(crons.revise("c", ANN, lambda one, n=n: with_key(one, f"k{n}")) for n in range(20))  # type: ignore[misc]
     )
-    assert (await crons.get("c", ANN)).order.metadata == {f"k{n}": 1 for n in range(20)}
+    assert (await crons.get("c", ANN)).spec.metadata == {f"k{n}": 1 for n in range(20)}
 
 
 async def test_a_change_that_fails_changes_nothing(crons: Crons) -> None:

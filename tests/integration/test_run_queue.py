@@ -46,7 +46,7 @@ def queue(database: Database) -> RunQueue:
 
 def queued(run_id: str, *, later: bool = False) -> QueuedRun:
     return QueuedRun(
-        order=RunSpec(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
+        spec=RunSpec(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
         input={"run": run_id},
         message=None,
         user_id="ann",
@@ -62,7 +62,7 @@ async def test_what_waits_is_told_as_it_was_ordered(database: Database, queue: R
     await queue.put("t1", queued("r2"))
     assert await queue.is_awaited("t1")
     runs = await queue.of("t1")
-    assert [run.order for run in runs] == [queued("r1").order, queued("r2").order]
+    assert [run.spec for run in runs] == [queued("r1").spec, queued("r2").spec]
     assert [(run.input, run.status) for run in runs] == [
         ({"run": "r1"}, RunStatus.PENDING),
         ({"run": "r2"}, RunStatus.PENDING),

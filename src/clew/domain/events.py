@@ -68,7 +68,7 @@ class RoundStarted:
     by: str | None = (
         None  # the user it is for; empty for a caller that is no user in particular, None for nobody
     )
-    order: RunSpec | None = None
+    spec: RunSpec | None = None
     reopens: str = (
         ""  # the message marked `last` that the failed round ended with, and that is a step of it now
     )
@@ -151,7 +151,7 @@ class Resolution:
     answer: Json = None
     settles: bool = True
     by: str = ""
-    order: RunSpec | None = None  # the run it goes on with, on the last of the answers given together
+    spec: RunSpec | None = None  # the run it goes on with, on the last of the answers given together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,11 +112,11 @@ def open_thread(
     source: str = "",
     held: bool = False,
     by: str | None = None,
-    order: RunSpec | None = None,
+    spec: RunSpec | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     require_duration(opening.ttl, field="ttl")
-    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, order=order)
+    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, spec=spec)
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
@@ -155,7 +155,7 @@ def next_round(
 
 def carry_out(
     thread: Thread,
-    order: RunSpec,
+    spec: RunSpec,
     open_calls: Iterable[Call],
     message: Content | None,
     *,
@@ -173,7 +173,7 @@ def carry_out(
             RoundFinished(status=Status.STOPPED, reason="another run was ordered"),
         ]
     number = thread.round if thread.status is Status.PENDING else thread.round + 1
-    started = RoundStarted(round=number, input=graph_input, by=by, order=order)
+    started = RoundStarted(round=number, input=graph_input, by=by, spec=spec)
     return record(thread, [*before, started, *_said(message, (), "")], stamp=stamp)
 
 
@@ -211,14 +211,14 @@ def resolve(
 
 
 def answer_all(
-    thread: Thread, answers: Iterable[tuple[Call, Json]], order: RunSpec, *, stamp: Stamp, by: str = ""
+    thread: Thread, answers: Iterable[tuple[Call, Json]], spec: RunSpec, *, stamp: Stamp, by: str = ""
 ) -> Change:
     """The same for some or all of what the thread waits for, at once, as a run that was ordered."""
     bodies: list[Body] = []
     given = [*answers]
     for left, (call, answer) in enumerate(reversed(given)):
-        told = order if left == 0 else None
-        bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, order=told), *bodies]
+        told = spec if left == 0 else None
+        bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, spec=told), *bodies]
     return record(thread, bodies, stamp=stamp)
 
 
@@ -232,17 +232,17 @@ def ask_anew(thread: Thread, gone: Iterable[Call], new: Sequence[Suspension], *,
 
 def wait_as(thread: Thread, asked: Sequence[Body], *, stamp: Stamp) -> Change:
     """The thread is a copy, and waits for what the original waits for: `asked` is what was asked and answered there."""
-    bodies = [replace(body, order=None) if isinstance(body, Resolution) else body for body in asked]
+    bodies = [replace(body, spec=None) if isinstance(body, Resolution) else body for body in asked]
     return record(thread, [RoundStarted(round=thread.round), *bodies], stamp=stamp)
 
 
 def _resolved(
-    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, order: RunSpec | None = None
+    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, spec: RunSpec | None = None
 ) -> list[Body]:
     pending = _pending(thread, call.id)
     opens = opens_gate(pending, answer, approved=approved)
     bodies: list[Body] = [
-        Resolution(call_id=call.id, outcome="answered", answer=answer, settles=not opens, by=by, order=order)
+        Resolution(call_id=call.id, outcome="answered", answer=answer, settles=not opens, by=by, spec=spec)
     ]
     if opens:
         return bodies
@@ -418,7 +418,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
         # Late writes never reopen or adorn a round that has ended.
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
-        case RoundStarted(round=number, held=held, order=order) as started:
+        case RoundStarted(round=number, held=held, spec=spec) as started:
             if held:
                 raise InvalidState("only the first round of a thread can be held")
             if thread.status in (Status.RUNNING, Status.BLOCKED):
@@ -426,7 +426,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
             return replace(
                 thread,
                 status=Status.RUNNING,
-                graph=order.graph if order else thread.graph,
+                graph=spec.graph if spec else thread.graph,
                 round=number,
                 # A round that was held, or failed and is taken up, began when it was given what it works on.
                 round_seq=thread.round_seq if number == thread.round else event.seq,

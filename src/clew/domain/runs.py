@@ -47,7 +47,7 @@ class RunStatus(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     thread_id: str
-    order: RunSpec
+    spec: RunSpec
     input: Json
     status: RunStatus
     created_at: datetime
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        return self.order.run_id
+        return self.spec.run_id
 
 
 _ENDS: Mapping[Status, RunStatus] = {
@@ -71,21 +71,21 @@ _ENDS: Mapping[Status, RunStatus] = {
 def runs_of(log: Iterable[Event]) -> list[Run]:
     """Every run in this part of a log, in order. Which other rounds there were does not matter.
 
-    A run whose round is answered, or resumed after a failure, without a new order goes on: it runs again.
+    A run whose round is answered, or resumed after a failure, without a new spec goes on: it runs again.
     """
     runs: list[Run] = []
     current: Run | None = None
-    ordered_round = 0
+    round_number = 0
     waits: set[str] = set()
 
-    def begins(event: Event, order: RunSpec, given: Json) -> None:
-        nonlocal current, ordered_round
-        current, ordered_round = _begun(event, order, given), event.round
+    def begins(event: Event, spec: RunSpec, given: Json) -> None:
+        nonlocal current, round_number
+        current, round_number = _begun(event, spec, given), event.round
         runs.append(current)
 
     def goes_on(event: Event) -> None:
         nonlocal current
-        if runs and event.round == ordered_round:
+        if runs and event.round == round_number:
             current = replace(runs[-1], status=RunStatus.RUNNING, updated_at=event.at, reason="", error="")
             runs[-1] = current
 
@@ -97,13 +97,13 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
 
     for event in log:
         match event.body:
-            case RoundStarted(order=RunSpec() as order, input=given):
-                begins(event, order, given)
+            case RoundStarted(spec=RunSpec() as spec, input=given):
+                begins(event, spec, given)
             case RoundStarted():
                 goes_on(event)
-            case Resolution(order=RunSpec() as order, call_id=call_id):
+            case Resolution(spec=RunSpec() as spec, call_id=call_id):
                 waits.discard(call_id)
-                begins(event, order, None)
+                begins(event, spec, None)
                 if waits:
                     # Some of what was asked is still open: the graph is not asked to go on.
                     ends(event, RunStatus.SUCCESS)
@@ -132,7 +132,7 @@ def undone(run_id: str) -> str:
 
 def unquoted(run: Run) -> Run:
     """The run without what its graph was given: that may quote a message that was taken back."""
-    return replace(run, input=None, order=replace(run.order, command=None))
+    return replace(run, input=None, spec=replace(run.spec, command=None))
 
 
 def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:
@@ -184,10 +184,10 @@ def answers_pending(thread: Thread, resume: Json) -> bool:
     return isinstance(resume, dict) and bool(resume) and all(key in thread.pending for key in resume)
 
 
-def _begun(event: Event, order: RunSpec, given: Json) -> Run:
+def _begun(event: Event, spec: RunSpec, given: Json) -> Run:
     return Run(
         thread_id=event.thread_id,
-        order=order,
+        spec=spec,
         input=given,
         status=RunStatus.RUNNING,
         created_at=event.at,

@@ -90,7 +90,7 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
-        order: RunSpec | None = None,
+        spec: RunSpec | None = None,
         scope: RunScope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`.
@@ -107,7 +107,7 @@ class Commands:
             held=held,
             stamp=self._stamp(),
             by=_by(scope),
-            order=order,
+            spec=spec,
         )
         return await self._commit(change, once=once, admits=admits)
 
@@ -178,7 +178,7 @@ class Commands:
         self,
         thread_id: str,
         owner: Owner | None,
-        order: RunSpec,
+        spec: RunSpec,
         request: Request,
         *,
         admits: Incoming | None = None,
@@ -189,7 +189,7 @@ class Commands:
         async def decide(thread: Thread) -> Change:
             return lifecycle.carry_out(
                 thread,
-                order,
+                spec,
                 await self.calls.find(thread.id, status=OPEN) if thread.pending else (),
                 request.message,
                 graph_input=request.graph_input,
@@ -204,7 +204,7 @@ class Commands:
         thread_id: str,
         owner: Owner | None,
         resume: Json,
-        order: RunSpec,
+        spec: RunSpec,
         *,
         by: str = "",
         admits: Incoming | None = None,
@@ -214,7 +214,7 @@ class Commands:
         async def decide(thread: Thread) -> Change:
             answers = answers_in(thread, resume, await self._calls_named(thread, resume))
             given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
-            return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
+            return lifecycle.answer_all(thread, given, spec, by=by, stamp=self._stamp())
 
         return await self._change(thread_id, owner, decide, admits=admits)
 

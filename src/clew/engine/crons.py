@@ -41,12 +41,12 @@ class Scheduler:
 
     async def add(self, job: CronJob) -> CronJob:
         """Raises Invalid for a schedule, a time zone or a webhook that is none; NotFound, NotAllowed."""
-        if job.order.webhook:
+        if job.spec.webhook:
             require = await self.webhooks.rules()
-            require(job.order.webhook)
-        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
-        order = replace(job.order, assistant_id=assistant.id, graph=assistant.graph)
-        job = counted(replace(job, order=order), now=self.clock())
+            require(job.spec.webhook)
+        assistant = await self.roster.resolve(job.spec.assistant_id, job.owner)
+        spec = replace(job.spec, assistant_id=assistant.id, graph=assistant.graph)
+        job = counted(replace(job, spec=spec), now=self.clock())
         if job.thread_id is not None:
             await self.ordering.store.get(job.thread_id, job.owner)
         await self.crons.add(job, most=self.most)
@@ -63,8 +63,8 @@ class Scheduler:
 
         def revised(before: CronJob) -> CronJob:
             after = change(before)
-            if after.order.webhook:
-                require(after.order.webhook)
+            if after.spec.webhook:
+                require(after.spec.webhook)
             now = self.clock()
             return counted(replace(after, updated_at=now), now=now)
 
@@ -85,7 +85,7 @@ class Scheduler:
         return len(due) == BATCH
 
     async def _take_turn(self, job: CronJob, now: datetime) -> None:
-        extra = {"cron_id": job.id, "graph": job.order.graph, "tenant": job.owner.tenant}
+        extra = {"cron_id": job.id, "graph": job.spec.graph, "tenant": job.owner.tenant}
         try:
             if is_time(job, now=now):
                 await self._begin(job)
@@ -108,10 +108,10 @@ class Scheduler:
         thread_id = job.thread_id or str(uuid5(UUID(run_id), "thread"))
         if await self._is_begun(thread_id, run_id):
             return
-        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
-        order = furnished(_order(job, run_id, assistant.graph), assistant)
+        assistant = await self.roster.resolve(job.spec.assistant_id, job.owner)
+        spec = furnished(_order(job, run_id, assistant.graph), assistant)
         wanted = RunRequest(
-            order=order,
+            spec=spec,
             input=job.input,
             message=self.said(job.input),
             makes_thread=job.thread_id is None,
@@ -131,11 +131,11 @@ class Scheduler:
 
 def _order(job: CronJob, run_id: str, graph: str) -> RunSpec:
     """With the id of the job, which graphs may want to know."""
-    config = job.order.config
+    config = job.spec.config
     configurable = config.get("configurable")
     named = {**(configurable if isinstance(configurable, dict) else {}), "cron_id": job.id}
     return replace(
-        job.order,
+        job.spec,
         run_id=run_id,
         graph=graph,
         config={**config, "configurable": named},

@@ -57,27 +57,27 @@ class RunHooks:
 
     async def begin(self, thread_id: str, owner: Owner, wanted: RunRequest, scope: RunScope) -> Run:
         """Begin a run, or queue it, with what is to be done after it. Raises what Ordering.begin does, and Invalid."""
-        order = wanted.order
-        if not (order.webhook or order.is_temporary):
+        spec = wanted.spec
+        if not (spec.webhook or spec.is_temporary):
             return await self._ordering.begin(thread_id, owner, wanted, scope)
-        if order.webhook:
+        if spec.webhook:
             require = await self._webhooks.rules()
-            require(order.webhook)
+            require(spec.webhook)
         errand = RunHook(
-            run_id=order.run_id,
+            run_id=spec.run_id,
             thread_id=thread_id,
-            webhook=order.webhook,
-            is_temporary=order.is_temporary,
+            webhook=spec.webhook,
+            is_temporary=spec.is_temporary,
             begins_at=self._clock() + wanted.after,
         )
         # Written first: a run that has begun may be over, and this process gone, at once.
         # Where there is nobody to tell, nothing is to be done for a while; most runs are over by then.
-        wait = timedelta() if order.webhook else self._grace * 1.1
+        wait = timedelta() if spec.webhook else self._grace * 1.1
         await self._errands.add(errand, wait=wanted.after + wait)
         try:
             return await self._ordering.begin(thread_id, owner, wanted, scope)
         except (NotFound, InvalidState, Invalid):
-            await self._errands.done(order.run_id)
+            await self._errands.done(spec.run_id)
             raise
 
     @asynccontextmanager

@@ -33,7 +33,7 @@ TROUBLE = timedelta(seconds=10)
 class QueuedRun:
     """A run that waits, with all it takes to begin it."""
 
-    order: RunSpec
+    spec: RunSpec
     input: Json
     message: Json
     user_id: str
@@ -80,7 +80,7 @@ class RunQueue:
 
     async def put(self, thread_id: str, queued: QueuedRun) -> Run:
         """Raises NotFound if the thread was deleted."""
-        run_id = queued.order.run_id
+        run_id = queued.spec.run_id
         # One that is for later must not hold up what comes after it, so it waits by itself.
         key = thread_id if queued.not_before is None else f"{thread_id}/{run_id}"
         payload = _QUEUED.dump_python(queued, mode="json")
@@ -166,11 +166,11 @@ class RunQueue:
         if not queued.resumes:
             request = Request(message=queued.message, graph_input=queued.input)
             await self._commands.carry_out(
-                thread.id, None, queued.order, request, admits=incoming, scope=scope
+                thread.id, None, queued.spec, request, admits=incoming, scope=scope
             )
         elif answers_pending(thread, queued.resume):
             await self._commands.answer_all(
-                thread.id, None, queued.resume, queued.order, by=scope.user_id, admits=incoming
+                thread.id, None, queued.resume, queued.spec, by=scope.user_id, admits=incoming
             )
         else:
             # What the thread asks now was not asked yet when the answer was given: it is no answer to that.
@@ -184,7 +184,7 @@ def queued_from(incoming: Incoming) -> QueuedRun:
 def waiting_run(thread_id: str, queued: QueuedRun, *, withdrawn_at: datetime | None = None) -> Run:
     return Run(
         thread_id=thread_id,
-        order=queued.order,
+        spec=queued.spec,
         input=queued.input,
         status=RunStatus.PENDING if withdrawn_at is None else RunStatus.INTERRUPTED,
         created_at=queued.at,

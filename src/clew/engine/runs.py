@@ -1,4 +1,4 @@
-"""Runs by order, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
+"""Runs by spec, in LangGraph's terms: begun at once, queued, or in place of the one under way; looked at, cancelled."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -43,7 +43,7 @@ NAMES = ("graph_id", "assistant_id")
 class RunRequest:
     """One run as somebody asks for it."""
 
-    order: RunSpec
+    spec: RunSpec
     input: Json = None
     message: Json = None
     resumes: bool = False  # with `resume`, which may be anything
@@ -57,7 +57,7 @@ class RunRequest:
         """What keeps it from being begun twice; the same that stands for it while it waits."""
         if not self.once:
             return None
-        run_id = self.order.run_id
+        run_id = self.spec.run_id
         return Incoming(
             source=SOURCE, source_id=run_id, fingerprint=run_id, payload=None, thread_id=thread_id
         )
@@ -171,7 +171,7 @@ class Runs:
             thread = await self.store.get(thread_id, owner)
             known = (await self.labels.of((thread_id,)))[thread_id]
             known = {name: value for name, value in known.items() if name not in NAMES}
-            wanted = replace(wanted, order=described(wanted.order, known))
+            wanted = replace(wanted, spec=described(wanted.spec, known))
         except NotFound:
             if not wanted.makes_thread:
                 raise
@@ -182,10 +182,10 @@ class Runs:
             except Conflict:
                 # Somebody else was faster. If it is somebody else's, it is not to be found.
                 thread = await self.store.get(thread_id, owner)
-        order = wanted.order
-        if order.checkpoint_id:
-            place = {"checkpoint_id": order.checkpoint_id}
-            await self.graph_driver.snapshot(replace(thread, graph=order.graph), place)
+        spec = wanted.spec
+        if spec.checkpoint_id:
+            place = {"checkpoint_id": spec.checkpoint_id}
+            await self.graph_driver.snapshot(replace(thread, graph=spec.graph), place)
         if wanted.after > timedelta():
             if wanted.resumes and thread.pending:
                 # It answers what is asked now, not what may be asked then.
@@ -194,9 +194,9 @@ class Runs:
         for _ in range(ATTEMPTS):
             is_running = thread.status is Status.RUNNING
             if is_running or await self.queue.is_awaited(thread_id):
-                if order.strategy in ("interrupt", "rollback"):
-                    await self._make_way(thread, "rollback" if order.strategy == "rollback" else "interrupt")
-                elif order.strategy == "enqueue" and (is_running or not wanted.resumes):
+                if spec.strategy in ("interrupt", "rollback"):
+                    await self._make_way(thread, "rollback" if spec.strategy == "rollback" else "interrupt")
+                elif spec.strategy == "enqueue" and (is_running or not wanted.resumes):
                     return await self._put_off(thread_id, wanted, scope)
                 elif is_running or not wanted.resumes:
                     raise InvalidState(BUSY)
@@ -207,8 +207,8 @@ class Runs:
                 if thread.status is not Status.RUNNING:
                     raise
             else:
-                await self._name(thread_id, order)
-                return await self.get(thread, order.run_id)
+                await self._name(thread_id, spec)
+                return await self.get(thread, spec.run_id)
         raise Conflict(f"thread {thread_id!r} does not come to rest")
 
     async def _require_own(self, thread_id: str, tenant: str) -> None:
@@ -306,9 +306,9 @@ class Runs:
         return without(found, await redacted_texts(self.store, thread))
 
     async def _open(self, thread_id: str, owner: Owner, wanted: RunRequest, scope: RunScope) -> Run:
-        if wanted.resumes or wanted.order.checkpoint_id:
+        if wanted.resumes or wanted.spec.checkpoint_id:
             raise NotFound(f"no thread {thread_id!r}, so nothing to go on with")
-        opening = Opening(owner=owner, graph=wanted.order.graph, ttl=self.ttl)
+        opening = Opening(owner=owner, graph=wanted.spec.graph, ttl=self.ttl)
         request = Request(message=wanted.message, graph_input=wanted.input)
         if wanted.after > timedelta():
             await self.make(thread_id, owner, {}, is_chosen=False)
@@ -317,33 +317,33 @@ class Runs:
             opening,
             request,
             thread_id=thread_id,
-            order=wanted.order,
+            spec=wanted.spec,
             admits=wanted.admission(thread_id),
             scope=scope,
         )
-        await self._name(thread_id, wanted.order)
+        await self._name(thread_id, wanted.spec)
         return runs_of(await self._telling(thread))[0]
 
     async def _begin_now(self, thread_id: str, owner: Owner, wanted: RunRequest, scope: RunScope) -> Thread:
         thread = await self.store.get(thread_id, owner)
         if wanted.resumes:
             return await self.commands.answer_all(
-                thread_id, owner, wanted.resume, wanted.order, by=scope.user_id
+                thread_id, owner, wanted.resume, wanted.spec, by=scope.user_id
             )
-        says_nothing = wanted.input is None and wanted.order.command is None
+        says_nothing = wanted.input is None and wanted.spec.command is None
         if says_nothing and thread.pending and all(key.startswith(GATE) for key in thread.pending):
             # To go on, where the graph only stopped to be told so.
             yes = {key: {"approved": True} for key in thread.pending}
-            return await self.commands.answer_all(thread_id, owner, yes, wanted.order, by=scope.user_id)
+            return await self.commands.answer_all(thread_id, owner, yes, wanted.spec, by=scope.user_id)
         request = Request(message=wanted.message, graph_input=wanted.input)
         return await self.commands.carry_out(
-            thread_id, owner, wanted.order, request, admits=wanted.admission(thread_id), scope=scope
+            thread_id, owner, wanted.spec, request, admits=wanted.admission(thread_id), scope=scope
         )
 
     async def _put_off(self, thread_id: str, wanted: RunRequest, scope: RunScope) -> Run:
         now = self.clock()
         queued = QueuedRun(
-            order=wanted.order,
+            spec=wanted.spec,
             input=wanted.input,
             message=wanted.message,
             user_id=scope.user_id,
@@ -353,15 +353,15 @@ class Runs:
             not_before=now + wanted.after if wanted.after > timedelta() else None,
         )
         run = await self.queue.put(thread_id, queued)
-        await self._name(thread_id, wanted.order)
+        await self._name(thread_id, wanted.spec)
         return run
 
     async def _telling(self, thread: Thread, *, after: int = 0) -> list[Event]:
         return [*await self.store.read(thread.id, after=after, before=thread.last_seq + 1, types=TELLING)]
 
-    async def _name(self, thread_id: str, order: RunSpec) -> None:
+    async def _name(self, thread_id: str, spec: RunSpec) -> None:
         """By what clients look for their threads."""
-        names = dict(zip(NAMES, (order.graph, order.assistant_id), strict=True))
+        names = dict(zip(NAMES, (spec.graph, spec.assistant_id), strict=True))
         known = (await self.labels.of((thread_id,)))[thread_id]
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted

@@ -337,10 +337,10 @@ def _spent(log: Sequence[Event]) -> timedelta:
 def _verdict(log: Sequence[Event]) -> RoundFinished:
     """A graph that ended after a person said no has failed, for that person's reason.
 
-    Unless its run was ordered: then what an answer means is between the graph and whoever gives it.
+    Unless the round is a run: then what an answer means is between the graph and whoever gives it.
     """
-    is_ordered = any(
-        isinstance(event.body, RoundStarted | Resolution) and event.body.order is not None for event in log
+    has_spec = any(
+        isinstance(event.body, RoundStarted | Resolution) and event.body.spec is not None for event in log
     )
     human = {
         event.body.call_id
@@ -351,7 +351,7 @@ def _verdict(log: Sequence[Event]) -> RoundFinished:
         match event.body:
             case Resolution(call_id=call_id, answer=answer) if call_id in human:
                 said = answer if isinstance(answer, dict) else {}
-                is_no_or_yes = not is_ordered and isinstance(said.get("approved"), bool)
+                is_no_or_yes = not has_spec and isinstance(said.get("approved"), bool)
                 if call_id.startswith(GATE) or is_no_or_yes:
                     if is_yes(answer):
                         break

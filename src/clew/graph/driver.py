@@ -53,7 +53,7 @@ from clew.graph.position import (
     some_gate,
 )
 from clew.graph.run import running
-from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_order, ordered_config, with_stops
+from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_spec, spec_config, with_stops
 from clew.graph.stream import as_json, completed, messages_in, missed, said, storable, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.token_stream import TokenStream
@@ -110,11 +110,11 @@ class LangGraphDriver:
         self, log: Sequence[Event], run: RunContext, *, fence: int, is_new: bool = False
     ) -> AsyncGenerator[Body, None]:
         thread = run.thread
-        order = newest_order(log)
+        spec = newest_spec(log)
         await self._finish_undoing(thread)
         graph = self._graph(thread)
         driven = RoundDriver(
-            with_stops(graph, order),
+            with_stops(graph, spec),
             self._saver_of(graph),
             run,
             log,
@@ -122,7 +122,7 @@ class LangGraphDriver:
             is_new=is_new,
             clock=self._clock,
             speech=self._speech(thread),
-            parts=self._parts(thread, order, fence),
+            parts=self._parts(thread, spec, fence),
             stages=self._stages.get(thread.graph),
             shows=self._shows.get(thread.graph, ()),
         )
@@ -133,16 +133,16 @@ class LangGraphDriver:
                 async with aclosing(driven.bodies(control)) as bodies:
                     async for body in bodies:
                         yield body
-                if order is not None and self._chunks is not None:
+                if spec is not None and self._chunks is not None:
                     # Before the end is in the log: whoever sees that looks for nothing more.
-                    await self._chunks.flush(order.run_id)
+                    await self._chunks.flush(spec.run_id)
         except GraphDrained as exc:
             raise Drained from exc
         finally:
             if self._controls.get(thread.id) is control:
                 del self._controls[thread.id]
-            if order is not None and self._chunks is not None:
-                self._chunks.end(order.run_id)
+            if spec is not None and self._chunks is not None:
+                self._chunks.end(spec.run_id)
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):
@@ -224,7 +224,7 @@ class LangGraphDriver:
         return {BY_HAND: True, OPEN: left_open(standing, waits, call_of)}
 
     async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:
-        graph = with_stops(self._known(thread), newest_order(log))
+        graph = with_stops(self._known(thread), newest_spec(log))
         config: RunnableConfig = {"configurable": {"thread_id": thread.id}}
         standing = await read_position(graph, self._saver, config)
         kept = {one for each in standing.reopened for one in each.ids}
@@ -280,12 +280,12 @@ class LangGraphDriver:
             return None
         return TokenStream(thread, self._live)
 
-    def _parts(self, thread: Thread, order: RunSpec | None, fence: int) -> StreamEncoder | None:
+    def _parts(self, thread: Thread, spec: RunSpec | None, fence: int) -> StreamEncoder | None:
         chunks = self._chunks
-        if order is None or chunks is None:
+        if spec is None or chunks is None:
             return None
-        tell = chunks.begin(thread.id, order, attempt=fence)
-        return StreamEncoder(order, tell)
+        tell = chunks.begin(thread.id, spec, attempt=fence)
+        return StreamEncoder(spec, tell)
 
     def _saver_of(self, graph: Graph) -> BaseCheckpointSaver[Any]:
         """The one that reads the graph's own types back, which the one for all graphs does not know."""
@@ -334,7 +334,7 @@ class RoundDriver:
         self._stages = stages
         self._shows = shows
         self._parts = parts
-        self._order = newest_order(log)
+        self._spec = newest_spec(log)
         self._fence = fence
         self._clock = clock
         self._speech = speech
@@ -357,10 +357,10 @@ class RoundDriver:
             "metadata": {ROUND: thread.round},
             "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),
         }
-        self._context = context_of(graph, self._order)
-        if self._order is not None:
+        self._context = context_of(graph, self._spec)
+        if self._spec is not None:
             self._config["metadata"][ATTEMPT] = failed_attempts(log) + 1
-            self._config = ordered_config(self._config, self._order, self._context)
+            self._config = spec_config(self._config, self._spec, self._context)
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
         standing = None if self._is_new else await self._stands()
@@ -418,13 +418,13 @@ class RoundDriver:
             modes.add("messages")  # not for everybody: it makes LangGraph follow every call inside a node
         if self._parts is not None:
             modes.update(self._parts.modes)
-        order = self._order
+        spec = self._spec
         parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
             value,
             self._config if standing is not None else self._first_config(),
             context=self._context,
             stream_mode=[*modes],
-            subgraphs=order is not None and order.subgraphs,
+            subgraphs=spec is not None and spec.subgraphs,
             durability="sync",
             control=control,
         )
@@ -464,11 +464,11 @@ class RoundDriver:
             yield body
 
     def _first_config(self) -> RunnableConfig:
-        """Where the round begins: where the thread stands, or where it was ordered to."""
-        order = self._order
-        if order is None or not order.checkpoint_id:
+        """Where the round begins: where the thread stands, or where its RunSpec says."""
+        spec = self._spec
+        if spec is None or not spec.checkpoint_id:
             return self._config
-        place = {"checkpoint_ns": "", "checkpoint_id": order.checkpoint_id}
+        place = {"checkpoint_ns": "", "checkpoint_id": spec.checkpoint_id}
         return {**self._config, "configurable": {**self._config["configurable"], **place}}
 
     def _is_stage(self, node: str) -> bool:
@@ -495,10 +495,10 @@ class RoundDriver:
 
     def _given(self) -> Any:
         started = [e.body for e in self._log if isinstance(e.body, RoundStarted)]
-        if (order := next((body.order for body in started if body.order), None)) is not None:
+        if (spec := next((body.spec for body in started if body.spec), None)) is not None:
             # Without an input it goes on from where it stands.
-            given = next((body.input for body in started if body.order), None)
-            return given if (command := command_of(order)) is None else command
+            given = next((body.input for body in started if body.spec), None)
+            return given if (command := command_of(spec)) is None else command
         given = next((body.input for body in started), None)
         if given is None:
             said_by_user = next((e.body.content for e in self._log if isinstance(e.body, UserMessage)), "")
@@ -519,7 +519,7 @@ class RoundDriver:
             if self._is_answered(question) and not self._is_consumed(question)
         } | self._answers_left(standing)
         if resume:
-            return Command(resume=resume) if self._order is None else command_of(self._order, resume)
+            return Command(resume=resume) if self._spec is None else command_of(self._spec, resume)
         gate = standing.gate
         # What was written and is not yet in a checkpoint is stored beside it, and is taken in by itself.
         if gate is None or gate.word is None or gate.is_commanded:

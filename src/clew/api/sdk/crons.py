@@ -70,7 +70,7 @@ class CronIn(RunIn):
         return CronJob(
             id=str(uuid4()),
             owner=owner,
-            order=self.order("", assistant_id=self.assistant_id, graph=""),
+            spec=self.spec("", assistant_id=self.assistant_id, graph=""),
             input=self.input,
             schedule=self.schedule,
             timezone=self.timezone,
@@ -122,13 +122,13 @@ class CronPatchIn(BaseModel):
         given = {name: value for name, value in changes.items() if value is not None}
         if "end_time" in self.model_fields_set:
             given["end_at"] = self.end_time
-        return replace(job, order=self._reordered(job.order), **given)
+        return replace(job, spec=self._reordered(job.spec), **given)
 
-    def _reordered(self, order: RunSpec) -> RunSpec:
+    def _reordered(self, spec: RunSpec) -> RunSpec:
         changes: dict[str, Any] = {
             "config": self.config,
             "context": self.context,
-            "metadata": None if self.metadata is None else {**order.metadata, **self.metadata},
+            "metadata": None if self.metadata is None else {**spec.metadata, **self.metadata},
             "webhook": self.webhook,
             "stops_before": None if self.interrupt_before is None else tuple(self.interrupt_before),
             "stops_after": None if self.interrupt_after is None else tuple(self.interrupt_after),
@@ -136,7 +136,7 @@ class CronPatchIn(BaseModel):
             "subgraphs": self.stream_subgraphs,
             "is_resumable": self.stream_resumable,
         }
-        changed = replace(order, **{name: value for name, value in changes.items() if value is not None})
+        changed = replace(spec, **{name: value for name, value in changes.items() if value is not None})
         require_one_context(changed.config, changed.context)
         return changed
 
@@ -255,24 +255,24 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
 
 
 def _fields(job: CronJob) -> dict[str, Any]:
-    order = job.order
+    spec = job.spec
     payload = {
-        "assistant_id": order.assistant_id,
+        "assistant_id": spec.assistant_id,
         "input": job.input,
-        "config": order.config,
-        "context": order.context,
-        "metadata": order.metadata,
-        "interrupt_before": nodes_of(order.stops_before),
-        "interrupt_after": nodes_of(order.stops_after),
-        "webhook": order.webhook or None,
-        "multitask_strategy": order.strategy,
-        "stream_mode": list(order.modes),
-        "stream_subgraphs": order.subgraphs,
-        "stream_resumable": order.is_resumable,
+        "config": spec.config,
+        "context": spec.context,
+        "metadata": spec.metadata,
+        "interrupt_before": nodes_of(spec.stops_before),
+        "interrupt_after": nodes_of(spec.stops_after),
+        "webhook": spec.webhook or None,
+        "multitask_strategy": spec.strategy,
+        "stream_mode": list(spec.modes),
+        "stream_subgraphs": spec.subgraphs,
+        "stream_resumable": spec.is_resumable,
     }
     return {
         "cron_id": job.id,
-        "assistant_id": order.assistant_id,
+        "assistant_id": spec.assistant_id,
         "thread_id": job.thread_id,
         "user_id": job.owner.user_id or None,
         "schedule": job.schedule,
@@ -280,7 +280,7 @@ def _fields(job: CronJob) -> dict[str, Any]:
         "end_time": job.end_at,
         "next_run_date": job.next_at,
         "payload": payload,
-        "metadata": order.metadata,
+        "metadata": spec.metadata,
         "on_run_completed": None if job.thread_id is not None else "keep" if job.keeps else "delete",
         "enabled": job.is_enabled,
         "created_at": job.created_at,

@@ -221,11 +221,11 @@ def langgraph_runs_router(
         if thread_id is not None:
             with suppress(NotFound):  # the run may make it
                 await access.at(thread_id, caller.owner)
-        order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
+        spec = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
         if thread_id is None and body.on_completion == "delete":
-            order = replace(order, is_temporary=True)
+            spec = replace(spec, is_temporary=True)
         wanted = RunRequest(
-            order=order,
+            spec=spec,
             input=body.input,
             message=said(body.input),
             resumes=body.command is not None and body.command.resumes,
@@ -242,8 +242,8 @@ def langgraph_runs_router(
 
     async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await roster.resolve(body.assistant_id, caller.owner)
-        order = body.order(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return furnished(order, assistant)
+        spec = body.spec(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
+        return furnished(spec, assistant)
 
     async def streamed(caller: Principal, thread_id: str | None, body: RunIn) -> Response:
         # Somebody must listen before the first word is said.

@@ -116,7 +116,7 @@ class RunStream(EventStream):
         if self._names and re.split(r"[/|]", chunk.name, maxsplit=1)[0] not in self._names:
             return
         data = to_json(without(from_json(chunk.data), self._hidden)) if self._hidden else chunk.data
-        place = str(chunk.number) if self._run.order.is_resumable else None
+        place = str(chunk.number) if self._run.spec.is_resumable else None
         await tell(format_sse_event(data_str=data.decode(), event=chunk.name, id=place))
 
     async def _thread(self) -> Thread:

@@ -35,7 +35,7 @@ _COLUMNS: Final = f"{_LASTING}, {_CHANGING}"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM crons"
 # Its time has come; or that was counted by a clock far ahead of ours, and is to be counted anew.
 _DUE: Final = "is_enabled = 1 AND (next_at <= $1 OR counted_at > $2) AND claimed_until <= clew_now()"
-_ORDER = TypeAdapter(RunSpec)
+_SPEC = TypeAdapter(RunSpec)
 
 
 class CronRows(Tables):
@@ -141,7 +141,7 @@ def _changing(job: CronJob) -> tuple[Value, ...]:
         maybe_micros(job.end_at),
         int(job.is_enabled),
         int(job.keeps),
-        dump(_ORDER.dump_python(job.order, mode="json")),
+        dump(_SPEC.dump_python(job.spec, mode="json")),
         dump(job.input),
         micros(job.updated_at),
         maybe_micros(job.next_at),
@@ -160,7 +160,7 @@ def _job(row: Row) -> CronJob:
         end_at=maybe_moment(row[7]),
         is_enabled=bool(row[8]),
         keeps=bool(row[9]),
-        order=_ORDER.validate_python(load(row[10])),
+        spec=_SPEC.validate_python(load(row[10])),
         input=load(row[11]),
         updated_at=moment(row[12]),
         next_at=maybe_moment(row[13]),
