@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
-from clew.domain.errors import InvalidState, NotFound
+from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 from clew.ports.crons import Crons
@@ -143,12 +143,26 @@ async def test_a_lease_that_has_run_out_frees_it(crons: Crons) -> None:
     assert await claimed(crons) == []
 
 
-async def test_who_advances_it_lets_go_of_it(crons: Crons) -> None:
+async def test_a_claimed_cron_is_kept_and_snoozed_until_it_is_released(crons: Crons) -> None:
+    await crons.add(job(), most=10)
+    (held,) = await crons.claim(now=LATER, lease=timedelta(), limit=100)
+    await crons.heartbeat(held, lease=LEASE)
+    assert await claimed(crons) == []
+    await crons.snooze(held, wait=timedelta())
+    assert await claimed(crons) == ["c"]
+    await crons.release(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
+    for lost in (crons.heartbeat(held, lease=LEASE), crons.snooze(held, wait=LEASE)):
+        with pytest.raises(LostLease):
+            await lost
+    assert await claimed(crons, LATER + MINUTE) == ["c"]
+
+
+async def test_a_released_cron_has_its_next_time(crons: Crons) -> None:
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     after = replace(held, next_at=LATER + MINUTE, counted_at=LATER)
-    assert await crons.advance(held, after)
-    assert not await crons.advance(held, after)  # the second of two that took the same time
+    assert await crons.release(held, after)
+    assert not await crons.release(held, after)  # the second of two that took the same time
     assert await crons.get("c", ANN) == after
     assert await claimed(crons) == []
     assert await claimed(crons, LATER + MINUTE) == ["c"]
@@ -158,7 +172,7 @@ async def test_one_that_never_comes_again_is_over(crons: Crons) -> None:
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     over = replace(held, next_at=None, counted_at=LATER)
-    assert await crons.advance(held, over)
+    assert await crons.release(held, over)
     assert await crons.get("c", ANN) == over
     assert await claimed(crons, LATER + timedelta(days=999)) == []
 
@@ -167,7 +181,7 @@ async def test_a_change_meanwhile_counts_more_than_the_next_time(crons: Crons) -
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     changed = await crons.revise("c", ANN, lambda one: replace(one, next_at=LATER, counted_at=NOW + MINUTE))
-    assert not await crons.advance(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
+    assert not await crons.release(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
     assert await crons.get("c", ANN) == changed
     assert await claimed(crons) == ["c"]
 

@@ -13,7 +13,7 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.lifecycle import Change, next_round, take_up
+from clew.domain.lifecycle import Change, next_round, retry_round
 from clew.domain.records import SYSTEM, RunScope
 from clew.domain.recovery import GoOn, Nothing, Owed, Redispatch, Resume, RunTurn, Wait, owed, woken_by
 from clew.domain.thread import Executor, Status, SuspensionKind
@@ -151,5 +151,5 @@ def test_a_thread_runs_for_whoever_woke_it_last(bodies: list[Body], whom: RunSco
 @pytest.mark.parametrize(("by", "whom"), [(None, SYSTEM), ("", RunScope(is_system=False))])
 def test_a_round_runs_for_whoever_began_it(by: str | None, whom: RunScope) -> None:
     ended = recorded(opened().thread, RoundFinished(status=Status.FAILED)).thread
-    for change in (next_round(ended, "more", stamp=stamp(), by=by), take_up(ended, stamp=stamp(), by=by)):
+    for change in (next_round(ended, "more", stamp=stamp(), by=by), retry_round(ended, stamp=stamp(), by=by)):
         assert woken_by(change.thread, change.events) == whom

@@ -8,7 +8,7 @@ import pytest
 from clew.domain.errors import InvalidState
 from clew.domain.events import Body, Event, Opening, Redacted, Resolution, RoundFinished, RunSpec, UserMessage
 from clew.domain.ledger import GATE
-from clew.domain.lifecycle import Change, answer_all, carry_out, next_round, open_idle, stop, take_up
+from clew.domain.lifecycle import Change, next_round, open_idle, resume_run, retry_round, start_run, stop
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
 from clew.domain.tool_calls import fold_calls
@@ -33,9 +33,7 @@ class Story:
 
     def begins(self, run_id: str, **more: Any) -> None:
         self.add(
-            carry_out(
-                self.thread, spec(run_id), (), None, graph_input={"run": run_id}, stamp=stamp(), **more
-            )
+            start_run(self.thread, spec(run_id), (), None, graph_input={"run": run_id}, stamp=stamp(), **more)
         )
 
     def says(self, *bodies: Body) -> None:
@@ -136,7 +134,7 @@ def test_a_run_goes_on_with_an_answer_that_orders_no_other(story: Story) -> None
 def test_a_run_goes_on_with_its_failed_round(story: Story) -> None:
     story.begins("r1")
     story.ends(Status.FAILED, "it broke", "ValueError: broken")
-    story.add(take_up(story.thread, stamp=stamp()))
+    story.add(retry_round(story.thread, stamp=stamp()))
     (run,) = runs_of(story.log)
     assert (run.status, run.reason, run.error) == (RunStatus.RUNNING, "", "")
 
@@ -236,7 +234,7 @@ def test_a_thread_that_asked_nothing_takes_no_answer(story: Story) -> None:
 def test_the_order_of_a_run_is_on_the_last_of_its_answers(story: Story) -> None:
     thread = asking(story, "c1", "c2")
     given = [(call, "yes") for call in fold_calls({}, story.log).values()]
-    change = answer_all(thread, given, spec("r2"), stamp=stamp())
+    change = resume_run(thread, given, spec("r2"), stamp=stamp())
     orders = [event.body.spec for event in change.events if isinstance(event.body, Resolution)]
     assert orders == [None, spec("r2")]
     assert change.thread.status is Status.RUNNING

@@ -1,9 +1,9 @@
-"""Runs as LangGraph's clients know them: told by a thread's log, from the orders in it."""
+"""Runs, in LangGraph's words: as a client asks for one, and as a thread's log shows them."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from clew.domain.errors import InvalidState
@@ -17,14 +17,16 @@ from clew.domain.events import (
     ToolResult,
 )
 from clew.domain.ledger import GATE
+from clew.domain.records import Incoming
+from clew.domain.redaction import lacks_a_message
 from clew.domain.thread import Json, Status, Thread
 
 # How LangGraph writes the id of an interrupt.
 _INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
-# Under which those that wait for their turn are in the inbox.
+# The inbox source of queued runs.
 SOURCE = "langgraph"
-# What has to be read to tell which runs there were and how they ended.
-TELLING = frozenset(
+# The events that say which runs there were and how they ended.
+RUN_EVENTS = frozenset(
     {RoundStarted.type, RoundFinished.type, Suspension.type, Resolution.type, ToolResult.type}
 )
 
@@ -37,7 +39,7 @@ class RunStatus(StrEnum):
     SUCCESS = "success"
     ERROR = "error"
     TIMEOUT = "timeout"
-    INTERRUPTED = "interrupted"  # somebody cancelled it
+    INTERRUPTED = "interrupted"  # cancelled
 
     @property
     def is_over(self) -> bool:
@@ -45,14 +47,50 @@ class RunStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run as a client asks for it. A run that has to wait is queued as this."""
+
+    spec: RunSpec
+    input: Json = None
+    message: Json = None
+    resumes: bool = False  # with `resume`, which may be any value
+    resume: Json = None
+    user_id: str = ""
+    asked_at: datetime
+    not_before: datetime | None = None
+    creates_thread: bool = False
+    is_chosen: bool = False  # the client chose the id of that thread
+    once: bool = False  # the same run may be asked for again: then AlreadyDone is raised
+
+    @property
+    def delay(self) -> timedelta:
+        return timedelta() if self.not_before is None else self.not_before - self.asked_at
+
+    @property
+    def says_nothing(self) -> bool:
+        return not self.resumes and self.input is None and self.spec.command is None
+
+    def admission(self, thread_id: str) -> Incoming | None:
+        """The inbox row that keeps this run from being started twice; a queued run has the same one."""
+        if not self.once:
+            return None
+        run_id = self.spec.run_id
+        return Incoming(
+            source=SOURCE, source_id=run_id, fingerprint=run_id, payload=None, thread_id=thread_id
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
+    """A run as it is shown."""
+
     thread_id: str
     spec: RunSpec
     input: Json
     status: RunStatus
     created_at: datetime
     updated_at: datetime
-    first_seq: int = 0  # where in the log it begins; 0 for one that waits for its turn
+    first_seq: int = 0  # of its first event in the log; 0 while it is queued
     reason: str = ""  # why it failed
     error: str = ""  # the same in the words of what failed
 
@@ -71,7 +109,7 @@ _ENDS: Mapping[Status, RunStatus] = {
 def runs_of(log: Iterable[Event]) -> list[Run]:
     """Every run in this part of a log, in order. Which other rounds there were does not matter.
 
-    A run whose round is answered, or resumed after a failure, without a new spec goes on: it runs again.
+    A run whose round is answered, or resumed after a failure, without a new RunSpec is running again.
     """
     runs: list[Run] = []
     current: Run | None = None
@@ -123,6 +161,14 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
             case _:
                 pass
     return runs
+
+
+def newest_run(thread: Thread, events: Iterable[Event]) -> Run:
+    """The run that these events of one commit started, and that left the thread like this."""
+    run = runs_of(events)[-1]
+    if thread.status is Status.BLOCKED:  # it answered some of what was asked: the others are still open
+        run = replace(run, status=RunStatus.SUCCESS)
+    return unquoted(run) if lacks_a_message(thread) else run
 
 
 def undone(run_id: str) -> str:

@@ -54,15 +54,15 @@ class Conversations(Protocol):
         """What has waited longest in it, of those with a greater number."""
         ...
 
-    async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
+    async def save_cursor(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
         """Remember the cursor and the attempts, and hold on."""
         ...
 
-    async def renew(self, held: Conversation, *, lease: timedelta) -> int:
+    async def heartbeat(self, held: Conversation, *, lease: timedelta) -> int:
         """Hold on; returns the number of what came last."""
         ...
 
-    async def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> None:
+    async def release(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> None:
         """Let go until something comes, or its thread has come to rest after `seen_seq`.
 
         One that `is_idle` has a thread that does not run. Its next look is due when that was answered, taken up or
@@ -70,7 +70,7 @@ class Conversations(Protocol):
         """
         ...
 
-    async def put_off(self, held: Conversation, *, wait: timedelta) -> None:
+    async def snooze(self, held: Conversation, *, wait: timedelta) -> None:
         """Let go, and look again after so long."""
         ...
 

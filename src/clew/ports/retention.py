@@ -31,11 +31,11 @@ class Trash(Protocol):
 class Cleanups(Protocol):
     """Deletes threads in bulk. One cleanup at a time in the whole cluster; one that was cut short can be taken up.
 
-    A `runner` is whoever is at it, for as long as its lease. Methods that delete raise LostLease once it is another.
+    A `runner` is the worker that has the lease. Methods that delete raise LostLease once it is another.
     """
 
     async def begin(self, job: CleanupJob, *, runner: str, lease: timedelta) -> bool:
-        """Write the job down and be at it; False if another one is under way."""
+        """Write the job and lease it; False if another one is under way."""
         ...
 
     async def begin_turn(
@@ -48,12 +48,16 @@ class Cleanups(Protocol):
         """
         ...
 
-    async def has_unfinished(self) -> bool:
-        """A read, so that looking for something to take up costs nothing."""
+    async def are_due(self) -> bool:
+        """Whether there is a job that is not finished. A read, so that polling costs no write."""
         ...
 
-    async def take_up(self, *, runner: str, lease: timedelta) -> CleanupJob | None:
-        """The oldest job that is not finished, if nobody is at one."""
+    async def claim(self, *, runner: str, lease: timedelta) -> CleanupJob | None:
+        """Lease the oldest job that is not finished; None while another runner has a lease."""
+        ...
+
+    async def heartbeat(self, *, runner: str, lease: timedelta) -> None:
+        """Prolong the lease. Raises LostLease."""
         ...
 
     async def last(self) -> CleanupJob | None:
@@ -98,8 +102,8 @@ class Cleanups(Protocol):
         """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
         ...
 
-    async def rest(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
-        """Be at it no longer; without a time to finish, somebody will take it up. Returns the job as it is now."""
+    async def release(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
+        """Give the lease back; a job without `finished_at` is claimed again. Returns the job as it is now."""
         ...
 
 

@@ -6,7 +6,7 @@ What does not fit into the budget, or was cut short by a kill, goes on by itself
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +26,7 @@ from clew.domain.errors import (
 )
 from clew.domain.retention import Candidate, CleanupJob, Gone, Orphan, Reason, Selection
 from clew.domain.thread import Status
+from clew.engine.leased_loop import LeasedLoop
 from clew.engine.sweeper import Chore
 from clew.ports.clock import Clock
 from clew.ports.retention import Cleanups, ClusterState, Space
@@ -153,16 +154,24 @@ class Cleanup:
             raise InvalidState("a cleanup is under way; try again when it has ended")
         return outcome
 
-    async def go_on(self) -> bool:
-        """Take up what another one left, and give back the room it freed; says whether there is more."""
-        if not await self.rows.has_unfinished():
-            return await self.give_back() if self.freed.is_set() else False
-        runner = self.new_id()
-        job = await self.rows.take_up(runner=runner, lease=self.lease)
-        if job is None:
-            return False
-        # Nobody waits for this one. What begins anew each time, the look for orphans, must come to its end once.
-        return (await self._work(job, runner, looks_on=True)).more
+    async def continue_unfinished(self) -> bool:
+        """Continue a job that another process left, or return the freed disk space; True if there may be more."""
+        loop = LeasedLoop(
+            _UnfinishedJobs(rows=self.rows, new_id=self.new_id),
+            self._continue,
+            name="cleanup",
+            about=lambda claimed: {"source": claimed.job.id},
+            lease=self.lease,
+            concurrency=1,
+            poll_seconds=0.0,
+        )
+        if await loop.turn():
+            return True
+        return await self.give_back() if self.freed.is_set() else False
+
+    async def _continue(self, claimed: "ClaimedCleanup") -> None:
+        # No client waits for this one. The search for orphans starts anew each time, so it has to end once.
+        await self._work(claimed.job, claimed.runner, looks_on=True)
 
     async def empty_trash(self) -> bool:
         """Purge what was deleted softly and not brought back."""
@@ -208,7 +217,7 @@ class Cleanup:
 
     def chores(self) -> list[Chore]:
         return [
-            Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.go_on),
+            Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.continue_unfinished),
             Chore(name="cleanup_schedule", seconds=60, do=self.tick),
             Chore(name="empty_trash", seconds=600, do=self.empty_trash),
             Chore(name="forget_deleted", seconds=3600, do=self.forget_deleted),
@@ -238,12 +247,12 @@ class Cleanup:
             if finished:
                 finished = await self._memory(job, inf if looks_on else until)
         except (Unavailable, LostLease, asyncio.CancelledError):
-            raise  # our lease runs out by itself, and somebody takes up the rest
+            raise  # the lease runs out, and another process continues
         except Exception:
             with suppress(ClewError):
-                await self.rows.rest(job, runner=runner, finished_at=None)
+                await self.rows.release(job, runner=runner, finished_at=None)
             raise
-        job = await self.rows.rest(job, runner=runner, finished_at=self.clock() if finished else None)
+        job = await self.rows.release(job, runner=runner, finished_at=self.clock() if finished else None)
         due, kept = await self.rows.count(job.selection)
         logger.info(
             "cleanup",
@@ -324,7 +333,7 @@ class Cleanup:
                 self.portions.took_too_long()
                 if len(portion) > 1:
                     raise
-                await self.rows.has_unfinished()  # raises while the database is away
+                await self.rows.are_due()  # raises while the database is away
             if len(portion) == 1:
                 logger.error(  # noqa: TRY400 - an error that is expected here; where it broke is of no interest
                     "a thread could not be cleaned up",
@@ -416,6 +425,42 @@ class Cleanup:
                 "code": job.selection.reason.upper(),
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedCleanup:
+    """A cleanup job and the runner that has its lease."""
+
+    job: CleanupJob
+    runner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnfinishedJobs:
+    """Cleanup jobs that are not finished as leased jobs. One cleanup at a time runs in the whole cluster."""
+
+    rows: Cleanups
+    new_id: Callable[[], str]
+
+    async def are_due(self) -> bool:
+        return await self.rows.are_due()
+
+    async def claim(
+        self,
+        *,
+        lease: timedelta,
+        limit: int,  # noqa: ARG002 - there is one lease for all of them
+        alive: Collection[ClaimedCleanup],  # noqa: ARG002
+    ) -> list[ClaimedCleanup]:
+        runner = self.new_id()
+        job = await self.rows.claim(runner=runner, lease=lease)
+        return [] if job is None else [ClaimedCleanup(job=job, runner=runner)]
+
+    async def heartbeat(self, claimed: ClaimedCleanup, *, lease: timedelta) -> None:
+        await self.rows.heartbeat(runner=claimed.runner, lease=lease)
+
+    async def snooze(self, claimed: ClaimedCleanup, *, wait: timedelta) -> None:  # noqa: ARG002 - until the next poll
+        await self.rows.release(claimed.job, runner=claimed.runner, finished_at=None)
 
 
 def _is_older(orphan: Orphan, before: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""/runs/crons and /threads/{id}/runs/crons: runs that are ordered again and again."""
+"""/runs/crons and /threads/{id}/runs/crons: scheduled runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +58,7 @@ EndTime = Annotated[datetime, AfterValidator(_aware)]
 
 
 class CronIn(RunIn):
-    """A run to begin again and again."""
+    """A scheduled run."""
 
     schedule: Line
     timezone: Line | None = None
@@ -122,9 +122,9 @@ class CronPatchIn(BaseModel):
         given = {name: value for name, value in changes.items() if value is not None}
         if "end_time" in self.model_fields_set:
             given["end_at"] = self.end_time
-        return replace(job, spec=self._reordered(job.spec), **given)
+        return replace(job, spec=self._changed_spec(job.spec), **given)
 
-    def _reordered(self, spec: RunSpec) -> RunSpec:
+    def _changed_spec(self, spec: RunSpec) -> RunSpec:
         changes: dict[str, Any] = {
             "config": self.config,
             "context": self.context,
@@ -179,13 +179,13 @@ class CronOut(BaseModel):
         return cls(**{name: value for name, value in _fields(job).items() if not select or name in select})
 
 
-def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
+def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
     router = Router(tags=["langgraph"])
 
     @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
     @needs("write")
     async def create_cron(caller: Caller, body: CronIn) -> CronOut:
-        """Begin a run whenever the schedule says, each in a thread of its own."""
+        """Start a run at each time of the schedule, each in a thread of its own."""
         return CronOut.of(await scheduler.add(body.job(caller.owner, None, now=scheduler.clock())))
 
     @router.post(
@@ -193,7 +193,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
     )
     @needs("write")
     async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
-        """Begin a run in this thread whenever the schedule says."""
+        """Start a run in this thread at each time of the schedule."""
         await access.at(thread_id, caller.owner)
         return CronOut.of(await scheduler.add(body.job(caller.owner, thread_id, now=scheduler.clock())))
 
@@ -236,7 +236,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
     @router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
     async def delete_cron(caller: Caller, cron_id: CronId) -> None:
-        """Order it no more. Runs that have begun go on."""
+        """Runs that were started continue."""
         await scheduler.crons.delete(cron_id, caller.owner)
 
     async def kept(thread_id: str | None, owner: Owner) -> str | None:
@@ -247,7 +247,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
         if assistant_id is None:
             return None
         try:
-            return (await roster.resolve(assistant_id, owner)).id
+            return (await assistants.resolve(assistant_id, owner)).id
         except NotFound:
             return assistant_id
 

@@ -73,7 +73,7 @@ class ConversationRows(Tables):
         return legible(rows, _conversation, "conversations")
 
     @writes
-    def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
+    def save_cursor(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET cursor = $5, attempts = $6, lease_until = clew_now() + $7{_HELD}",
             (*_names(held), dump(cursor), held.attempts, lease // MICROSECOND),
@@ -81,7 +81,7 @@ class ConversationRows(Tables):
         _held(rows, held)
 
     @writes
-    def renew(self, held: Conversation, *, lease: timedelta) -> Work[int]:
+    def heartbeat(self, held: Conversation, *, lease: timedelta) -> Work[int]:
         rows = yield Statement(
             f"UPDATE conversations SET lease_until = clew_now() + $5{_HELD}",
             (*_names(held), lease // MICROSECOND),
@@ -89,7 +89,7 @@ class ConversationRows(Tables):
         return _held(rows, held)
 
     @writes
-    def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
+    def release(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
         # Of those that are due, the one that was seen to longest ago comes first.
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = clew_now(), seen_seq = $5, seen_wakes = $6,"
@@ -99,7 +99,7 @@ class ConversationRows(Tables):
         _held(rows, held)
 
     @writes
-    def put_off(self, held: Conversation, *, wait: timedelta) -> Work[None]:
+    def snooze(self, held: Conversation, *, wait: timedelta) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = attempts + 1, due_at = clew_now() + $5{_HELD}",
             (*_names(held), wait // MICROSECOND),
@@ -175,7 +175,7 @@ def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None,
     return known, number
 
 
-def stir(thread_id: str) -> Work[None]:
+def wake_of_thread(thread_id: str) -> Work[None]:
     """The thread goes on that a conversation may have waited for: that is followed to its end.
 
     Counted as something that came, so that whoever lets go of it at this moment does not leave it asleep.

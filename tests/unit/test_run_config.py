@@ -10,7 +10,7 @@ from langgraph.types import Command, Send
 
 from clew.checkpointer.rows import FENCE
 from clew.domain.events import Opening, Resolution, RunSpec
-from clew.domain.lifecycle import carry_out, open_idle
+from clew.domain.lifecycle import open_idle, start_run
 from clew.graph.driver import ROUND
 from clew.graph.run_config import MOST_STEPS, command_of, newest_spec, spec_config, with_stops
 from clew.history.agent_node import TENANT
@@ -120,7 +120,7 @@ def test_the_stops_of_an_order_take_the_place_of_the_graphs_own() -> None:
 def test_what_was_ordered_last_counts() -> None:
     idle = open_idle("t1", Opening(owner=ANN, graph=""), stamp=stamp())
     assert newest_spec(idle.events) is None
-    begun = carry_out(idle.thread, spec(), (), None, stamp=stamp())
+    begun = start_run(idle.thread, spec(), (), None, stamp=stamp())
     assert newest_spec(begun.events) == spec()
     asked = recorded(begun.thread, waits("c1"))
     again = spec(modes=("values",))
