@@ -644,7 +644,7 @@ class TestCleanup:
         await spec.http.post(f"/api/threads/{binned}/undelete")
         thread = (await spec.http.get(f"/api/threads/{binned}")).json()
         assert (thread["status"], thread["pending"]) == ("failed", {})
-        assert thread["failureReason"] == "expired: nobody answered before the thread's time was over"
+        assert thread["failureReason"] == "expired: no answer came before the thread's time to live was over"
         events = (await spec.http.get(f"/api/threads/{binned}/events")).json()["events"]
         *_, resolution, finished = events
         assert (resolution["type"], resolution["content"]["outcome"]) == ("resolution", "expired")

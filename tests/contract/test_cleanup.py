@@ -155,7 +155,7 @@ async def test_sql_and_domain_agree_on_what_is_due(
         expected = {
             one.id
             for one in everything
-            if is_due(one, wanted, has_deadline=one.id in waiting, has_orders=one.id in ordered)
+            if is_due(one, wanted, has_deadline=one.id in waiting, has_future_runs=one.id in ordered)
         }
         found = await due(rows, wanted)
         assert {one.id for one in found} == expected

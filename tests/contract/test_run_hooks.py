@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def hook(given: str = "r", /, **changes: Any) -> RunHook:
 
 async def add(database: Database, *hooks: RunHook) -> None:
     for one in hooks:
-        await database.write(lambda one=one: add_hook(one))
+        await database.write(partial(add_hook, one))
 
 
 async def claimed(hooks: RunHookStore, lease: timedelta = LEASE) -> list[RunHook]:

@@ -21,12 +21,11 @@ from clew.domain.events import (
     ToolResult,
     UserMessage,
 )
-from clew.domain.fold import rebuild
+from clew.domain.fold import apply, rebuild
 from clew.domain.lifecycle import (
     CANCELLED,
     EXPIRED,
     Change,
-    apply,
     begin,
     expire,
     finish,

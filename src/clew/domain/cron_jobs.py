@@ -1,4 +1,4 @@
-"""Runs that are ordered again and again: what is ordered, when it is due, and when it is due next."""
+"""Cron jobs: scheduled runs, when each is due, and when it is due next."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class CronJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronSearch:
-    """Which cron jobs somebody looks for, in which order, and which part of them."""
+    """A search for cron jobs: filters, sort order and page."""
 
     assistant_id: str | None = None
     thread_id: str | None = None

@@ -120,7 +120,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 name="" if redacted.unnames else thread.name,
             )
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
-            # Somebody brought it again.
+            # It was added again.
             return replace(thread, redacted=thread.redacted - {document_id})
         case _:
             return thread

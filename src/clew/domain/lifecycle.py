@@ -37,7 +37,7 @@ NewId: TypeAlias = Callable[[], str]
 RESERVED = "reserved"
 
 EXPIRED = "tool call expired: no response"
-OVERDUE = "expired: nobody answered before the thread's time was over"
+OVERDUE = "expired: no answer came before the thread's time to live was over"
 CANCELLED = "[cancelled]"
 
 
@@ -203,7 +203,7 @@ def resolve(
 ) -> Change:
     """Answer a pending call. What the answer means depends on what was asked.
 
-    An approval of what the server or a client does opens the gate, a refusal ends the call; whoever is asked about a
+    An approval of what the server or a client does opens the gate, a refusal ends the call; the answer to a
     call in doubt says how it ended, or that it may run again; any other answer is the result itself.
     """
     return record(thread, _resolved(thread, call, answer, approved=approved, by=by), stamp=stamp)
@@ -253,7 +253,7 @@ def _resolved(
 
 
 def _refusal(answer: Json, by: str) -> str:
-    """What the model is told: it may do better next time if it knows why."""
+    """The error the model reads: it may do better next time if it knows why."""
     feedback = answer.get("feedback") if isinstance(answer, dict) else None
     return f"refused by {by or 'a person'}" + (f": {feedback}" if feedback else "")
 
@@ -266,7 +266,7 @@ def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
 
 
 def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
-    """Nobody answered in time: the call ends as an error and the thread goes on by itself."""
+    """No answer came in time: the call ends as an error and the thread continues by itself."""
     return record(thread, _expired(thread, call), stamp=stamp)
 
 
@@ -277,7 +277,7 @@ def expire_all(thread: Thread, calls: Iterable[Call], *, stamp: Stamp) -> Change
 
 
 def _expired(thread: Thread, call: Call) -> list[Body]:
-    # Whoever asked for a yes reads the answer as one: silence is none.
+    # A graph that asked for an approval reads the answer as one: no answer is a no.
     no = {"approved": False} if _pending(thread, call.id).kind is SuspensionKind.APPROVAL else {}
     bodies: list[Body] = [
         Resolution(call_id=call.id, outcome="expired", answer={**no, "ok": False, "error": EXPIRED}),

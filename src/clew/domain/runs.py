@@ -182,8 +182,8 @@ def unquoted(run: Run) -> Run:
 
 
 def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:
-    """Of what a graph that waits has asked, what nobody has answered; and what LangGraph does not know of: it stops
-    at the first of several tools that ask, and forgets what was asked when a state is written by hand."""
+    """The interrupts of a blocked graph that are still open, and those LangGraph does not know of: it stops at the
+    first of several tools that ask, and forgets its interrupts when a state is written by hand."""
     known = {one["id"]: one for one in interrupts}
     return [
         known.get(call_id, {"id": call_id, "value": asked.prompt})

@@ -218,7 +218,7 @@ class Commands:
         return named
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
-        """Take a failed thread up again where it stood, unless what it works on was taken back."""
+        """Retry a failed round where it stood, unless a message it works on was deleted."""
 
         async def decide(thread: Thread) -> Change:
             said = await self.store.read(thread.id, after=thread.round_seq - 1, types=MESSAGES)
@@ -282,7 +282,7 @@ class Commands:
         return thread
 
     async def expire(self, call: Call) -> None:
-        """Nobody answered in time. Acts for the system; an answer that came first wins."""
+        """Expire a call whose deadline passed. Acts for the system; an answer that came first wins."""
 
         async def decide(thread: Thread) -> Change:
             now = await self.calls.get(thread.id, call.id)
@@ -317,7 +317,7 @@ class Commands:
         return await self._end(thread_id, None, decide)
 
     async def redact(self, thread_id: str, owner: Owner | None, message_id: str, file_id: str = "") -> Thread:
-        """Take a message back, or one file of it: nobody is shown it any more, and no model is told."""
+        """Hide a message, or one file of it, from every view and every model."""
 
         async def decide(thread: Thread) -> Change:
             said = await self.store.read(thread.id, types=MESSAGES)
@@ -338,7 +338,7 @@ class Commands:
         return (await self.commit(thread_id, owner, decide)).thread
 
     async def hide(self, thread_id: str, run_id: str) -> Thread:
-        """A run of the past is not told of any more."""
+        """Hide a run of the past."""
 
         async def decide(thread: Thread) -> Change:
             return lifecycle.redact(thread, run_id, stamp=self.stamp())
@@ -364,7 +364,7 @@ class Commands:
             logger.warning("a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": code})
 
     async def soft_delete(self, thread_id: str, owner: Owner | None) -> None:
-        """Delete softly: nobody sees it, and until it is purged it can be brought back."""
+        """Soft delete: the thread is not found any more, and can be restored until it is purged."""
         await self.trash.put(thread_id, owner, now=self.clock())
         self.evict(thread_id)
 

@@ -29,11 +29,11 @@ class Inbox(Protocol):
         ...
 
     async def discard(self, incoming: Incoming, *, now: datetime) -> None:
-        """Take it off the queue, where nothing came of it. What it said is forgotten."""
+        """Take it off the queue without a commit, and forget its payload."""
         ...
 
     async def withdraw(self, incoming: Incoming, *, now: datetime) -> bool:
-        """Take it off the queue and remember what it said for a while; False if it does not wait any more."""
+        """Take it off the queue and keep its payload for a while; False if it is not queued any more."""
         ...
 
     async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:

@@ -16,7 +16,7 @@ class Trash(Protocol):
     """Threads deleted softly: for everybody else they do not exist, and for a while they can be brought back."""
 
     async def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
-        """Whoever runs the thread can write no more. Raises NotFound."""
+        """The worker that runs the thread can write no more. Raises NotFound."""
         ...
 
     async def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
@@ -41,9 +41,9 @@ class Cleanups(Protocol):
     async def begin_turn(
         self, job: CleanupJob, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
     ) -> bool:
-        """The same for a cleanup that nobody asked for, if `is_due` says so of the time of the last one.
+        """The same for a scheduled cleanup, if `is_due` says so of the time of the last one.
 
-        Of many callers one gets the turn. While another cleanup is under way nobody does, and it is still due after.
+        Of many callers one gets the turn. While another cleanup is under way none does, and it is still due after.
         Counting begins with the first call.
         """
         ...
@@ -77,8 +77,8 @@ class Cleanups(Protocol):
     async def delete(
         self, job: CleanupJob, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Sequence[Gone]:
-        """Delete those that are still due, all in one transaction with the job's progress. One that somebody holds at
-        this moment stays, for another cleanup.
+        """Delete those that are still due, all in one transaction with the job's progress. One that another
+        transaction holds stays, for a later cleanup.
 
         Rows of very long logs are left to `Store.purge`.
         """
@@ -95,7 +95,7 @@ class Cleanups(Protocol):
     async def delete_orphans(
         self, job: CleanupJob, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Sequence[Gone]:
-        """Delete those that nobody wrote to since they were seen."""
+        """Delete those that were not written to since they were read."""
         ...
 
     async def forget(self, owner: Owner, *, limit: int) -> int:
@@ -111,11 +111,11 @@ class ClusterState(Protocol):
     """What happens once in the whole cluster."""
 
     async def tick(self, *, now: datetime) -> Ticks:
-        """Look at the clock, and remember it for whoever looks next."""
+        """Compare the clock with the last tick of all processes, and save it."""
         ...
 
     async def use_up(self, signature: str, *, now: datetime, believed: timedelta) -> bool:
-        """False if it was used within the time it is believed."""
+        """False if this signature was already used within its validity window."""
         ...
 
 

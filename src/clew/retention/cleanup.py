@@ -39,7 +39,7 @@ PAGE = 500
 ORPHANS = 50
 EXPIRED_AT_ONCE = 50
 FORGOTTEN = 1000
-JUMPED = "no cleanup: the clock jumped, or nobody was here for more than 25 hours"
+JUMPED = "no cleanup: the clock jumped, or no process ran for more than 25 hours"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
 
@@ -66,7 +66,7 @@ class CleanupOutcome:
 
 @dataclass(slots=True)
 class Portions:
-    """How much to delete in one transaction: as much as fits into a moment nobody notices."""
+    """How much to delete in one transaction: as much as fits into a few milliseconds."""
 
     rows: int = 1000
     one_by_one: int = 0  # so many are taken by themselves
@@ -114,11 +114,11 @@ class Cleanup:
     evict: Callable[[str], None]
     lease: timedelta
     budget_seconds: float
-    ttl: timedelta  # of what nobody gave one: checkpoints without a thread
+    ttl: timedelta  # of what has none of its own: checkpoints without a thread
     # When to clean up unasked: the next time after the last one. None is never.
     next_turn: Callable[[datetime], datetime] | None = None
     portions: Portions = field(default_factory=Portions)
-    # Deletions under way, also those that nobody waits for any more.
+    # Deletions under way, also those whose caller has left.
     under_way: set[asyncio.Task[Sequence[Gone]]] = field(default_factory=set)
     # Set when something was deleted whose room was not given back yet.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -210,7 +210,7 @@ class Cleanup:
         return await self.store.forget_tombstones(older=retention.REMEMBERED, limit=FORGOTTEN) == FORGOTTEN
 
     async def give_back(self) -> bool:
-        """Not part of a cleanup itself: whoever asked for one need not wait for this."""
+        """Not part of a cleanup itself: the caller of one does not wait for this."""
         self.freed.clear()
         await self.space.give_back(seconds=1)
         return False
@@ -307,7 +307,7 @@ class Cleanup:
             thread = await self.store.get(thread_id)
             calls = [await self.calls.get(thread_id, call_id) for call_id in thread.pending]
             has_deadline = any(call.deadline for call in calls)
-            is_due = retention.is_due(thread, wanted, has_deadline=has_deadline, has_orders=False)
+            is_due = retention.is_due(thread, wanted, has_deadline=has_deadline, has_future_runs=False)
             if thread.status is not Status.BLOCKED or not is_due:
                 return
             stamp = lifecycle.Stamp(self.clock(), self.new_id)
@@ -329,7 +329,7 @@ class Cleanup:
             raise
         except Exception as exc:
             if isinstance(exc, Unavailable):
-                # Away, or too slow for one of these. Whoever goes on takes them one by one.
+                # Away, or too slow for one of these. The next run takes them one by one.
                 self.portions.took_too_long()
                 if len(portion) > 1:
                     raise
@@ -354,7 +354,7 @@ class Cleanup:
     async def _to_its_end(
         self, job: CleanupJob, deletion: Coroutine[Any, Any, Sequence[Gone]]
     ) -> Sequence[Gone]:
-        """Whoever asked may have left by the time these are gone: each is noted all the same."""
+        """The caller may have left by the time these are gone: each is logged all the same."""
 
         async def work() -> Sequence[Gone]:
             gone = await deletion
@@ -370,7 +370,7 @@ class Cleanup:
     def _ended(self, task: asyncio.Task[Sequence[Gone]]) -> None:
         self.under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: told to whoever still waits
+            task.exception()  # retrieved: a caller that still waits gets it too
 
     async def _purge(self, thread_id: str, until: float) -> None:
         """The rows of a log too long for one transaction. What there is no time for, or a kill leaves, is a chore's."""

@@ -1,4 +1,4 @@
-"""What a run is asked for with, and how it is shown, in LangGraph's words."""
+"""Schemas of runs: what a client sends to start one, and how it is shown, in LangGraph's words."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -81,7 +81,7 @@ class CommandIn(BaseModel):
 
 
 class RunIn(BaseModel):
-    """A run to begin."""
+    """A run to start."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -44,10 +44,10 @@ class ClusterStateRows(Tables):
 
 
 def is_turn(name: str, is_due: Callable[[datetime], bool], *, now: datetime) -> Work[bool]:
-    """Whether it is time for something that happens now and then. Nobody else can tell before this transaction ends."""
+    """Whether it is time for something that happens now and then. Other processes wait until this transaction ends."""
     rows = yield Statement(f"SELECT last_at FROM duties WHERE name = $1 {FOR_UPDATE}", (name,))
     if not rows:
-        # Two first ones at once: whoever comes second starts to count a moment later.
+        # Of two first callers at once, the second starts to count a moment later.
         yield Statement(
             "INSERT INTO duties (name, last_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
             (name, micros(now)),

@@ -1,4 +1,4 @@
-"""Chats of channels: which thread each is led in, what was said to it, and who sees to it now."""
+"""Conversations: which thread each is led in, how far replies were sent, and which worker has the lease."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -178,7 +178,7 @@ def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None,
 def wake_of_thread(thread_id: str) -> Work[None]:
     """The thread goes on that a conversation may have waited for: that is followed to its end.
 
-    Counted as something that came, so that whoever lets go of it at this moment does not leave it asleep.
+    Counted like a message, so that a worker that releases it at this moment leaves it due.
     """
     yield Statement(
         "UPDATE conversations SET wakes = wakes + 1, is_active = 1 WHERE thread_id = $1", (thread_id,)
@@ -187,7 +187,7 @@ def wake_of_thread(thread_id: str) -> Work[None]:
 
 def _is_gone(thread_id: str) -> Work[bool]:
     """Whether the thread was deleted, softly or for good. One that is there stays until this transaction has ended:
-    a purge that did not see what is admitted now would leave it behind, and nobody would be woken for it."""
+    a purge that did not see what is admitted now would leave it behind, and no worker would be woken for it."""
     alive = yield Statement(
         f"SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NULL {FOR_KEY_SHARE}", (thread_id,)
     )
@@ -214,7 +214,7 @@ def _names(held: Conversation) -> tuple[str, str, str, str]:
 
 def _held(rows: Rows, held: Conversation) -> int:
     if not rows:
-        raise LostLease(f"a conversation of {held.source} is seen to by someone else now")
+        raise LostLease(f"a conversation of {held.source} is held by another worker now")
     wakes: int = rows[0][0]
     return wakes
 
