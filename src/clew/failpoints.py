@@ -45,7 +45,7 @@ NAMES = frozenset(
         "updates_admitted",
         "answer_before_send",
         "answer_after_send",
-        # of what LangGraph's clients order
+        # of runs and crons
         "run_stopped_before_undone",
         "state_written_before_asked",
         "cron_begun_before_advance",

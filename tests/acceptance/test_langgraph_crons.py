@@ -284,7 +284,7 @@ async def test_a_thread_that_is_not_kept_goes_with_its_run(clients: Clients, sta
 
     async def is_gone() -> bool:
         return stage.sql("SELECT count(*) FROM tombstones")[0][0] > before and not stage.sql(
-            "SELECT 1 FROM errands"
+            "SELECT 1 FROM run_hooks"
         )
 
     await until(is_gone)

@@ -83,8 +83,8 @@ async def told(receiver: Provider, count: int = 1) -> list[Any]:
     return [one.body for one in receiver.requests]
 
 
-def errands(stage: Stage, run_id: str) -> int:
-    return int(stage.sql(f"SELECT count(*) FROM errands WHERE run_id = '{run_id}'")[0][0])
+def hooks_of(stage: Stage, run_id: str) -> int:
+    return int(stage.sql(f"SELECT count(*) FROM run_hooks WHERE run_id = '{run_id}'")[0][0])
 
 
 async def test_it_is_told_the_run_and_what_it_came_to(
@@ -102,7 +102,7 @@ async def test_it_is_told_the_run_and_what_it_came_to(
     assert (body["status"], body["values"], body["metadata"]) == ("success", SAID, {"n": 1})
     assert "error" not in body
     assert body["run_started_at"] <= body["run_ended_at"] <= body["webhook_sent_at"]
-    await until(lambda: not errands(stage, run["run_id"]))
+    await until(lambda: not hooks_of(stage, run["run_id"]))
     assert len(receiver.requests) == 1
 
 
@@ -134,7 +134,7 @@ async def test_a_run_without_a_thread_is_told_and_its_thread_goes(
     run = await clients.ann.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
     (body,) = await told(receiver)
     assert (body["run_id"], body["values"]) == (run["run_id"], SAID)
-    await until(lambda: not errands(stage, run["run_id"]))
+    await until(lambda: not hooks_of(stage, run["run_id"]))
     with pytest.raises(NotFoundError):
         await clients.ann.threads.get(run["thread_id"])
     assert len(receiver.requests) == 1
@@ -149,7 +149,7 @@ async def test_a_receiver_in_trouble_is_told_again(
     run = await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=receiver.url)
     bodies = await told(receiver, 3)
     assert [body["run_id"] for body in bodies] == [run["run_id"]] * 3
-    await until(lambda: not errands(stage, run["run_id"]))
+    await until(lambda: not hooks_of(stage, run["run_id"]))
     assert len(receiver.requests) == 3
 
 
@@ -163,7 +163,7 @@ async def test_a_receiver_that_says_no_is_left_alone_and_the_log_keeps_quiet(
     run = await clients.ann.runs.create(
         thread["thread_id"], "echo", input={"words": [secret]}, webhook=f"{receiver.url}/?token={secret}"
     )
-    await until(lambda: not errands(stage, run["run_id"]))
+    await until(lambda: not hooks_of(stage, run["run_id"]))
     assert len(receiver.requests) == 1
     (line,) = [line for line in served.server.log.splitlines() if run["run_id"] in line and "webhook" in line]
     assert f"the provider answered {status}" in line
@@ -175,13 +175,13 @@ async def test_a_run_that_was_refused_is_not_told_of(
 ) -> None:
     with pytest.raises(NotFoundError):
         await clients.ann.runs.create(str(uuid4()), "echo", input=HELLO, webhook=receiver.url)
-    assert stage.sql("SELECT count(*) FROM errands WHERE attempts > 0") == [(0,)]
+    assert stage.sql("SELECT count(*) FROM run_hooks WHERE attempts > 0") == [(0,)]
     thread = await clients.ann.threads.create()
     await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, after_seconds=3600)
-    before = stage.sql("SELECT count(*) FROM errands")
+    before = stage.sql("SELECT count(*) FROM run_hooks")
     with pytest.raises(UnprocessableEntityError):
         await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook="nowhere")
-    assert stage.sql("SELECT count(*) FROM errands") == before
+    assert stage.sql("SELECT count(*) FROM run_hooks") == before
 
 
 async def test_a_run_that_was_cancelled_is_over_too(clients: Clients, receiver: Provider) -> None:
@@ -225,7 +225,7 @@ async def test_where_private_addresses_are_not_called_no_name_leads_there(
                 await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=receiver.url)
             named = receiver.url.replace("127.0.0.1", "localhost")
             run = await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=named)
-            await until(lambda: not errands(lonely, run["run_id"]))
+            await until(lambda: not hooks_of(lonely, run["run_id"]))
             assert receiver.requests == []
             assert "a webhook is given up: the address is private" in served.server.log
     with lonely.serving(CLEW_LANGGRAPH_WEBHOOKS="off") as served:
@@ -248,7 +248,7 @@ async def test_whose_callers_have_keys_is_not_talked_into_its_own_net_even_on_lo
                 await clients.ann.crons.create("echo", schedule="0 0 * * *", webhook=receiver.url)
             named = receiver.url.replace("127.0.0.1", "localhost")
             run = await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=named)
-            await until(lambda: not errands(lonely, run["run_id"]))
+            await until(lambda: not hooks_of(lonely, run["run_id"]))
             assert receiver.requests == []
 
 
@@ -279,18 +279,18 @@ async def test_a_kill_leaves_nothing_undone(lonely: Stage, receiver: Provider, f
         async with clients_of(dying) as clients:
             run = await clients.ann.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
         dying.server.wait()
-    lonely.sql("UPDATE errands SET due_at = 0")  # what it held, before its lease has run out
+    lonely.sql("UPDATE run_hooks SET due_at = 0")  # what it held, before its lease has run out
     with lonely.serving(CLEW_LANGGRAPH_TEMPORARY_SECONDS="0") as served:
         async with clients_of(served) as clients:
             bodies = await told(receiver, 2 if failpoint == "webhook_after_send" else 1)
             assert {(body["run_id"], body["status"]) for body in bodies} == {(run["run_id"], "success")}
-            await until(lambda: not errands(lonely, run["run_id"]))
+            await until(lambda: not hooks_of(lonely, run["run_id"]))
             with pytest.raises(NotFoundError):
                 await clients.ann.threads.get(run["thread_id"])
             await until(
                 lambda: lonely.sql("SELECT count(*) FROM tombstones WHERE purged_at IS NULL") == [(0,)]
             )
-    for table in ("threads", "events", "checkpoints", "labels", "chunks", "errands"):
+    for table in ("threads", "events", "checkpoints", "labels", "chunks", "run_hooks"):
         assert lonely.sql(f"SELECT count(*) FROM {table}") == [(0,)]
 
 
@@ -303,7 +303,7 @@ async def test_a_kill_in_the_middle_of_a_run_without_a_thread(lonely: Stage, rec
     with lonely.serving(CLEW_LANGGRAPH_TEMPORARY_SECONDS="0") as served:
         (body,) = await told(receiver)
         assert (body["status"], body["values"]) == ("success", SAID)
-        await until(lambda: not errands(lonely, body["run_id"]))
+        await until(lambda: not hooks_of(lonely, body["run_id"]))
         async with clients_of(served) as clients:
             with pytest.raises(NotFoundError):
                 await clients.ann.threads.get(body["thread_id"])
@@ -316,29 +316,26 @@ async def test_the_outcome_of_a_run_without_a_thread_can_be_read(clients: Client
     run = await clients.ann.runs.create(None, "echo", input=HELLO)
     assert await clients.ann.runs.join(run["thread_id"], run["run_id"]) == SAID
     assert run["kwargs"]["temporary"] is True
-    await until(lambda: stage.sql("SELECT count(*) FROM errands WHERE is_temporary = 1") == [(0,)])
+    await until(lambda: stage.sql("SELECT count(*) FROM run_hooks WHERE is_temporary = 1") == [(0,)])
     with pytest.raises(NotFoundError):
         await clients.ann.threads.get(run["thread_id"])
 
 
-async def test_a_run_that_never_comes_is_not_waited_for_for_ever(
+async def test_the_hook_of_a_run_that_was_never_queued_ends(
     clients: Clients, stage: Stage, receiver: Provider
 ) -> None:
-    fresh, old = str(uuid4()), str(uuid4())
-    for run_id, begins_at in ((fresh, int(time.time() * 1_000_000)), (old, 0)):
-        stage.sql(
-            "INSERT INTO errands (run_id, thread_id, webhook, is_temporary, begins_at, due_at, attempts)"
-            f" VALUES ('{run_id}', '{uuid4()}', '{receiver.url}', 1, {begins_at}, 0, 0)"
-        )
-    await until(lambda: not errands(stage, old))
-    assert errands(stage, fresh) == 1
+    lost = str(uuid4())
+    stage.sql(
+        "INSERT INTO run_hooks (run_id, thread_id, webhook, is_temporary, due_at, attempts)"
+        f" VALUES ('{lost}', '{uuid4()}', '{receiver.url}', 1, 0, 0)"
+    )
+    await until(lambda: not hooks_of(stage, lost))
     assert receiver.requests == []
-    stage.sql(f"DELETE FROM errands WHERE run_id = '{fresh}'")
 
     run = await clients.ann.runs.create(None, "echo", input=HELLO, after_seconds=3600)
     await clients.ann.runs.cancel(run["thread_id"], run["run_id"], action="rollback")
-    stage.sql(f"UPDATE errands SET begins_at = 0, due_at = 0 WHERE run_id = '{run['run_id']}'")
-    await until(lambda: not errands(stage, run["run_id"]))
+    stage.sql(f"UPDATE run_hooks SET due_at = 0 WHERE run_id = '{run['run_id']}'")
+    await until(lambda: not hooks_of(stage, run["run_id"]))
     with pytest.raises(NotFoundError):
         await clients.ann.threads.get(run["thread_id"])
 

@@ -644,7 +644,7 @@ class TestCleanup:
         await spec.http.post(f"/api/threads/{binned}/undelete")
         thread = (await spec.http.get(f"/api/threads/{binned}")).json()
         assert (thread["status"], thread["pending"]) == ("failed", {})
-        assert thread["failureReason"] == "expired: nobody answered before the thread's time was over"
+        assert thread["failureReason"] == "expired: no answer came before the thread's time to live was over"
         events = (await spec.http.get(f"/api/threads/{binned}/events")).json()["events"]
         *_, resolution, finished = events
         assert (resolution["type"], resolution["content"]["outcome"]) == ("resolution", "expired")
@@ -760,8 +760,8 @@ class TestCleanup:
         first = await cleanup.run(selection(now=datetime.now(UTC), days_old=30))
         assert (first.status, first.thread_ids) == ("more", ())
         async with asyncio.timeout(SECONDS):
-            while await cleanup.rows.has_unfinished():
-                await cleanup.go_on()
+            while await cleanup.rows.are_due():
+                await cleanup.continue_unfinished()
                 await asyncio.sleep(0.01)
         assert await spec.rows_of("orphan") == {}
 
@@ -1140,7 +1140,7 @@ class TestSchedule:
             for _ in range(2):
                 await asyncio.gather(*(cleanup.tick() for cleanup in both))
             assert "threads" in await one.rows_of(thread_id)
-            await both[0].rows.rest(asked, runner="somebody", finished_at=both[0].clock())
+            await both[0].rows.release(asked, runner="somebody", finished_at=both[0].clock())
             for _ in range(2):
                 await asyncio.gather(*(cleanup.tick() for cleanup in both))
             assert await one.rows_of(thread_id) == {}

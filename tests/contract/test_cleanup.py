@@ -93,7 +93,7 @@ def cron(thread_id: str, *, next_at: datetime | None = NOW + 90 * DAY, is_enable
     return CronJob(
         id=new_id(),
         owner=ANN,
-        order=RunSpec(run_id="", assistant_id="a", graph="chat"),
+        spec=RunSpec(run_id="", assistant_id="a", graph="chat"),
         schedule="0 0 1 * *",
         thread_id=thread_id,
         is_enabled=is_enabled,
@@ -155,7 +155,7 @@ async def test_sql_and_domain_agree_on_what_is_due(
         expected = {
             one.id
             for one in everything
-            if is_due(one, wanted, has_deadline=one.id in waiting, has_orders=one.id in ordered)
+            if is_due(one, wanted, has_deadline=one.id in waiting, has_future_runs=one.id in ordered)
         }
         found = await due(rows, wanted)
         assert {one.id for one in found} == expected
@@ -193,7 +193,7 @@ async def test_what_is_ordered_is_asked_by_thread(where: str, database: Database
     )
     await query(
         database,
-        "INSERT INTO crons (id, tenant, user_id, thread_id, created_at, schedule, is_enabled, keeps, ordered, input,"
+        "INSERT INTO crons (id, tenant, user_id, thread_id, created_at, schedule, is_enabled, keeps, spec, input,"
         " updated_at, next_at, counted_at)"
         " WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         " SELECT CAST(i AS TEXT), 'acme', 'ann', 't' || i, 0, '0 0 1 * *', 1, 0, '{}', 'null', 0, i, 0 FROM n",
@@ -257,22 +257,22 @@ async def test_one_at_a_time_and_the_rest_is_taken_up(
     job = await begun(rows)
     another = CleanupJob(id=new_id(), selection=WEEK, started_at=NOW)
     assert not await rows.begin(another, runner="r2", lease=LEASE)
-    assert await rows.take_up(runner="r2", lease=LEASE) is None
+    assert await rows.claim(runner="r2", lease=LEASE) is None
     found = await due(rows)
     assert await delete(rows, job, found[:1]) == ["t0"]
     await rows.skip(job, found[1], runner="r1", lease=LEASE)
     # As after a kill: its lease runs out.
     await query(database, "UPDATE duties SET lease_until = 0")
-    assert await rows.has_unfinished()
-    taken = await rows.take_up(runner="r2", lease=LEASE)
+    assert await rows.are_due()
+    taken = await rows.claim(runner="r2", lease=LEASE)
     assert taken == replace(job, deleted=1, failed=1, after=(found[1].age, "t1"))
     with pytest.raises(LostLease):
         await delete(rows, job, found[2:])
     rest = await rows.due(WEEK, after=taken.after, limit=10)
     assert await delete(rows, taken, rest, runner="r2") == ["t2", "t3"]
-    ended = await rows.rest(taken, runner="r2", finished_at=NOW)
+    ended = await rows.release(taken, runner="r2", finished_at=NOW)
     assert (ended.deleted, ended.failed, ended.finished_at) == (3, 1, NOW)
-    assert not await rows.has_unfinished()
+    assert not await rows.are_due()
     assert await rows.last() == ended
     assert await rows.begin(another, runner="r2", lease=LEASE)
 
@@ -493,7 +493,7 @@ class TestTurns:
             runner = new_id()
             if not await rows.begin_turn(job, self.is_due(now), runner=runner, lease=LEASE):
                 return False
-            await rows.rest(job, runner=runner, finished_at=now)
+            await rows.release(job, runner=runner, finished_at=now)
             return True
 
         return sum(await asyncio.gather(*(one() for _ in range(callers))))
@@ -519,7 +519,7 @@ class TestTurns:
         other = await begun(rows)
         for minutes in (60, 61, 62):
             assert await self.take(rows, NOW + timedelta(minutes=minutes)) == 0
-        await rows.rest(other, runner="r1", finished_at=NOW)
+        await rows.release(other, runner="r1", finished_at=NOW)
         assert await self.take(rows, NOW + timedelta(minutes=63)) == 1
         assert await self.take(rows, NOW + timedelta(minutes=64)) == 0
 
@@ -531,7 +531,7 @@ class TestTurns:
         job = CleanupJob(id=new_id(), selection=WEEK, started_at=now)
         assert await rows.begin_turn(job, self.is_due(now), runner="killed", lease=LEASE)
         await query(database, "UPDATE duties SET lease_until = 0 WHERE owner = 'killed'")
-        assert await rows.take_up(runner="r2", lease=LEASE) == job
+        assert await rows.claim(runner="r2", lease=LEASE) == job
 
 
 class TestDuties:

@@ -64,7 +64,7 @@ async def test_a_duplicate_wakes_nobody(inbox: Inbox, conversations: Conversatio
     assert not await inbox.admit(message(1, thread_id="other"), now=NOW)
     with pytest.raises(Duplicate):
         await inbox.admit(replace(message(1), fingerprint="other"), now=NOW)
-    await conversations.rest(held, seen_seq=0, is_idle=True)
+    await conversations.release(held, seen_seq=0, is_idle=True)
     assert not await conversations.are_due((BOT,))
 
 
@@ -83,7 +83,7 @@ async def test_messages_wait_in_the_order_they_came_in_whatever_the_clock_says(
     await store.commit(opened("thread-3"), admits=first)
     with pytest.raises(AlreadyDone):
         await store.commit(opened("thread-9"), admits=first)
-    await inbox.settle(after, now=NOW)
+    await inbox.discard(after, now=NOW)
     last = await conversations.first(held)
     assert last is not None
     assert last.source_id == "update-2"
@@ -108,19 +108,19 @@ async def test_a_lease_that_ran_out_is_anothers(
     await inbox.admit(message(1), now=NOW)
     (mine,) = await claimed(conversations)
     assert await claimed(conversations, "other") == []
-    await conversations.keep(mine, {"seq": 4}, lease=timedelta(microseconds=-1))
+    await conversations.save_cursor(mine, {"seq": 4}, lease=timedelta(microseconds=-1))
     (others,) = await claimed(conversations, "other")
     assert others.cursor == {"seq": 4}
     for call in (
-        conversations.keep(mine, {"seq": 5}, lease=LEASE),
-        conversations.renew(mine, lease=LEASE),
-        conversations.rest(mine, seen_seq=1, is_idle=True),
-        conversations.put_off(mine, wait=LEASE),
+        conversations.save_cursor(mine, {"seq": 5}, lease=LEASE),
+        conversations.heartbeat(mine, lease=LEASE),
+        conversations.release(mine, seen_seq=1, is_idle=True),
+        conversations.snooze(mine, wait=LEASE),
         conversations.move(mine, "elsewhere"),
     ):
         with pytest.raises(LostLease):
             await call
-    await conversations.keep(others, {"seq": 6}, lease=LEASE)
+    await conversations.save_cursor(others, {"seq": 6}, lease=LEASE)
 
 
 async def test_what_is_seen_to_here_is_not_claimed_here_again_however_old_its_lease(
@@ -130,10 +130,10 @@ async def test_what_is_seen_to_here_is_not_claimed_here_again_however_old_its_le
         await inbox.admit(message(number, key=key), now=NOW)
     mine = await claimed(conversations)
     for held in mine:
-        await conversations.keep(held, None, lease=timedelta(microseconds=-1))
+        await conversations.save_cursor(held, None, lease=timedelta(microseconds=-1))
     (left,) = await conversations.claim("me again", (BOT,), lease=LEASE, limit=10, alive=mine[:1])
     assert left.key == mine[1].key
-    await conversations.keep(mine[0], {"seq": 1}, lease=timedelta(microseconds=-1))
+    await conversations.save_cursor(mine[0], {"seq": 1}, lease=timedelta(microseconds=-1))
     (others,) = await claimed(conversations, "other")
     assert (others.key, others.cursor) == (mine[0].key, {"seq": 1})
 
@@ -146,7 +146,7 @@ async def test_it_is_due_when_its_thread_has_come_to_rest(
     first = await conversations.first(held)
     change = opened("thread-1")
     await store.commit(change, admits=first)
-    await conversations.rest(held, seen_seq=change.thread.last_seq, is_idle=False)
+    await conversations.release(held, seen_seq=change.thread.last_seq, is_idle=False)
     assert not await conversations.are_due((BOT,))
     change = recorded(change.thread, said())
     await store.commit(change)
@@ -156,7 +156,7 @@ async def test_it_is_due_when_its_thread_has_come_to_rest(
     assert await conversations.are_due((BOT,))
     assert not await conversations.are_due(("telegram:other",))
     (held,) = await claimed(conversations)
-    await conversations.rest(held, seen_seq=change.thread.last_seq, is_idle=True)
+    await conversations.release(held, seen_seq=change.thread.last_seq, is_idle=True)
     assert not await conversations.are_due((BOT,))
 
 
@@ -181,16 +181,16 @@ async def test_while_its_thread_waits_nobody_looks_at_it_and_it_is_woken_when_th
     await store.commit(change, admits=await conversations.first(held))
     change = recorded(change.thread, stops)
     await store.commit(change)
-    await conversations.rest(held, seen_seq=0, is_idle=False)
+    await conversations.release(held, seen_seq=0, is_idle=False)
     (held,) = await claimed(conversations)
     seen_seq = change.thread.last_seq
     if not is_held:
-        await conversations.rest(held, seen_seq=seen_seq, is_idle=True)
+        await conversations.release(held, seen_seq=seen_seq, is_idle=True)
         assert await query(database, "SELECT 1 FROM conversations WHERE is_active = 1") == []
     change = recorded(change.thread, goes_on)
     await store.commit(change)
     if is_held:
-        await conversations.rest(held, seen_seq=seen_seq, is_idle=True)
+        await conversations.release(held, seen_seq=seen_seq, is_idle=True)
     if change.thread.status is Status.RUNNING:
         assert not await conversations.are_due((BOT,))
         await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
@@ -235,7 +235,7 @@ async def test_who_was_seen_to_longest_ago_comes_first(inbox: Inbox, conversatio
     for number in range(3, 9):
         (held,) = await conversations.claim("me", (BOT,), lease=LEASE, limit=1)
         await inbox.admit(message(number, key=held.key), now=NOW)
-        await conversations.rest(held, seen_seq=0, is_idle=True)
+        await conversations.release(held, seen_seq=0, is_idle=True)
         seen.append(held.key)
     assert sorted(seen[:3]) == [f"telegram:{number}" for number in range(3)]
     assert seen[3:] == seen[:3]
@@ -247,8 +247,8 @@ async def test_what_comes_while_it_is_held_is_not_slept_through(
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
     await inbox.admit(message(2), now=NOW)
-    assert await conversations.renew(held, lease=LEASE) == 2
-    await conversations.rest(held, seen_seq=0, is_idle=True)
+    assert await conversations.heartbeat(held, lease=LEASE) == 2
+    await conversations.release(held, seen_seq=0, is_idle=True)
     (again,) = await claimed(conversations)
     assert again.wakes == 2
 
@@ -258,10 +258,10 @@ async def test_what_is_put_off_is_due_later_and_counts_its_attempts(
 ) -> None:
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
-    await conversations.put_off(held, wait=timedelta())
+    await conversations.snooze(held, wait=timedelta())
     (held,) = await claimed(conversations)
     assert held.attempts == 1
-    await conversations.put_off(held, wait=timedelta(hours=1))
+    await conversations.snooze(held, wait=timedelta(hours=1))
     await inbox.admit(message(2), now=NOW)
     assert not await conversations.are_due((BOT,))
 
@@ -290,7 +290,7 @@ async def test_a_chat_whose_thread_was_deleted_goes_on_in_another(
 ) -> None:
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
-    await conversations.keep(held, {"seq": 7}, lease=LEASE)
+    await conversations.save_cursor(held, {"seq": 7}, lease=LEASE)
     await store.commit(opened("thread-1"), admits=await conversations.first(held))
     if softly:
         await TrashRows(database).put("thread-1", now=NOW)
@@ -298,7 +298,7 @@ async def test_a_chat_whose_thread_was_deleted_goes_on_in_another(
         await store.tombstone("thread-1", now=NOW)
     await inbox.admit(message(2), now=NOW)
     with pytest.raises(LostLease):
-        await conversations.keep(held, {"seq": 8}, lease=LEASE)
+        await conversations.save_cursor(held, {"seq": 8}, lease=LEASE)
     await query(database, "UPDATE conversations SET lease_until = 0")
     (held,) = await claimed(conversations)
     assert (held.thread_id, held.cursor) == ("thread-2", None)

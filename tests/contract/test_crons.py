@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
-from clew.domain.errors import InvalidState, NotFound
+from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 from clew.ports.crons import Crons
@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 LATER = NOW + timedelta(hours=2)
 LEASE = timedelta(seconds=30)
 ALL = CronSearch()
-ORDER = RunSpec(
+SPEC = RunSpec(
     run_id="",
     assistant_id="a",
     graph="echo",
@@ -48,7 +48,7 @@ def job(given: str = "c", /, **changes: Any) -> CronJob:
     made = CronJob(
         id=given,
         owner=ANN,
-        order=ORDER,
+        spec=SPEC,
         input={"words": ["é", None]},
         schedule="0 9 * * *",
         timezone="Europe/Berlin",
@@ -103,13 +103,13 @@ async def test_an_owner_has_only_so_many(crons: Crons) -> None:
 
 async def test_of_changes_at_once_none_is_lost(crons: Crons) -> None:
     def with_key(one: CronJob, key: str) -> CronJob:
-        return replace(one, order=replace(one.order, metadata={**one.order.metadata, key: 1}))
+        return replace(one, spec=replace(one.spec, metadata={**one.spec.metadata, key: 1}))
 
-    await crons.add(job(order=replace(ORDER, metadata={})), most=10)
+    await crons.add(job(spec=replace(SPEC, metadata={})), most=10)
     await asyncio.gather(
         *(crons.revise("c", ANN, lambda one, n=n: with_key(one, f"k{n}")) for n in range(20))  # type: ignore[misc]
     )
-    assert (await crons.get("c", ANN)).order.metadata == {f"k{n}": 1 for n in range(20)}
+    assert (await crons.get("c", ANN)).spec.metadata == {f"k{n}": 1 for n in range(20)}
 
 
 async def test_a_change_that_fails_changes_nothing(crons: Crons) -> None:
@@ -143,12 +143,26 @@ async def test_a_lease_that_has_run_out_frees_it(crons: Crons) -> None:
     assert await claimed(crons) == []
 
 
-async def test_who_advances_it_lets_go_of_it(crons: Crons) -> None:
+async def test_a_claimed_cron_is_kept_and_snoozed_until_it_is_released(crons: Crons) -> None:
+    await crons.add(job(), most=10)
+    (held,) = await crons.claim(now=LATER, lease=timedelta(), limit=100)
+    await crons.heartbeat(held, lease=LEASE)
+    assert await claimed(crons) == []
+    await crons.snooze(held, wait=timedelta())
+    assert await claimed(crons) == ["c"]
+    await crons.release(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
+    for lost in (crons.heartbeat(held, lease=LEASE), crons.snooze(held, wait=LEASE)):
+        with pytest.raises(LostLease):
+            await lost
+    assert await claimed(crons, LATER + MINUTE) == ["c"]
+
+
+async def test_a_released_cron_has_its_next_time(crons: Crons) -> None:
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     after = replace(held, next_at=LATER + MINUTE, counted_at=LATER)
-    assert await crons.advance(held, after)
-    assert not await crons.advance(held, after)  # the second of two that took the same time
+    assert await crons.release(held, after)
+    assert not await crons.release(held, after)  # the second of two that took the same time
     assert await crons.get("c", ANN) == after
     assert await claimed(crons) == []
     assert await claimed(crons, LATER + MINUTE) == ["c"]
@@ -158,7 +172,7 @@ async def test_one_that_never_comes_again_is_over(crons: Crons) -> None:
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     over = replace(held, next_at=None, counted_at=LATER)
-    assert await crons.advance(held, over)
+    assert await crons.release(held, over)
     assert await crons.get("c", ANN) == over
     assert await claimed(crons, LATER + timedelta(days=999)) == []
 
@@ -167,7 +181,7 @@ async def test_a_change_meanwhile_counts_more_than_the_next_time(crons: Crons) -
     await crons.add(job(), most=10)
     (held,) = await crons.claim(now=LATER, lease=LEASE, limit=100)
     changed = await crons.revise("c", ANN, lambda one: replace(one, next_at=LATER, counted_at=NOW + MINUTE))
-    assert not await crons.advance(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
+    assert not await crons.release(held, replace(held, next_at=LATER + MINUTE, counted_at=LATER))
     assert await crons.get("c", ANN) == changed
     assert await claimed(crons) == ["c"]
 

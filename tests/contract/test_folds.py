@@ -24,6 +24,7 @@ from clew.domain.events import (
     ToolResult,
     UserMessage,
 )
+from clew.domain.fold import rebuild
 from clew.domain.lifecycle import (
     Change,
     Stamp,
@@ -31,13 +32,12 @@ from clew.domain.lifecycle import (
     expire,
     finish,
     next_round,
-    rebuild,
     record,
     redact,
     resolve,
+    retry_round,
     stop,
     suspend,
-    take_up,
 )
 from clew.domain.thread import Executor, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
@@ -165,7 +165,7 @@ class ThreadMachine(RuleBasedStateMachine):
 
     @rule()
     def is_taken_up(self) -> None:
-        self.command(lambda thread, stamp: take_up(thread, stamp=stamp))
+        self.command(lambda thread, stamp: retry_round(thread, stamp=stamp))
 
     @rule(data=st.data(), document_id=st.sampled_from(["", "d1"]))
     def is_redacted(self, data: st.DataObject, document_id: str) -> None:

@@ -219,7 +219,7 @@ async def test_what_is_settled_is_told_of_no_more(store: Store, inbox: Inbox) ->
         await inbox.admit(waits, now=NOW, is_opened=True)
         if number == 2:
             await inbox.withdraw(waits, now=NOW)
-        await inbox.settle(waits, now=NOW)
+        await inbox.discard(waits, now=NOW)
     assert await inbox.waiting(DELIVERED.source, "t1") == []
     assert await inbox.queued() == []
 

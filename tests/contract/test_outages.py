@@ -11,8 +11,8 @@ import pytest
 
 from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
+from clew.domain.fold import rebuild
 from clew.domain.history import HistoryId, NewMessage, Shape
-from clew.domain.lifecycle import rebuild
 from clew.domain.thread import Thread
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres

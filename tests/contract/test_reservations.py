@@ -16,9 +16,9 @@ from clew.domain.lifecycle import (
     open_thread,
     record,
     resolve,
+    retry_round,
     stop,
     suspend,
-    take_up,
 )
 from clew.domain.records import Reservation
 from clew.domain.thread import Status, Thread
@@ -82,10 +82,10 @@ async def test_another_round_takes_it_again_or_is_refused(store: Store) -> None:
     with pytest.raises(AlreadyReserved):
         await commit(store, next_round(failed, "again", stamp=stamp()))
     with pytest.raises(AlreadyReserved):
-        await commit(store, take_up(failed, stamp=stamp()))
+        await commit(store, retry_round(failed, stamp=stamp()))
     assert await store.get("a") == failed
     await commit(store, stop(second, (), stamp=stamp()))
-    await commit(store, take_up(failed, stamp=stamp()))
+    await commit(store, retry_round(failed, stamp=stamp()))
     with pytest.raises(AlreadyReserved):
         await commit(store, next_round((await store.get("b")), "again", stamp=stamp()))
 

@@ -12,6 +12,7 @@ from typing import Any
 from clew import failpoints
 from clew.domain.errors import NotFound
 from clew.domain.events import Log, Opening
+from clew.domain.fold import rebuild
 from clew.domain.lifecycle import (
     Change,
     Stamp,
@@ -19,7 +20,6 @@ from clew.domain.lifecycle import (
     finish,
     next_round,
     open_thread,
-    rebuild,
     record,
     resolve,
     stop,

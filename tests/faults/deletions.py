@@ -59,7 +59,7 @@ def take_over(report: Report, *, where: str, folder: str) -> None:
             rows = house.app.execution.cleanup.rows
             await query(house.app.stores.db, "UPDATE duties SET lease_until = 0 WHERE name = 'cleanup'")
             async with asyncio.timeout(30):
-                while await rows.has_unfinished():
+                while await rows.are_due():
                     await asyncio.sleep(0.02)
             job = await rows.last()
             left = await query(house.app.stores.db, "SELECT id FROM threads ORDER BY id")
@@ -97,7 +97,7 @@ def live_at(report: Report, *, where: str, folder: str, ahead: float, thread_id:
             mine = await turn(thread_id)
             state = (await http.get(f"/api/workflows/{mine}/state")).json()["values"]
             cleanup = house.app.execution.cleanup
-            for chore in (cleanup.tick, cleanup.empty_trash, cleanup.go_on):
+            for chore in (cleanup.tick, cleanup.empty_trash, cleanup.continue_unfinished):
                 with suppress(InvalidState):
                     await chore()
             answer = await http.post("/api/optimize/cleanup", headers={"X-API-Key": "key"})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from clew.domain.events import BODIES, Event
-from clew.domain.lifecycle import rebuild
+from clew.domain.fold import rebuild
 from clew.domain.tool_calls import fold_calls
 from clew.domain.views import logs, messages
 from clew.stores.codec import VERSION, dump_body, load_event

@@ -290,13 +290,13 @@ CRON = {"assistant_id": "free", "schedule": "0 0 1 1 *", "input": {}}
     [
         (
             "crons",
-            "ordered LIKE '%bad%'",
+            "spec LIKE '%bad%'",
             [
                 "input = ''",
                 f"end_at = {FAR}",
                 f"next_at = {FAR}",
-                "ordered = '{\"bad\": 1}'",
-                "ordered = 'bad'",
+                "spec = '{\"bad\": 1}'",
+                "spec = 'bad'",
             ],
         ),
         ("assistant_versions", "name = 'bad'", ["config = '{'", "metadata = ''", "context = '{'"]),
@@ -335,7 +335,7 @@ async def test_a_damaged_cron_keeps_no_other_from_its_turn(app: App, ann: httpx.
     for key in ("bad", "good"):
         await ask(ann, "POST", "/runs/crons", {**CRON, "on_run_completed": "keep", "metadata": {"is": key}})
     await query(app.stores.db, "UPDATE crons SET next_at = 1")
-    await query(app.stores.db, "UPDATE crons SET ordered = '{' WHERE ordered LIKE '%bad%'")
+    await query(app.stores.db, "UPDATE crons SET spec = '{' WHERE spec LIKE '%bad%'")
     async with asyncio.timeout(30):
         while not await lists(ann):
             await asyncio.sleep(0.05)

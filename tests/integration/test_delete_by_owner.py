@@ -75,7 +75,7 @@ async def test_beside_another_cleanup_it_is_refused_and_not_forgotten(where: str
         assert await rows.begin(job, runner="r1", lease=timedelta(minutes=1))
         with pytest.raises(InvalidState, match="under way"):
             await clew.delete_by_tenant(url_of(where), "acme")
-        await rows.rest(job, runner="r1", finished_at=NOW)
+        await rows.release(job, runner="r1", finished_at=NOW)
         assert await clew.delete_by_tenant(url_of(where), "acme") == 1
 
 

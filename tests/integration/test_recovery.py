@@ -15,8 +15,9 @@ import pytest
 from clew.domain.checkpoints import Superstep
 from clew.domain.errors import ClewError, InvalidState, Unavailable
 from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult
+from clew.domain.fold import rebuild
 from clew.domain.ledger import CUT_OFF, NOT_BEGUN, NOT_RUN
-from clew.domain.lifecycle import Stamp, rebuild
+from clew.domain.lifecycle import Stamp
 from clew.domain.records import SYSTEM, Lease
 from clew.domain.thread import Owner, Status, SuspensionKind, Thread
 from clew.engine import outages

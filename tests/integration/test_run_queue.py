@@ -1,4 +1,4 @@
-"""Runs that wait for their turn, without the server around them."""
+"""The run queue, without the server around it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ import pytest
 
 from clew.domain.errors import NotFound
 from clew.domain.events import RunSpec
-from clew.domain.runs import RunStatus
+from clew.domain.runs import RunRequest, RunStatus
 from clew.engine.notifier import LocalNotifier
-from clew.engine.run_queue import QueuedRun, RunQueue
+from clew.engine.run_queue import RunQueue
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.work import Database
@@ -29,7 +29,7 @@ async def database() -> AsyncIterator[Database]:
 
 @pytest.fixture
 def queue(database: Database) -> RunQueue:
-    """It is not served, so nothing in it is ever begun."""
+    """Its loop does not run, so no run in it is ever started."""
     return RunQueue(
         inbox=InboxRows(database),
         conversations=ConversationRows(database),
@@ -44,25 +44,25 @@ def queue(database: Database) -> RunQueue:
     )
 
 
-def queued(run_id: str, *, later: bool = False) -> QueuedRun:
-    return QueuedRun(
-        order=RunSpec(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
+def queued(run_id: str, *, later: bool = False) -> RunRequest:
+    return RunRequest(
+        spec=RunSpec(run_id=run_id, assistant_id="a1", graph="echo", modes=("values",)),
         input={"run": run_id},
         message=None,
         user_id="ann",
-        at=NOW,
+        asked_at=NOW,
         not_before=NOW + timedelta(hours=1) if later else None,
     )
 
 
-async def test_what_waits_is_told_as_it_was_ordered(database: Database, queue: RunQueue) -> None:
+async def test_a_queued_run_is_listed_as_it_was_asked_for(database: Database, queue: RunQueue) -> None:
     await open_store(database).commit(opened("t1"))
     await queue.put("t1", queued("r1", later=True))
     assert not await queue.is_awaited("t1")
     await queue.put("t1", queued("r2"))
     assert await queue.is_awaited("t1")
-    runs = await queue.of("t1")
-    assert [run.order for run in runs] == [queued("r1").order, queued("r2").order]
+    runs = await queue.list("t1")
+    assert [run.spec for run in runs] == [queued("r1").spec, queued("r2").spec]
     assert [(run.input, run.status) for run in runs] == [
         ({"run": "r1"}, RunStatus.PENDING),
         ({"run": "r2"}, RunStatus.PENDING),
@@ -78,15 +78,15 @@ async def test_a_run_is_withdrawn_once_and_forgotten_when_told_so(
     assert not await queue.withdraw("t1", "r1")
     assert not await queue.withdraw("t1", "never")
     assert not await queue.is_awaited("t1")
-    assert [run.status for run in await queue.of("t1")] == [RunStatus.INTERRUPTED]
-    await queue.forget("t1", "r1")
-    assert await queue.of("t1") == []
+    assert [run.status for run in await queue.list("t1")] == [RunStatus.INTERRUPTED]
+    await queue.discard("t1", "r1")
+    assert await queue.list("t1") == []
 
 
 async def test_nothing_waits_for_a_thread_that_was_deleted_meanwhile(
     database: Database, queue: RunQueue
 ) -> None:
-    """Whoever ordered it saw the thread a moment before."""
+    """The client saw the thread a moment before."""
     store = open_store(database)
     await store.commit(opened("t1"))
     await store.tombstone("t1", ANN, now=NOW)

@@ -24,7 +24,7 @@ from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
 from clew.config import Settings, load_settings, secrets_of
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.events import Opening
-from clew.domain.lifecycle import begin, finish, next_round, open_thread, stop, take_up
+from clew.domain.lifecycle import begin, finish, next_round, open_thread, retry_round, stop
 from clew.domain.profile import Profile
 from clew.domain.thread import Json, Owner, Status
 from tests.samples import stamp
@@ -236,7 +236,7 @@ class TestWhenAWorktreeIsTaken:
         made = open_thread("t", opening, "go", stamp=stamp(), held=True)
         begun = begin(made.thread, stamp=stamp())
         failed = finish(begun.thread, Status.FAILED, stamp=stamp())
-        again = take_up(failed.thread, stamp=stamp())
+        again = retry_round(failed.thread, stamp=stamp())
         stopped = stop(again.thread, (), stamp=stamp())
         more = next_round(stopped.thread, "more", stamp=stamp())
         assert [change.reserves for change in (made, begun, again, more)] == [{"worktree": "/w"}] * 4

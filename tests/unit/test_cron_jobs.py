@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 JOB = CronJob(
     id="c",
     owner=Owner(),
-    order=RunSpec(run_id="", assistant_id="a", graph="g", metadata={"team": {"name": "x"}}),
+    spec=RunSpec(run_id="", assistant_id="a", graph="g", metadata={"team": {"name": "x"}}),
     schedule="0 * * * *",
     created_at=NOON,
     updated_at=NOON,

@@ -21,22 +21,21 @@ from clew.domain.events import (
     ToolResult,
     UserMessage,
 )
+from clew.domain.fold import apply, rebuild
 from clew.domain.lifecycle import (
     CANCELLED,
     EXPIRED,
     Change,
-    apply,
     begin,
     expire,
     finish,
     next_round,
-    rebuild,
     record,
     redact,
     resolve,
+    retry_round,
     stop,
     suspend,
-    take_up,
 )
 from clew.domain.thread import Executor, Json, Stats, Status, SuspensionKind, Thread, may_follow
 from clew.domain.tool_calls import Call, fold_calls
@@ -127,7 +126,7 @@ def test_a_new_round_must_wait_for_the_running_one(status: Status) -> None:
 def test_a_failed_round_is_taken_up_where_it_stood() -> None:
     first = opened()
     failed = finish(recorded(first.thread, asks()).thread, F, stamp=stamp(5), reason="no model").thread
-    again = take_up(failed, stamp=stamp(10)).thread
+    again = retry_round(failed, stamp=stamp(10)).thread
     assert (again.status, again.round, again.round_seq) == (R, 1, 1)
     assert (again.failure_reason, again.round_started_at) == (None, NOW + timedelta(seconds=10))
     assert finish(again, C, stamp=stamp(12)).thread.stats.milliseconds == 7000
@@ -136,7 +135,7 @@ def test_a_failed_round_is_taken_up_where_it_stood() -> None:
 @pytest.mark.parametrize("status", [P, R, B, C, S])
 def test_only_a_failed_round_is_taken_up(status: Status) -> None:
     with pytest.raises(InvalidState):
-        take_up(thread_in(status), stamp=stamp())
+        retry_round(thread_in(status), stamp=stamp())
 
 
 def test_a_thread_waits_until_every_question_is_answered_in_any_order() -> None:

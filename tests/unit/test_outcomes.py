@@ -14,7 +14,7 @@ STOP = f"{GATE}1"
 
 
 def answered(call_id: str, answer: object, order: RunSpec | None = None) -> Resolution:
-    return Resolution(call_id=call_id, outcome="answered", answer=answer, order=order)
+    return Resolution(call_id=call_id, outcome="answered", answer=answer, spec=order)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def answered(call_id: str, answer: object, order: RunSpec | None = None) -> Reso
         ([waits("c1", executor=Executor.CLIENT), answered("c1", {"approved": False})], None),
         # In a run of LangGraph's API the graph says what an answer means; a breakpoint stays one.
         ([waits("i1"), answered("i1", {"approved": False}, SPEC)], None),
-        ([RoundStarted(round=1, order=SPEC), waits("i1"), answered("i1", {"approved": False})], None),
+        ([RoundStarted(round=1, spec=SPEC), waits("i1"), answered("i1", {"approved": False})], None),
         ([waits(STOP), answered(STOP, False, SPEC)], "rejected"),
     ],
 )

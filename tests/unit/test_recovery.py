@@ -17,7 +17,7 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.ledger import GATE
-from clew.domain.lifecycle import next_round, take_up
+from clew.domain.lifecycle import next_round, retry_round
 from clew.domain.records import SYSTEM, RunScope
 from clew.domain.recovery import (
     Begin,
@@ -263,11 +263,11 @@ SPEC = RunSpec(run_id="r1", assistant_id="a1", graph="g", command={"goto": "act"
     [
         ([RoundStarted(round=1, input={"n": 1}), UserMessage(content="hello")], Begin(input={"n": 1})),
         ([RoundStarted(round=1)], Begin(input={"messages": [{"role": "user", "content": ""}]})),
-        ([RoundStarted(round=1, input={"n": 1}, order=SPEC)], Begin(input={"n": 1}, spec=SPEC)),
+        ([RoundStarted(round=1, input={"n": 1}, spec=SPEC)], Begin(input={"n": 1}, spec=SPEC)),
         # A run without an input goes on from where the thread stands.
-        ([RoundStarted(round=1, order=SPEC), UserMessage(content="hello")], Begin(input=None, spec=SPEC)),
+        ([RoundStarted(round=1, spec=SPEC), UserMessage(content="hello")], Begin(input=None, spec=SPEC)),
         # A held round gets its run, and a failed one its retry, after the first start.
-        ([*STARTED, RoundStarted(round=1, order=SPEC)], Begin(input=None, spec=SPEC)),
+        ([*STARTED, RoundStarted(round=1, spec=SPEC)], Begin(input=None, spec=SPEC)),
         (
             [RoundStarted(round=1, input={"n": 1}), RoundStarted(round=1, input={"n": 2})],
             Begin(input={"n": 1}),
@@ -377,5 +377,5 @@ def test_a_thread_runs_for_whoever_woke_it_last(bodies: list[Body], whom: RunSco
 @pytest.mark.parametrize(("by", "whom"), [(None, SYSTEM), ("", RunScope(is_system=False))])
 def test_a_round_runs_for_whoever_began_it(by: str | None, whom: RunScope) -> None:
     ended = recorded(opened().thread, RoundFinished(status=Status.FAILED)).thread
-    for change in (next_round(ended, "more", stamp=stamp(), by=by), take_up(ended, stamp=stamp(), by=by)):
+    for change in (next_round(ended, "more", stamp=stamp(), by=by), retry_round(ended, stamp=stamp(), by=by)):
         assert woken_by(change.thread, change.events) == whom

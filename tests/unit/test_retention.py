@@ -33,8 +33,8 @@ def thread(
     return replace(made, status=status, last_accessed_at=seen, expires_at=None if ttl is None else seen + ttl)
 
 
-def due(one: Thread, wanted: Selection, *, has_deadline: bool = False, has_orders: bool = False) -> bool:
-    return is_due(one, wanted, has_deadline=has_deadline, has_orders=has_orders)
+def due(one: Thread, wanted: Selection, *, has_deadline: bool = False, has_future_runs: bool = False) -> bool:
+    return is_due(one, wanted, has_deadline=has_deadline, has_future_runs=has_future_runs)
 
 
 EXPIRED = selection(now=NOW, days_old=None)
@@ -72,7 +72,7 @@ def test_what_waits_with_a_deadline_is_not_due_before_it() -> None:
 def test_what_is_to_run_later_is_not_due_before() -> None:
     for wanted in (EXPIRED, selection(now=NOW, days_old=1)):
         for status in Status:
-            assert not due(thread(status), wanted, has_orders=True)
+            assert not due(thread(status), wanted, has_future_runs=True)
 
 
 @pytest.mark.accept("003-35")

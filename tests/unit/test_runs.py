@@ -8,14 +8,14 @@ import pytest
 from clew.domain.errors import InvalidState
 from clew.domain.events import Body, Event, Opening, Redacted, Resolution, RoundFinished, RunSpec, UserMessage
 from clew.domain.ledger import GATE
-from clew.domain.lifecycle import Change, answer_all, carry_out, next_round, open_idle, stop, take_up
+from clew.domain.lifecycle import Change, next_round, open_idle, resume_run, retry_round, start_run, stop
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
 from clew.domain.tool_calls import fold_calls
 from tests.samples import ANN, recorded, stamp, waits
 
 
-def order(run_id: str, **more: Any) -> RunSpec:
+def spec(run_id: str, **more: Any) -> RunSpec:
     return RunSpec(run_id=run_id, assistant_id="a", graph="echo", **more)
 
 
@@ -33,9 +33,7 @@ class Story:
 
     def begins(self, run_id: str, **more: Any) -> None:
         self.add(
-            carry_out(
-                self.thread, order(run_id), (), None, graph_input={"run": run_id}, stamp=stamp(), **more
-            )
+            start_run(self.thread, spec(run_id), (), None, graph_input={"run": run_id}, stamp=stamp(), **more)
         )
 
     def says(self, *bodies: Body) -> None:
@@ -47,7 +45,7 @@ class Story:
     def answers(self, run_id: str, *call_ids: str) -> None:
         bodies: Sequence[Body] = [
             Resolution(
-                call_id=call_id, outcome="answered", order=order(run_id) if call_id == call_ids[-1] else None
+                call_id=call_id, outcome="answered", spec=spec(run_id) if call_id == call_ids[-1] else None
             )
             for call_id in call_ids
         ]
@@ -83,7 +81,7 @@ def test_a_run_ends_with_its_round(story: Story, status: Status, reason: str, to
     story.ends(status, reason, "ValueError: broken")
     (run,) = runs_of(story.log)
     assert (run.status, run.reason, run.error) == (told, reason, "ValueError: broken")
-    assert (run.input, run.thread_id, run.order) == ({"run": "r1"}, "t1", order("r1"))
+    assert (run.input, run.thread_id, run.spec) == ({"run": "r1"}, "t1", spec("r1"))
     assert story.log[run.first_seq - 1].seq == run.first_seq
 
 
@@ -136,7 +134,7 @@ def test_a_run_goes_on_with_an_answer_that_orders_no_other(story: Story) -> None
 def test_a_run_goes_on_with_its_failed_round(story: Story) -> None:
     story.begins("r1")
     story.ends(Status.FAILED, "it broke", "ValueError: broken")
-    story.add(take_up(story.thread, stamp=stamp()))
+    story.add(retry_round(story.thread, stamp=stamp()))
     (run,) = runs_of(story.log)
     assert (run.status, run.reason, run.error) == (RunStatus.RUNNING, "", "")
 
@@ -183,14 +181,14 @@ def test_a_run_is_undone_by_the_change_that_stops_it(story: Story) -> None:
 def test_what_a_run_was_given_can_be_left_out() -> None:
     run = Run(
         thread_id="t1",
-        order=order("r1", command={"update": {"secret": 1}}, metadata={"kept": 1}),
+        spec=spec("r1", command={"update": {"secret": 1}}, metadata={"kept": 1}),
         input={"secret": 1},
         status=RunStatus.SUCCESS,
         created_at=stamp().now,
         updated_at=stamp().now,
     )
     assert "secret" not in str(unquoted(run))
-    assert unquoted(run).order.metadata == {"kept": 1}
+    assert unquoted(run).spec.metadata == {"kept": 1}
 
 
 def asking(story: Story, *call_ids: str) -> Thread:
@@ -236,7 +234,7 @@ def test_a_thread_that_asked_nothing_takes_no_answer(story: Story) -> None:
 def test_the_order_of_a_run_is_on_the_last_of_its_answers(story: Story) -> None:
     thread = asking(story, "c1", "c2")
     given = [(call, "yes") for call in fold_calls({}, story.log).values()]
-    change = answer_all(thread, given, order("r2"), stamp=stamp())
-    orders = [event.body.order for event in change.events if isinstance(event.body, Resolution)]
-    assert orders == [None, order("r2")]
+    change = resume_run(thread, given, spec("r2"), stamp=stamp())
+    orders = [event.body.spec for event in change.events if isinstance(event.body, Resolution)]
+    assert orders == [None, spec("r2")]
     assert change.thread.status is Status.RUNNING

@@ -58,7 +58,7 @@ class HttpWebhooks:
 
         return require
 
-    async def tell(self, url: str, body: bytes) -> None:
+    async def post(self, url: str, body: bytes) -> None:
         try:
             parsed = self._parsed(url)
         except Invalid as exc:

@@ -108,22 +108,22 @@ def require_one_context(config: Object, context: Object | None) -> None:
         raise Contradictory("config.configurable and context are the same thing: give one of them")
 
 
-def furnished(order: RunSpec, assistant: Assistant) -> RunSpec:
-    """With what the assistant brings along; what the order says counts more. Neither says who is calling.
+def furnished(spec: RunSpec, assistant: Assistant) -> RunSpec:
+    """With what the assistant brings along; what the spec says counts more. Neither says who is calling.
 
     What is configurable is the context too. The other way round a run's graph decides: it knows what it takes.
     """
-    context = without_auth({**assistant.context, **_configurable(order.config), **(order.context or {})})
-    configurable = without_auth({**_configurable(assistant.config), **_configurable(order.config)})
-    config = {**assistant.config, **order.config, "configurable": configurable}
-    return described(replace(order, config=config, context=context or None), assistant.metadata)
+    context = without_auth({**assistant.context, **_configurable(spec.config), **(spec.context or {})})
+    configurable = without_auth({**_configurable(assistant.config), **_configurable(spec.config)})
+    config = {**assistant.config, **spec.config, "configurable": configurable}
+    return described(replace(spec, config=config, context=context or None), assistant.metadata)
 
 
-def described(order: RunSpec, metadata: Object) -> RunSpec:
-    """With this metadata of what it runs in, for its checkpoints; what the order says counts more."""
-    said = order.config.get("metadata")
+def described(spec: RunSpec, metadata: Object) -> RunSpec:
+    """With this metadata of what it runs in, for its checkpoints; what the spec says counts more."""
+    said = spec.config.get("metadata")
     merged = without_auth({**metadata, **(said if isinstance(said, Mapping) else {})})
-    return replace(order, config={**order.config, "metadata": merged}) if merged else order
+    return replace(spec, config={**spec.config, "metadata": merged}) if merged else spec
 
 
 def _configurable(config: Object) -> Object:

@@ -1,4 +1,4 @@
-"""Runs that are ordered again and again: what is ordered, when it is due, and when it is due next."""
+"""Cron jobs: scheduled runs, when each is due, and when it is due next."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ SLACK = timedelta(hours=1)
 class CronJob:
     id: str
     owner: Owner
-    order: RunSpec  # without the id of a run: each time has its own
+    spec: RunSpec  # without the id of a run: each time has its own
     input: Json = None
     schedule: str
     timezone: str | None = None
@@ -38,7 +38,7 @@ class CronJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronSearch:
-    """Which cron jobs somebody looks for, in which order, and which part of them."""
+    """A search for cron jobs: filters, sort order and page."""
 
     assistant_id: str | None = None
     thread_id: str | None = None
@@ -51,10 +51,10 @@ class CronSearch:
 
     def wants(self, job: CronJob) -> bool:
         return (
-            self.assistant_id in (None, job.order.assistant_id)
+            self.assistant_id in (None, job.spec.assistant_id)
             and self.thread_id in (None, job.thread_id)
             and self.is_enabled in (None, job.is_enabled)
-            and contains(job.order.metadata, self.metadata)
+            and contains(job.spec.metadata, self.metadata)
         )
 
     def page(self, jobs: Iterable[CronJob]) -> list[CronJob]:
@@ -89,7 +89,7 @@ def _sort_key(job: CronJob, by: SortKey) -> Any:
         case "cron_id":
             return job.id
         case "assistant_id":
-            return job.order.assistant_id
+            return job.spec.assistant_id
         case "thread_id":
             return job.thread_id or ""
         case "next_run_date":

@@ -30,7 +30,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One run as somebody ordered it who speaks LangGraph's own HTTP: how its graph is to be driven, and streamed."""
+    """One run as a LangGraph client asked for it: how its graph is driven and streamed."""
 
     run_id: str
     assistant_id: str
@@ -47,10 +47,10 @@ class RunSpec:
     stops_after: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     subgraphs: bool = False
-    is_resumable: bool = False  # what it streams is kept for those who come back
-    is_followed: bool = False  # somebody follows it from its beginning
+    is_resumable: bool = False  # its stream parts are kept for clients that reconnect
+    is_followed: bool = False  # a client streams it from its beginning
     webhook: str = ""
-    is_temporary: bool = False  # the thread goes with the run
+    is_temporary: bool = False  # the thread is deleted after the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,8 @@ class RoundStarted:
     opening: Opening | None = None
     held: bool = False
     input: Json = None
-    by: str | None = (
-        None  # the user it is for; empty for a caller that is no user in particular, None for nobody
-    )
-    order: RunSpec | None = None
+    by: str | None = None  # the user it is for; empty for a caller without a user, None for the system
+    spec: RunSpec | None = None
     reopens: str = (
         ""  # the message marked `last` that the failed round ended with, and that is a step of it now
     )
@@ -105,7 +103,7 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """Somebody must carry out `name` with exactly these arguments. The id is minted once and never again."""
+    """The executor has to run `name` with exactly these arguments. The id is made once."""
 
     type: ClassVar[str] = "tool_call"
     call_id: str
@@ -151,7 +149,7 @@ class Resolution:
     answer: Json = None
     settles: bool = True
     by: str = ""
-    order: RunSpec | None = None  # the run it goes on with, on the last of the answers given together
+    spec: RunSpec | None = None  # the run it goes on with, on the last of the answers given together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +175,7 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A line for whoever watches: what is being done, and how far it got."""
+    """A progress line for clients: what is being done, and how far it got."""
 
     type: ClassVar[str] = "log"
     message: str

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeAlias
 
 from clew.domain.durations import require_duration
-from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound
+from clew.domain.errors import Conflict, Invalid, InvalidState
 from clew.domain.events import (
     CALLS,
     AssistantMessage,
     Body,
     Content,
-    DocumentAdded,
     Event,
     Log,
     Opening,
@@ -21,16 +20,16 @@ from clew.domain.events import (
     RoundFinished,
     RoundStarted,
     RunSpec,
-    StageChanged,
     StageCompleted,
     Suspension,
     ToolResult,
     UserMessage,
     id_prefix,
 )
+from clew.domain.fold import apply
 from clew.domain.ledger import is_yes
 from clew.domain.runs import undone
-from clew.domain.thread import Executor, Json, Pending, Stats, Status, SuspensionKind, Thread, may_follow
+from clew.domain.thread import Executor, Json, Pending, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call
 
 NewId: TypeAlias = Callable[[], str]
@@ -39,7 +38,7 @@ NewId: TypeAlias = Callable[[], str]
 RESERVED = "reserved"
 
 EXPIRED = "tool call expired: no response"
-OVERDUE = "expired: nobody answered before the thread's time was over"
+OVERDUE = "expired: no answer came before the thread's time to live was over"
 CANCELLED = "[cancelled]"
 
 
@@ -65,7 +64,7 @@ class Change:
 
     @property
     def touches_calls(self) -> bool:
-        return any(event.type in CALLS or self._takes_up(event) for event in self.events)
+        return any(event.type in CALLS or self._retries(event) for event in self.events)
 
     @property
     def takes_back(self) -> tuple[str, ...]:
@@ -85,17 +84,17 @@ class Change:
         return reserved if begins else {}
 
     @property
-    def stirs(self) -> bool:
-        """Whether a thread that waited, for an answer or failed, goes on with it or ends."""
+    def wakes_conversation(self) -> bool:
+        """Whether a thread that was waiting or failed continues or ends: the conversation led in it is woken."""
         return any(
             isinstance(event.body, Resolution)
             or (isinstance(event.body, RoundFinished) and event.body.status is not Status.COMPLETED)
-            or self._takes_up(event)
+            or self._retries(event)
             for event in self.events
         )
 
-    def _takes_up(self, event: Event) -> bool:
-        """Whether it goes on with a round that has begun before."""
+    def _retries(self, event: Event) -> bool:
+        """Whether it continues a round that was started before."""
         return isinstance(event.body, RoundStarted) and event.seq != self.thread.round_seq
 
 
@@ -118,11 +117,11 @@ def open_thread(
     source: str = "",
     held: bool = False,
     by: str | None = None,
-    order: RunSpec | None = None,
+    spec: RunSpec | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     require_duration(opening.ttl, field="ttl")
-    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, order=order)
+    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, spec=spec)
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
@@ -159,9 +158,9 @@ def next_round(
     return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
-def carry_out(
+def start_run(
     thread: Thread,
-    order: RunSpec,
+    spec: RunSpec,
     open_calls: Iterable[Call],
     message: Content | None,
     *,
@@ -169,21 +168,21 @@ def carry_out(
     graph_input: Json = None,
     by: str | None = None,
 ) -> Change:
-    """Begin what was ordered. A thread that waits for answers is done with waiting: what it asked is cancelled."""
+    """Start a run. What a blocked thread waits for is cancelled first."""
     if thread.status is Status.RUNNING:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, a new run must wait")
     before: list[Body] = []
     if thread.status is Status.BLOCKED:
         before = [
             *_cancelled(open_calls),
-            RoundFinished(status=Status.STOPPED, reason="another run was ordered"),
+            RoundFinished(status=Status.STOPPED, reason="another run was started"),
         ]
     number = thread.round if thread.status is Status.PENDING else thread.round + 1
-    started = RoundStarted(round=number, input=graph_input, by=by, order=order)
+    started = RoundStarted(round=number, input=graph_input, by=by, spec=spec)
     return record(thread, [*before, started, *_said(message, (), "")], stamp=stamp)
 
 
-def take_up(
+def retry_round(
     thread: Thread, this_round: Iterable[Event] = (), *, stamp: Stamp, by: str | None = None
 ) -> Change:
     """Go on with a failed round where it stood, without new input. What it ended with is no longer its last word."""
@@ -210,21 +209,21 @@ def resolve(
 ) -> Change:
     """Answer a pending call. What the answer means depends on what was asked.
 
-    An approval of what the server or a client does opens the gate, a refusal ends the call; whoever is asked about a
+    An approval of what the server or a client does opens the gate, a refusal ends the call; the answer to a
     call in doubt says how it ended, or that it may run again; any other answer is the result itself.
     """
     return record(thread, _resolved(thread, call, answer, approved=approved, by=by), stamp=stamp)
 
 
-def answer_all(
-    thread: Thread, answers: Iterable[tuple[Call, Json]], order: RunSpec, *, stamp: Stamp, by: str = ""
+def resume_run(
+    thread: Thread, answers: Iterable[tuple[Call, Json]], spec: RunSpec, *, stamp: Stamp, by: str = ""
 ) -> Change:
-    """The same for some or all of what the thread waits for, at once, as a run that was ordered."""
+    """Answer some or all of what the thread waits for, in one commit, as a run."""
     bodies: list[Body] = []
     given = [*answers]
     for left, (call, answer) in enumerate(reversed(given)):
-        told = order if left == 0 else None
-        bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, order=told), *bodies]
+        told = spec if left == 0 else None
+        bodies = [*_resolved(thread, call, answer, approved=is_yes(answer), by=by, spec=told), *bodies]
     return record(thread, bodies, stamp=stamp)
 
 
@@ -238,17 +237,17 @@ def ask_anew(thread: Thread, gone: Iterable[Call], new: Sequence[Suspension], *,
 
 def wait_as(thread: Thread, asked: Sequence[Body], *, stamp: Stamp) -> Change:
     """The thread is a copy, and waits for what the original waits for: `asked` is what was asked and answered there."""
-    bodies = [replace(body, order=None) if isinstance(body, Resolution) else body for body in asked]
+    bodies = [replace(body, spec=None) if isinstance(body, Resolution) else body for body in asked]
     return record(thread, [RoundStarted(round=thread.round), *bodies], stamp=stamp)
 
 
 def _resolved(
-    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, order: RunSpec | None = None
+    thread: Thread, call: Call, answer: Json, *, approved: bool, by: str, spec: RunSpec | None = None
 ) -> list[Body]:
     pending = _pending(thread, call.id)
     opens = opens_gate(pending, answer, approved=approved)
     bodies: list[Body] = [
-        Resolution(call_id=call.id, outcome="answered", answer=answer, settles=not opens, by=by, order=order)
+        Resolution(call_id=call.id, outcome="answered", answer=answer, settles=not opens, by=by, spec=spec)
     ]
     if opens:
         return bodies
@@ -260,7 +259,7 @@ def _resolved(
 
 
 def _refusal(answer: Json, by: str) -> str:
-    """What the model is told: it may do better next time if it knows why."""
+    """The error the model reads: it may do better next time if it knows why."""
     feedback = answer.get("feedback") if isinstance(answer, dict) else None
     return f"refused by {by or 'a person'}" + (f": {feedback}" if feedback else "")
 
@@ -273,7 +272,7 @@ def opens_gate(pending: Pending, answer: Json, *, approved: bool) -> bool:
 
 
 def expire(thread: Thread, call: Call, *, stamp: Stamp) -> Change:
-    """Nobody answered in time: the call ends as an error and the thread goes on by itself."""
+    """No answer came in time: the call ends as an error and the thread continues by itself."""
     return record(thread, _expired(thread, call), stamp=stamp)
 
 
@@ -284,7 +283,7 @@ def expire_all(thread: Thread, calls: Iterable[Call], *, stamp: Stamp) -> Change
 
 
 def _expired(thread: Thread, call: Call) -> list[Body]:
-    # Whoever asked for a yes reads the answer as one: silence is none.
+    # A graph that asked for an approval reads the answer as one: no answer is a no.
     no = {"approved": False} if _pending(thread, call.id).kind is SuspensionKind.APPROVAL else {}
     bodies: list[Body] = [
         Resolution(call_id=call.id, outcome="expired", answer={**no, "ok": False, "error": EXPIRED}),
@@ -367,134 +366,6 @@ def record(
     if thread is None or not events:
         raise Invalid("expected at least one event", "events")
     return Change(thread, tuple(events))
-
-
-def rebuild(log: Iterable[Event]) -> Thread:
-    """The thread as its log alone tells it. Where a cached row disagrees, this is right."""
-    thread: Thread | None = None
-    for event in log:
-        try:
-            thread = apply(thread, event)
-        except InvalidState as exc:
-            raise Corrupt(
-                f"thread {event.thread_id!r}: event {event.seq} cannot have happened: {exc}"
-            ) from exc
-    if thread is None:
-        raise NotFound("an empty log has no thread")
-    return thread
-
-
-def apply(thread: Thread | None, event: Event) -> Thread:
-    """One more event: the state it leads to."""
-    if thread is None:
-        return _born(event)
-    if event.seq != thread.last_seq + 1:
-        raise Corrupt(f"thread {thread.id!r}: event {event.seq} follows {thread.last_seq}")
-    after = replace(_fold(thread, event), last_seq=event.seq, last_active_at=event.at)
-    if not may_follow(thread.status, after.status):
-        raise InvalidState(f"thread {thread.id!r} is {thread.status}, it cannot become {after.status}")
-    return after
-
-
-def _born(event: Event) -> Thread:
-    match event.body:
-        case RoundStarted(round=number, opening=Opening() as opening, held=held) if event.seq == 1:
-            return Thread(
-                id=event.thread_id,
-                owner=opening.owner,
-                graph=opening.graph,
-                name=opening.name,
-                status=Status.PENDING if held else Status.RUNNING,
-                stage="initializing",
-                round=number,
-                round_seq=1,
-                last_seq=1,
-                created_at=event.at,
-                last_active_at=event.at,
-                round_started_at=None if held else event.at,
-                settings=opening.settings,
-                ttl=opening.ttl,
-            )
-        case _:
-            raise Corrupt(f"thread {event.thread_id!r}: its log does not begin with an opening")
-
-
-def _fold(thread: Thread, event: Event) -> Thread:
-    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
-        # Late writes never reopen or adorn a round that has ended.
-        raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
-    match event.body:
-        case RoundStarted(round=number, held=held, order=order) as started:
-            if held:
-                raise InvalidState("only the first round of a thread can be held")
-            if thread.status in (Status.RUNNING, Status.BLOCKED):
-                raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round was started already")
-            return replace(
-                thread,
-                status=Status.RUNNING,
-                graph=order.graph if order else thread.graph,
-                round=number,
-                # A round that was held, or failed and is taken up, began when it was given what it works on.
-                round_seq=thread.round_seq if number == thread.round else event.seq,
-                round_started_at=event.at,
-                failure_reason=None,
-                redacted=thread.redacted | started.unmarks,
-            )
-        case Suspension(call_id=call_id, executor=executor, kind=kind, prompt=prompt):
-            waits = Pending(executor=executor, kind=kind, prompt=prompt)
-            return replace(thread, status=Status.BLOCKED, pending={**thread.pending, call_id: waits})
-        case Resolution(call_id=call_id) | ToolResult(call_id=call_id):
-            if call_id not in thread.pending:
-                return thread
-            left = {other: call for other, call in thread.pending.items() if other != call_id}
-            return replace(thread, pending=left, status=thread.status if left else Status.RUNNING)
-        case StageChanged(stage=stage):
-            return replace(thread, stage=stage)
-        case RoundFinished(status=status, reason=reason):
-            return replace(
-                thread,
-                status=status,
-                failure_reason=reason if status is Status.FAILED else None,
-                pending={},
-                stats=_timed(thread, event.at),
-            )
-        case UserMessage() | AssistantMessage() as message:
-            return replace(thread, stats=_counted(thread.stats, message))
-        case Redacted() as redacted:
-            return replace(
-                thread,
-                redacted=thread.redacted | {redacted.what, *redacted.hides},
-                name="" if redacted.unnames else thread.name,
-            )
-        case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
-            # Somebody brought it again.
-            return replace(thread, redacted=thread.redacted - {document_id})
-        case _:
-            return thread
-
-
-def _counted(stats: Stats, message: UserMessage | AssistantMessage) -> Stats:
-    said = (
-        [message.content]
-        if isinstance(message.content, str)
-        else [part.get("text", "") for part in message.content if isinstance(part.get("text", ""), str)]
-    )
-    tokens = (message.tokens_in, message.tokens_out) if isinstance(message, AssistantMessage) else (0, 0)
-    return replace(
-        stats,
-        messages=stats.messages + 1,
-        # What is not text at all is for the store to refuse, not for the one who counts.
-        bytes=stats.bytes + sum(len(text.encode(errors="surrogatepass")) for text in said),
-        tokens_in=stats.tokens_in + tokens[0],
-        tokens_out=stats.tokens_out + tokens[1],
-    )
-
-
-def _timed(thread: Thread, now: datetime) -> Stats:
-    if thread.round_started_at is None:
-        return thread.stats
-    spent = max(timedelta(), now - thread.round_started_at)
-    return replace(thread.stats, milliseconds=thread.stats.milliseconds + spent // timedelta(milliseconds=1))
 
 
 def _numbered(thread: Thread | None, body: Body, end: Status | None) -> Body:

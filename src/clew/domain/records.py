@@ -141,14 +141,14 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHook:
-    """What is to be done when a run is over: tell somebody, remove its thread."""
+    """What happens when a run ends: a webhook is called, its temporary thread is deleted."""
 
     run_id: str
     thread_id: str
-    webhook: str = ""  # whom to tell; empty once that is done
-    is_temporary: bool = False  # the thread goes with the run
-    begins_at: datetime  # not before this; long after it, it never will
-    attempts: int = 0  # to tell, in vain
+    webhook: str = ""  # the URL to call; empty once that is done
+    is_temporary: bool = False  # the thread is deleted after the run
+    attempts: int = 0  # calls of the webhook that failed
+    wait: timedelta = field(default=timedelta(), compare=False)  # before it is looked at first
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,10 +150,10 @@ def unanswered(log: Sequence[Event], position: Position) -> Wait:
 def round_input(log: Sequence[Event]) -> Begin:
     """What the round begins with: the input of its run, else what the user said."""
     started = [event.body for event in log if isinstance(event.body, RoundStarted)]
-    ordered = next((body for body in started if body.order is not None), None)
+    ordered = next((body for body in started if body.spec is not None), None)
     if ordered is not None:
         # Without an input it goes on from where it stands.
-        return Begin(input=ordered.input, spec=ordered.order)
+        return Begin(input=ordered.input, spec=ordered.spec)
     given = next((body.input for body in started), None)
     if given is None:
         said = next((event.body.content for event in log if isinstance(event.body, UserMessage)), "")

@@ -64,9 +64,9 @@ def trash(*, now: datetime) -> Selection:
     return Selection(reason=Reason.DELETED, before=now - GRACE)
 
 
-def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_orders: bool) -> bool:
+def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_future_runs: bool) -> bool:
     """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
-    `has_orders`: runs of it are ordered for later, by a cron or once.
+    `has_future_runs`: runs of it are scheduled, by a cron or once.
 
     A thread without a time to live is kept whatever its age. One that runs is never taken, nor one that somebody wants to
     run, however seldom. One that waits for somebody is taken once nothing it waits for has a deadline any more: what has
@@ -75,7 +75,7 @@ def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_orders:
     """
     if wanted.reason is Reason.OWNED:
         return thread.created_at < wanted.before and _belongs(thread.owner, wanted.owner)
-    if thread.ttl is None or thread.status is Status.RUNNING or has_orders:
+    if thread.ttl is None or thread.status is Status.RUNNING or has_future_runs:
         return False
     if thread.status is Status.BLOCKED and has_deadline:
         return False

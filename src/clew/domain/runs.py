@@ -1,9 +1,9 @@
-"""Runs as LangGraph's clients know them: told by a thread's log, from the orders in it."""
+"""Runs, in LangGraph's words: as a client asks for one, and as a thread's log shows them."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from clew.domain.errors import InvalidState
@@ -17,14 +17,16 @@ from clew.domain.events import (
     ToolResult,
 )
 from clew.domain.ledger import GATE
+from clew.domain.records import Incoming
+from clew.domain.redaction import lacks_a_message
 from clew.domain.thread import Json, Status, Thread
 
 # How LangGraph writes the id of an interrupt.
 _INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
-# Under which those that wait for their turn are in the inbox.
+# The inbox source of queued runs.
 SOURCE = "langgraph"
-# What has to be read to tell which runs there were and how they ended.
-TELLING = frozenset(
+# The events that say which runs there were and how they ended.
+RUN_EVENTS = frozenset(
     {RoundStarted.type, RoundFinished.type, Suspension.type, Resolution.type, ToolResult.type}
 )
 
@@ -37,7 +39,7 @@ class RunStatus(StrEnum):
     SUCCESS = "success"
     ERROR = "error"
     TIMEOUT = "timeout"
-    INTERRUPTED = "interrupted"  # somebody cancelled it
+    INTERRUPTED = "interrupted"  # cancelled
 
     @property
     def is_over(self) -> bool:
@@ -45,20 +47,56 @@ class RunStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run as a client asks for it. A run that has to wait is queued as this."""
+
+    spec: RunSpec
+    input: Json = None
+    message: Json = None
+    resumes: bool = False  # with `resume`, which may be any value
+    resume: Json = None
+    user_id: str = ""
+    asked_at: datetime
+    not_before: datetime | None = None
+    creates_thread: bool = False
+    is_chosen: bool = False  # the client chose the id of that thread
+    once: bool = False  # the same run may be asked for again: then AlreadyDone is raised
+
+    @property
+    def delay(self) -> timedelta:
+        return timedelta() if self.not_before is None else self.not_before - self.asked_at
+
+    @property
+    def says_nothing(self) -> bool:
+        return not self.resumes and self.input is None and self.spec.command is None
+
+    def admission(self, thread_id: str) -> Incoming | None:
+        """The inbox row that keeps this run from being started twice; a queued run has the same one."""
+        if not self.once:
+            return None
+        run_id = self.spec.run_id
+        return Incoming(
+            source=SOURCE, source_id=run_id, fingerprint=run_id, payload=None, thread_id=thread_id
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
+    """A run as it is shown."""
+
     thread_id: str
-    order: RunSpec
+    spec: RunSpec
     input: Json
     status: RunStatus
     created_at: datetime
     updated_at: datetime
-    first_seq: int = 0  # where in the log it begins; 0 for one that waits for its turn
+    first_seq: int = 0  # of its first event in the log; 0 while it is queued
     reason: str = ""  # why it failed
     error: str = ""  # the same in the words of what failed
 
     @property
     def id(self) -> str:
-        return self.order.run_id
+        return self.spec.run_id
 
 
 _ENDS: Mapping[Status, RunStatus] = {
@@ -71,21 +109,21 @@ _ENDS: Mapping[Status, RunStatus] = {
 def runs_of(log: Iterable[Event]) -> list[Run]:
     """Every run in this part of a log, in order. Which other rounds there were does not matter.
 
-    A run whose round is answered, or resumed after a failure, without a new order goes on: it runs again.
+    A run whose round is answered, or resumed after a failure, without a new RunSpec is running again.
     """
     runs: list[Run] = []
     current: Run | None = None
-    ordered_round = 0
+    round_number = 0
     waits: set[str] = set()
 
-    def begins(event: Event, order: RunSpec, given: Json) -> None:
-        nonlocal current, ordered_round
-        current, ordered_round = _begun(event, order, given), event.round
+    def begins(event: Event, spec: RunSpec, given: Json) -> None:
+        nonlocal current, round_number
+        current, round_number = _begun(event, spec, given), event.round
         runs.append(current)
 
     def goes_on(event: Event) -> None:
         nonlocal current
-        if runs and event.round == ordered_round:
+        if runs and event.round == round_number:
             current = replace(runs[-1], status=RunStatus.RUNNING, updated_at=event.at, reason="", error="")
             runs[-1] = current
 
@@ -97,13 +135,13 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
 
     for event in log:
         match event.body:
-            case RoundStarted(order=RunSpec() as order, input=given):
-                begins(event, order, given)
+            case RoundStarted(spec=RunSpec() as spec, input=given):
+                begins(event, spec, given)
             case RoundStarted():
                 goes_on(event)
-            case Resolution(order=RunSpec() as order, call_id=call_id):
+            case Resolution(spec=RunSpec() as spec, call_id=call_id):
                 waits.discard(call_id)
-                begins(event, order, None)
+                begins(event, spec, None)
                 if waits:
                     # Some of what was asked is still open: the graph is not asked to go on.
                     ends(event, RunStatus.SUCCESS)
@@ -125,6 +163,14 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     return runs
 
 
+def newest_run(thread: Thread, events: Iterable[Event]) -> Run:
+    """The run that these events of one commit started, and that left the thread like this."""
+    run = runs_of(events)[-1]
+    if thread.status is Status.BLOCKED:  # it answered some of what was asked: the others are still open
+        run = replace(run, status=RunStatus.SUCCESS)
+    return unquoted(run) if lacks_a_message(thread) else run
+
+
 def undone(run_id: str) -> str:
     """How a thread remembers that what the run led to is not to be built on."""
     return f"undone/{run_id}"
@@ -132,12 +178,12 @@ def undone(run_id: str) -> str:
 
 def unquoted(run: Run) -> Run:
     """The run without what its graph was given: that may quote a message that was taken back."""
-    return replace(run, input=None, order=replace(run.order, command=None))
+    return replace(run, input=None, spec=replace(run.spec, command=None))
 
 
 def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:
-    """Of what a graph that waits has asked, what nobody has answered; and what LangGraph does not know of: it stops
-    at the first of several tools that ask, and forgets what was asked when a state is written by hand."""
+    """The interrupts of a blocked graph that are still open, and those LangGraph does not know of: it stops at the
+    first of several tools that ask, and forgets its interrupts when a state is written by hand."""
     known = {one["id"]: one for one in interrupts}
     return [
         known.get(call_id, {"id": call_id, "value": asked.prompt})
@@ -184,10 +230,10 @@ def answers_pending(thread: Thread, resume: Json) -> bool:
     return isinstance(resume, dict) and bool(resume) and all(key in thread.pending for key in resume)
 
 
-def _begun(event: Event, order: RunSpec, given: Json) -> Run:
+def _begun(event: Event, spec: RunSpec, given: Json) -> Run:
     return Run(
         thread_id=event.thread_id,
-        order=order,
+        spec=spec,
         input=given,
         status=RunStatus.RUNNING,
         created_at=event.at,

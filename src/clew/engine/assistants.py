@@ -1,4 +1,4 @@
-"""All assistants: the system has one for each graph, and people have those they made."""
+"""Assistants: one for each graph, and those that clients created."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ class AssistantCatalog:
     descriptions: Mapping[str, str | None] = field(default_factory=dict)
 
     async def resolve(self, assistant_id: str, owner: Owner) -> Assistant:
-        """The one that a run is ordered of, by its id or by its graph's name. Raises NotFound, Invalid."""
+        """The assistant of a run, by its id or by its graph's name. Raises NotFound, Invalid."""
         graph = self._system_graph(assistant_id)
         if graph is None:
             found = await self.assistants.get(as_id(assistant_id), owner)
@@ -129,7 +129,7 @@ class AssistantCatalog:
         wanted = ThreadSearch(owner=owner, labels={"assistant_id": assistant_id}, limit=100)
         while some := await self.labels.find(wanted):
             for thread_id in some:
-                with suppress(NotFound):  # somebody else was faster
+                with suppress(NotFound):  # it was deleted meanwhile
                     await self.delete_thread(thread_id, owner)
 
     @property

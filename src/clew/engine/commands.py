@@ -1,30 +1,27 @@
-"""The verbs the outside may say to a thread. Each reads, decides in the domain, commits, and rings the bus."""
+"""Commands on threads: each reads the thread, decides in the domain, commits, and notifies."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from clew.domain import lifecycle
 from clew.domain.errors import ClewError, Conflict, InvalidState, LostLease, NotFound, Unavailable
 from clew.domain.events import (
-    ASKING,
     MESSAGES,
     AssistantMessage,
     Body,
     Content,
     Opening,
-    RunSpec,
 )
 from clew.domain.lifecycle import Change
 from clew.domain.model_settings import ModelSettings
-from clew.domain.records import Claim, Incoming, Once, Reservation, RunScope
+from clew.domain.records import Claim, Incoming, Once, Reservation, RunHook, RunScope
 from clew.domain.redaction import require_unredacted, taken_back
-from clew.domain.runs import TELLING, answers_in, runs_of
+from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run, runs_of
 from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus
-from clew.domain.views import OpenQuestions
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.files import Files
@@ -37,7 +34,7 @@ from clew.ports.tool_calls import Calls
 
 logger = logging.getLogger(__name__)
 
-# How often a command decides again because the thread moved on under it, before it says so to its caller.
+# How often a command decides again because the thread moved on, before it raises Conflict.
 ATTEMPTS = 20
 PATIENT_ATTEMPTS = 2
 # How long a deletion waits for the rows of its thread to go, which no caller can see any more.
@@ -90,12 +87,11 @@ class Commands:
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
         thread_id: str | None = None,
-        order: RunSpec | None = None,
         scope: RunScope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`.
 
-        `once` makes the answer to keep, for when the same request comes again, of the thread as it is then.
+        `once` makes the stored answer for a repeated request from the thread as it is then.
         """
         change = lifecycle.open_thread(
             thread_id or self.new_id(),
@@ -105,51 +101,40 @@ class Commands:
             documents=request.documents,
             source=request.source,
             held=held,
-            stamp=self._stamp(),
+            stamp=self.stamp(),
             by=_by(scope),
-            order=order,
         )
-        return await self._commit(change, once=once, admits=admits)
+        return (await self._save(change, once=once, admits=admits)).thread
 
-    async def open_idle(self, thread_id: str, opening: Opening, *, number: int = 1) -> Thread:
-        """Open a thread for runs that are ordered later. A copy goes on from the number of its round."""
+    async def open_run(
+        self, thread_id: str, opening: Opening, request: RunRequest, hook: RunHook | None
+    ) -> Run:
+        """Open a thread with a run as its first round."""
+        change = lifecycle.open_thread(
+            thread_id,
+            self._with_model(opening),
+            request.message,
+            graph_input=request.input,
+            stamp=self.stamp(),
+            by=request.user_id,
+            spec=request.spec,
+        )
+        change = await self._save(change, admits=request.admission(thread_id), hook=hook)
+        return newest_run(change.thread, change.events)
+
+    async def open_idle(
+        self, thread_id: str, opening: Opening, *, number: int = 1, hook: RunHook | None = None
+    ) -> Thread:
+        """Open a thread for later runs. A copy continues with the number of its original's round."""
         opening = self._with_model(opening)
-        return await self._commit(lifecycle.open_idle(thread_id, opening, number=number, stamp=self._stamp()))
-
-    async def ask_anew(self, seen: Thread, found: OpenQuestions) -> None:
-        """Let a thread whose state was written by hand wait for what its graph asks now.
-
-        One that was answered meanwhile goes on by itself."""
-        asked = found.kept | {one.call_id for one in found.new}
-        new = tuple(one for one in found.new if one.call_id not in seen.pending)
-        gone = [one for one in seen.pending if one not in asked]
-
-        async def decide(thread: Thread) -> Change:
-            if thread.last_seq != seen.last_seq:
-                raise InvalidState(f"thread {thread.id!r} has moved on")
-            calls = [await self.calls.get(thread.id, one) for one in gone]
-            return lifecycle.ask_anew(thread, calls, new, stamp=self._stamp())
-
-        if gone or new:
-            with suppress(InvalidState):
-                await self._change(seen.id, None, decide)
-
-    async def wait_as(self, copy: Thread, original: Thread) -> Thread:
-        """Let a copy wait for the answers that the original waits for."""
-        log = await self.store.read(
-            original.id, after=original.round_seq - 1, before=original.last_seq + 1, types=ASKING
-        )
-
-        async def decide(thread: Thread) -> Change:
-            return lifecycle.wait_as(thread, [event.body for event in log], stamp=self._stamp())
-
-        return await self._change(copy.id, None, decide)
+        change = lifecycle.open_idle(thread_id, opening, number=number, stamp=self.stamp())
+        return (await self._save(change, hook=hook)).thread
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
-            return lifecycle.begin(thread, stamp=self._stamp(), by=_by(scope))
+            return lifecycle.begin(thread, stamp=self.stamp(), by=_by(scope))
 
-        return await self._change(thread_id, owner, decide)
+        return (await self.commit(thread_id, owner, decide)).thread
 
     async def next_round(
         self,
@@ -168,55 +153,57 @@ class Commands:
                 graph_input=request.graph_input,
                 documents=request.documents,
                 source=request.source,
-                stamp=self._stamp(),
+                stamp=self.stamp(),
                 by=_by(scope),
             )
 
-        return await self._change(thread_id, owner, decide, once=once, admits=admits)
+        return (await self.commit(thread_id, owner, decide, once=once, admits=admits)).thread
 
-    async def carry_out(
+    async def start_run(
         self,
         thread_id: str,
-        owner: Owner | None,
-        order: RunSpec,
-        request: Request,
+        request: RunRequest,
         *,
+        owner: Owner | None = None,
         admits: Incoming | None = None,
-        scope: RunScope | None = None,
-    ) -> Thread:
-        """Begin a run that was ordered. A thread that waits for answers need not be given any more."""
+        hook: RunHook | None = None,
+    ) -> Run:
+        """Start a run in a thread that does not run. What the thread waits for is cancelled."""
 
         async def decide(thread: Thread) -> Change:
-            return lifecycle.carry_out(
+            return lifecycle.start_run(
                 thread,
-                order,
+                request.spec,
                 await self.calls.find(thread.id, status=OPEN) if thread.pending else (),
                 request.message,
-                graph_input=request.graph_input,
-                stamp=self._stamp(),
-                by=_by(scope),
+                graph_input=request.input,
+                stamp=self.stamp(),
+                by=request.user_id,
             )
 
-        return await self._change(thread_id, owner, decide, admits=admits)
+        admits = admits or request.admission(thread_id)
+        change = await self.commit(thread_id, owner, decide, admits=admits, hook=hook)
+        return newest_run(change.thread, change.events)
 
-    async def answer_all(
+    async def resume_run(
         self,
         thread_id: str,
-        owner: Owner | None,
         resume: Json,
-        order: RunSpec,
+        request: RunRequest,
         *,
-        by: str = "",
+        owner: Owner | None = None,
         admits: Incoming | None = None,
-    ) -> Thread:
-        """Go on with what the thread asked, as a run that was ordered."""
+        hook: RunHook | None = None,
+    ) -> Run:
+        """Answer what the thread asked, as a run."""
 
         async def decide(thread: Thread) -> Change:
             answers = answers_in(thread, resume, await self.calls_named(thread, resume))
             given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
-            return lifecycle.answer_all(thread, given, order, by=by, stamp=self._stamp())
+            return lifecycle.resume_run(thread, given, request.spec, by=request.user_id, stamp=self.stamp())
 
-        return await self._change(thread_id, owner, decide, admits=admits)
+        change = await self.commit(thread_id, owner, decide, admits=admits, hook=hook)
+        return newest_run(change.thread, change.events)
 
     async def calls_named(self, thread: Thread, resume: Json) -> set[str]:
         """The calls of the thread that an answer names, answered or not; none unless every name is one."""
@@ -231,15 +218,15 @@ class Commands:
         return named
 
     async def resume(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
-        """Take a failed thread up again where it stood, unless what it works on was taken back."""
+        """Retry a failed round where it stood, unless a message it works on was deleted."""
 
         async def decide(thread: Thread) -> Change:
             said = await self.store.read(thread.id, after=thread.round_seq - 1, types=MESSAGES)
-            change = lifecycle.take_up(thread, said, stamp=self._stamp(), by=_by(scope))
+            change = lifecycle.retry_round(thread, said, stamp=self.stamp(), by=_by(scope))
             require_unredacted(thread, said)
             return change
 
-        return await self._change(thread_id, owner, decide)
+        return (await self.commit(thread_id, owner, decide)).thread
 
     async def resolve(
         self,
@@ -262,9 +249,9 @@ class Commands:
             call = await self.calls.get(thread.id, call_id)
             if kind is not None and call_id in thread.pending and thread.pending[call_id].kind is not kind:
                 raise InvalidState(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
-            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
+            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self.stamp())
 
-        thread = await self._change(thread_id, owner, decide, admits=admits)
+        thread = (await self.commit(thread_id, owner, decide, admits=admits)).thread
         failpoint("decision_committed_before_resume")
         return thread
 
@@ -288,24 +275,24 @@ class Commands:
                 raise InvalidState(f"thread {thread.id!r} is {thread.status} and waits for {many}")
             answer = {"approved": approved} | ({"feedback": feedback} if feedback else {})
             call = await self.calls.get(thread.id, waiting[0])
-            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self._stamp())
+            return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self.stamp())
 
-        thread = await self._change(thread_id, owner, decide)
+        thread = (await self.commit(thread_id, owner, decide)).thread
         failpoint("decision_committed_before_resume")
         return thread
 
     async def expire(self, call: Call) -> None:
-        """Nobody answered in time. Acts for the system; an answer that came first wins."""
+        """Expire a call whose deadline passed. Acts for the system; an answer that came first wins."""
 
         async def decide(thread: Thread) -> Change:
             now = await self.calls.get(thread.id, call.id)
-            stamp = self._stamp()
+            stamp = self.stamp()
             if now.deadline is None or now.deadline > stamp.now:
                 raise InvalidState(f"call {call.id!r} of thread {thread.id!r} was given more time")
             return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
-        await self._change(call.thread_id, None, decide, overdue=call.id)
+        await self.commit(call.thread_id, None, decide, overdue=call.id)
 
     async def stop(self, thread_id: str, owner: Owner | None, notes: tuple[Body, ...] = ()) -> Thread:
         """End the round at once: first in the log, then in the process that runs it."""
@@ -316,12 +303,12 @@ class Commands:
         return await self._end(thread_id, owner, decide)
 
     async def stop_run(self, thread_id: str, run_id: str, *, undoes: bool) -> Thread:
-        """The same for a run that was ordered, and no other; with `undoes`, nobody is told of it any more.
+        """The same for this run and no other; with `undoes`, the run is hidden.
 
         Raises InvalidState when it is not the one under way."""
 
         async def decide(thread: Thread) -> Change:
-            log = await self.store.read(thread.id, after=thread.round_seq - 1, types=TELLING)
+            log = await self.store.read(thread.id, after=thread.round_seq - 1, types=RUN_EVENTS)
             runs = runs_of(log)
             if not runs or runs[-1].id != run_id or runs[-1].status.is_over:
                 raise InvalidState(f"run {run_id!r} of thread {thread_id!r} is not under way")
@@ -330,7 +317,7 @@ class Commands:
         return await self._end(thread_id, None, decide)
 
     async def redact(self, thread_id: str, owner: Owner | None, message_id: str, file_id: str = "") -> Thread:
-        """Take a message back, or one file of it: nobody is shown it any more, and no model is told."""
+        """Hide a message, or one file of it, from every view and every model."""
 
         async def decide(thread: Thread) -> Change:
             said = await self.store.read(thread.id, types=MESSAGES)
@@ -342,21 +329,21 @@ class Commands:
                 document_id=what.document_id,
                 hides=what.hides,
                 unnames=what.unnames,
-                stamp=self._stamp(),
+                stamp=self.stamp(),
             )
             # They may tell it in other words. The log makes new ones, without it.
             await self.summaries.drop(thread.id)
             return change
 
-        return await self._change(thread_id, owner, decide)
+        return (await self.commit(thread_id, owner, decide)).thread
 
     async def hide(self, thread_id: str, run_id: str) -> Thread:
-        """A run of the past is not told of any more."""
+        """Hide a run of the past."""
 
         async def decide(thread: Thread) -> Change:
-            return lifecycle.redact(thread, run_id, stamp=self._stamp())
+            return lifecycle.redact(thread, run_id, stamp=self.stamp())
 
-        return await self._change(thread_id, None, decide)
+        return (await self.commit(thread_id, None, decide)).thread
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: buried first, so that nothing can be written any more, then purged."""
@@ -377,7 +364,7 @@ class Commands:
             logger.warning("a deleted thread is not purged yet", extra={"thread_id": thread_id, "code": code})
 
     async def soft_delete(self, thread_id: str, owner: Owner | None) -> None:
-        """Delete softly: nobody sees it, and until it is purged it can be brought back."""
+        """Soft delete: the thread is not found any more, and can be restored until it is purged."""
         await self.trash.put(thread_id, owner, now=self.clock())
         self.evict(thread_id)
 
@@ -400,15 +387,15 @@ class Commands:
         said = (AssistantMessage(content=draft, cancelled=True),) if draft and not undoes else ()
         closed = await self._closed(thread)
         return lifecycle.stop(
-            thread, open_calls, notes=(*said, *notes, *closed), undoes=undoes, stamp=self._stamp()
+            thread, open_calls, notes=(*said, *notes, *closed), undoes=undoes, stamp=self.stamp()
         )
 
     async def _end(
         self, thread_id: str, owner: Owner | None, decide: Callable[[Thread], Awaitable[Change]]
     ) -> Thread:
-        thread = await self._change(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
+        change = await self.commit(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
         self.halt(thread_id)
-        return thread
+        return change.thread
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
         close = self.closings.get(thread.graph)
@@ -417,7 +404,7 @@ class Commands:
         log = await self.store.read(thread.id, after=thread.round_seq - 1)
         return close(thread, log, Status.STOPPED, "")
 
-    async def _change(
+    async def commit(
         self,
         thread_id: str,
         owner: Owner | None,
@@ -425,16 +412,20 @@ class Commands:
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
+        hook: RunHook | None = None,
         contested: Callable[[], None] | None = None,
         overdue: str | None = None,
-    ) -> Thread:
+    ) -> Change:
+        """Commit what `decide` makes of the thread, and decide again when the thread moved on meanwhile."""
         for attempt in range(1, ATTEMPTS + 1):
             if contested is not None and attempt > PATIENT_ATTEMPTS:
-                # A run that writes without a pause is always first. It is to end anyway, so it ends now.
+                # A run that writes without a pause always commits first. It is being ended, so it is halted now.
                 contested()
             thread = await self.store.get(thread_id, owner)
             try:
-                return await self._commit(await decide(thread), once=once, admits=admits, overdue=overdue)
+                return await self._save(
+                    await decide(thread), once=once, admits=admits, hook=hook, overdue=overdue
+                )
             except LostLease:
                 raise
             except Conflict:
@@ -442,14 +433,15 @@ class Commands:
                     raise
         raise AssertionError("unreachable")
 
-    async def _commit(
+    async def _save(
         self,
         change: Change,
         *,
         once: Callable[[Thread], Once] | None = None,
         admits: Incoming | None = None,
+        hook: RunHook | None = None,
         overdue: str | None = None,
-    ) -> Thread:
+    ) -> Change:
         failpoint("accept_before_commit")
         answer = once(change.thread) if once else None
         reservations = [
@@ -460,24 +452,24 @@ class Commands:
         if change.read_at == 0 and change.thread.status is Status.RUNNING:
             with self.place(change) as claim:
                 await self.store.commit(
-                    change, once=answer, admits=admits, claim=claim, reservations=reservations
+                    change, once=answer, admits=admits, hook=hook, claim=claim, reservations=reservations
                 )
             is_claimed = claim is not None
         else:
             await self.store.commit(
-                change, once=answer, admits=admits, reservations=reservations, overdue=overdue
+                change, once=answer, admits=admits, hook=hook, reservations=reservations, overdue=overdue
             )
         self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
             self.wake()
         failpoint("accept_after_commit_before_reply")
-        return change.thread
+        return change
 
     def _with_model(self, opening: Opening) -> Opening:
         found = self.model_settings(opening)
         return replace(opening, settings={**found.snapshot(), **opening.settings}) if found else opening
 
-    def _stamp(self) -> lifecycle.Stamp:
+    def stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)
 
 

@@ -1,20 +1,21 @@
-"""Runs that are ordered again and again: kept for their owners, and begun when they are due, once in all processes."""
+"""Crons: scheduled runs, kept for their owners and started when they are due, once in all processes."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID, uuid5
 
 from clew.domain.assistants import furnished
 from clew.domain.cron_jobs import CronJob, CronSearch, counted, is_time
-from clew.domain.errors import AlreadyDone, ClewError, Invalid, NotFound, Unavailable
+from clew.domain.errors import AlreadyDone, ClewError, Invalid, LostLease, NotFound, Unavailable
 from clew.domain.events import Content, RunSpec
-from clew.domain.records import RunScope
+from clew.domain.runs import RunRequest
 from clew.domain.thread import Json, Owner
 from clew.engine.assistants import AssistantCatalog
-from clew.engine.run_hooks import RunHooks
-from clew.engine.runs import RunRequest, Runs
+from clew.engine.leased_loop import LeasedLoop
+from clew.engine.runs import Runs
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.crons import Crons
@@ -22,33 +23,33 @@ from clew.ports.run_hooks import Webhooks
 
 logger = logging.getLogger(__name__)
 
-BATCH = 100
-# Longer than it takes to begin so many.
+CONCURRENCY = 32
+POLL_SECONDS = 1.0
+# Longer than it takes to start a run.
 LEASE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
     crons: Crons
-    ordering: Runs
-    run_hooks: RunHooks
-    roster: AssistantCatalog
+    runs: Runs
+    assistants: AssistantCatalog
     webhooks: Webhooks
     clock: Clock
-    # What somebody says in an input of messages.
+    # What a user says in an input of messages.
     said: Callable[[Json], Content | None]
     most: int  # of one owner
 
     async def add(self, job: CronJob) -> CronJob:
-        """Raises Invalid for a schedule, a time zone or a webhook that is none; NotFound, NotAllowed."""
-        if job.order.webhook:
+        """Raises Invalid for a schedule, a time zone or a webhook that is none; NotFound, InvalidState."""
+        if job.spec.webhook:
             require = await self.webhooks.rules()
-            require(job.order.webhook)
-        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
-        order = replace(job.order, assistant_id=assistant.id, graph=assistant.graph)
-        job = counted(replace(job, order=order), now=self.clock())
+            require(job.spec.webhook)
+        assistant = await self.assistants.resolve(job.spec.assistant_id, job.owner)
+        spec = replace(job.spec, assistant_id=assistant.id, graph=assistant.graph)
+        job = counted(replace(job, spec=spec), now=self.clock())
         if job.thread_id is not None:
-            await self.ordering.store.get(job.thread_id, job.owner)
+            await self.runs.store.get(job.thread_id, job.owner)
         await self.crons.add(job, most=self.most)
         return job
 
@@ -58,84 +59,108 @@ class Scheduler:
         return wanted.page(found), len(found)
 
     async def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> CronJob:
-        """Its next time is counted from now on."""
+        """Change a cron. Its next time is counted from now on."""
         require = await self.webhooks.rules()
 
         def revised(before: CronJob) -> CronJob:
             after = change(before)
-            if after.order.webhook:
-                require(after.order.webhook)
+            if after.spec.webhook:
+                require(after.spec.webhook)
             now = self.clock()
             return counted(replace(after, updated_at=now), now=now)
 
         return await self.crons.revise(cron_id, owner, revised)
 
-    async def begin_due(self) -> bool:
-        """Begin what is due; True if there may be more.
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Inside the block the runs of due crons are started."""
+        jobs = _DueCrons(crons=self.crons, clock=self.clock)
+        loop = LeasedLoop(
+            jobs,
+            self._work,
+            name="crons",
+            about=_about,
+            lease=LEASE,
+            concurrency=CONCURRENCY,
+            poll_seconds=POLL_SECONDS,
+        )
+        return loop.running()
 
-        A job is moved on to its next time only after its run has begun, which happens once however often it is asked
-        for: a kill in between neither loses a time nor doubles it.
+    async def _work(self, job: CronJob) -> None:
+        """Start the run of a due cron, then move the cron on to its next time.
+
+        Starting the run again changes nothing, so a kill in between neither skips a time nor doubles it.
         """
-        now = self.clock()
-        if not await self.crons.are_due(now=now):
-            return False
-        due = await self.crons.claim(now=now, lease=LEASE, limit=BATCH)
-        for job in due:
-            await self._take_turn(job, now)
-        return len(due) == BATCH
-
-    async def _take_turn(self, job: CronJob, now: datetime) -> None:
-        extra = {"cron_id": job.id, "graph": job.order.graph, "tenant": job.owner.tenant}
         try:
-            if is_time(job, now=now):
-                await self._begin(job)
+            if is_time(job, now=self.clock()):
+                await self._start(job)
         except AlreadyDone:
-            pass  # by somebody who was killed right after it
-        except Unavailable as exc:
-            logger.warning("a cron is left for later", extra={**extra, "code": exc.code})
-            return
+            pass  # by a worker that was killed right after it
+        except (Unavailable, LostLease):
+            raise
         except ClewError as exc:
-            logger.warning("a cron is left out this time: %s", exc, extra={**extra, "code": exc.code})
+            logger.warning("a cron skips this time: %s", exc, extra={**_about(job), "code": exc.code})
         except Exception:
-            # Its next time may do better; the other crons are not to wait for that.
-            logger.exception("a cron is left out this time", extra=extra)
+            # The run of its next time may start.
+            logger.exception("a cron skips this time", extra=_about(job))
         failpoint("cron_begun_before_advance")
-        await self.crons.advance(job, _moved_on(job, now=self.clock()))
+        await self.crons.release(job, _moved_on(job, now=self.clock()))
 
-    async def _begin(self, job: CronJob) -> None:
-        # The same for everybody who tries to begin this time of this job.
+    async def _start(self, job: CronJob) -> None:
+        # The same ids in every process that tries to start this time of this cron.
         run_id = str(uuid5(UUID(job.id), f"{job.next_at:%Y-%m-%dT%H:%MZ}"))
         thread_id = job.thread_id or str(uuid5(UUID(run_id), "thread"))
-        if await self._is_begun(thread_id, run_id):
+        if await self._is_started(thread_id, run_id):
             return
-        assistant = await self.roster.resolve(job.order.assistant_id, job.owner)
-        order = furnished(_order(job, run_id, assistant.graph), assistant)
-        wanted = RunRequest(
-            order=order,
+        assistant = await self.assistants.resolve(job.spec.assistant_id, job.owner)
+        request = RunRequest(
+            spec=furnished(_spec(job, run_id, assistant.graph), assistant),
             input=job.input,
             message=self.said(job.input),
-            makes_thread=job.thread_id is None,
+            user_id=job.owner.user_id,
+            asked_at=self.clock(),
+            creates_thread=job.thread_id is None,
             once=True,
         )
-        scope = RunScope(user_id=job.owner.user_id, is_system=False)
-        await self.run_hooks.begin(thread_id, job.owner, wanted, scope)
+        await self.runs.start(thread_id, job.owner, request)
 
-    async def _is_begun(self, thread_id: str, run_id: str) -> bool:
+    async def _is_started(self, thread_id: str, run_id: str) -> bool:
         """A run that cancels others must not meet itself."""
         try:
-            await self.ordering.get(await self.ordering.store.get(thread_id), run_id)
+            await self.runs.get(await self.runs.store.get(thread_id), run_id)
         except NotFound:
             return False
         return True
 
 
-def _order(job: CronJob, run_id: str, graph: str) -> RunSpec:
-    """With the id of the job, which graphs may want to know."""
-    config = job.order.config
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DueCrons:
+    """The crons that are due now as leased jobs."""
+
+    crons: Crons
+    clock: Clock
+
+    async def are_due(self) -> bool:
+        return await self.crons.are_due(now=self.clock())
+
+    async def claim(self, *, lease: timedelta, limit: int, alive: Collection[CronJob]) -> Sequence[CronJob]:
+        known = {job.id for job in alive}
+        claimed = await self.crons.claim(now=self.clock(), lease=lease, limit=limit)
+        return [job for job in claimed if job.id not in known]
+
+    async def heartbeat(self, job: CronJob, *, lease: timedelta) -> None:
+        await self.crons.heartbeat(job, lease=lease)
+
+    async def snooze(self, job: CronJob, *, wait: timedelta) -> None:
+        await self.crons.snooze(job, wait=wait)
+
+
+def _spec(job: CronJob, run_id: str, graph: str) -> RunSpec:
+    """The job's RunSpec for one run, with the id of the job, which graphs may read."""
+    config = job.spec.config
     configurable = config.get("configurable")
     named = {**(configurable if isinstance(configurable, dict) else {}), "cron_id": job.id}
     return replace(
-        job.order,
+        job.spec,
         run_id=run_id,
         graph=graph,
         config={**config, "configurable": named},
@@ -146,5 +171,9 @@ def _order(job: CronJob, run_id: str, graph: str) -> RunSpec:
 def _moved_on(job: CronJob, *, now: datetime) -> CronJob:
     try:
         return counted(job, now=now)
-    except Invalid:  # its time zone is not there any more
+    except Invalid:  # its time zone does not exist any more
         return replace(job, next_at=None, counted_at=now)
+
+
+def _about(job: CronJob) -> dict[str, str]:
+    return {"cron_id": job.id, "graph": job.spec.graph, "tenant": job.owner.tenant}

@@ -60,7 +60,7 @@ def ended(log: Sequence[Event], messages: Sequence[Body]) -> Completed | Failed:
     In a run of LangGraph's API the meaning of an answer is up to the graph and its client.
     """
     is_ordered = any(
-        isinstance(event.body, RoundStarted | Resolution) and event.body.order is not None for event in log
+        isinstance(event.body, RoundStarted | Resolution) and event.body.spec is not None for event in log
     )
     human = {
         event.body.call_id

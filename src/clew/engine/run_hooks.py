@@ -1,21 +1,20 @@
-"""What is done when runs are over, in whichever process gets to it: whoever left an address is told, threads of runs
-that have none of their own go."""
+"""Run hooks: when a run has ended, its webhook is called and its temporary thread is deleted."""
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from clew.domain.errors import ClewError, Invalid, InvalidState, NotFound, Permanent, Transient
-from clew.domain.records import RunHook, RunScope
+from clew.domain.errors import NotFound, Permanent, Transient
+from clew.domain.records import RunHook
 from clew.domain.redaction import without
 from clew.domain.retry import ErrorClass, Retry, RetryPolicy, decide
 from clew.domain.runs import Run
-from clew.domain.thread import Json, Owner, Thread
+from clew.domain.thread import Json, Thread
+from clew.engine.leased_loop import LeasedLoop
 from clew.engine.redaction import redacted_texts
-from clew.engine.runs import RunRequest, Runs
+from clew.engine.runs import Runs
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.run_hooks import RunHookStore, Webhooks
@@ -24,14 +23,10 @@ from clew.telemetry import shared_metrics
 logger = logging.getLogger(__name__)
 
 CONCURRENCY = 32
-# Longer than anything we do for one: telling somebody has a deadline, and what is deleted twice is deleted.
 LEASE = timedelta(minutes=1)
-# A run that waits for its turn is looked at again after so long; one that nobody knows of, after this.
+# A run that is queued or running is looked at again after so long.
 SOON = timedelta(seconds=1)
-LATER = timedelta(seconds=5)
-# A run that was not begun so long after it should have been never will.
-UNBEGUN = timedelta(minutes=10)
-# About a quarter of an hour in all, which covers a receiver that is deployed anew.
+# About a quarter of an hour in all, which covers a receiver that is being redeployed.
 PATIENCE = RetryPolicy(max_retries=10, max_delay=300)
 
 
@@ -39,114 +34,66 @@ class RunHooks:
     def __init__(
         self,
         *,
-        errands: RunHookStore,
-        ordering: Runs,
+        hooks: RunHookStore,
+        runs: Runs,
         webhooks: Webhooks,
         report: Callable[[Run, Json], bytes],
         clock: Clock,
-        grace: timedelta,
+        poll_seconds: float,
     ) -> None:
-        self._errands = errands
-        self._ordering = ordering
+        self._hooks = hooks
+        self._runs = runs
         self._webhooks = webhooks
         self._report = report
         self._clock = clock
-        # So long does a thread outlive its run, for those who wait for the outcome.
-        self._grace = grace
-        self._visits: set[asyncio.Task[None]] = set()
-
-    async def begin(self, thread_id: str, owner: Owner, wanted: RunRequest, scope: RunScope) -> Run:
-        """Begin a run, or queue it, with what is to be done after it. Raises what Ordering.begin does, and Invalid."""
-        order = wanted.order
-        if not (order.webhook or order.is_temporary):
-            return await self._ordering.begin(thread_id, owner, wanted, scope)
-        if order.webhook:
-            require = await self._webhooks.rules()
-            require(order.webhook)
-        errand = RunHook(
-            run_id=order.run_id,
-            thread_id=thread_id,
-            webhook=order.webhook,
-            is_temporary=order.is_temporary,
-            begins_at=self._clock() + wanted.after,
+        self._loop = LeasedLoop(
+            hooks,
+            self._work,
+            name="run hooks",
+            about=_about,
+            lease=LEASE,
+            concurrency=CONCURRENCY,
+            poll_seconds=poll_seconds,
+            grace_seconds=0.0,  # other processes, or the next one, continue
         )
-        # Written first: a run that has begun may be over, and this process gone, at once.
-        # Where there is nobody to tell, nothing is to be done for a while; most runs are over by then.
-        wait = timedelta() if order.webhook else self._grace * 1.1
-        await self._errands.add(errand, wait=wanted.after + wait)
-        try:
-            return await self._ordering.begin(thread_id, owner, wanted, scope)
-        except (NotFound, InvalidState, Invalid):
-            await self._errands.done(order.run_id)
-            raise
 
-    @asynccontextmanager
-    async def open(self) -> AsyncGenerator[None]:
-        """At the end, what is under way is left to others."""
-        try:
-            yield
-        finally:
-            for visit in self._visits:
-                visit.cancel()
-            await asyncio.gather(*self._visits, return_exceptions=True)
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Inside the block the hooks of ended runs are worked on."""
+        return self._loop.running()
 
-    async def look(self) -> bool:
-        """Begin with what is due; True if there may be more at once."""
-        if len(self._visits) >= CONCURRENCY:
-            await asyncio.wait(self._visits, return_when=asyncio.FIRST_COMPLETED)
-        if not await self._errands.are_due():
-            return False
-        free = CONCURRENCY - sum(not visit.done() for visit in self._visits)
-        due = await self._errands.claim(lease=LEASE, limit=free)
-        for errand in due:
-            visit = asyncio.create_task(self._visit(errand))
-            self._visits.add(visit)
-            visit.add_done_callback(self._visits.discard)
-        return len(due) == free
-
-    async def _visit(self, errand: RunHook) -> None:
+    async def _work(self, hook: RunHook) -> None:
         try:
-            await self.see_to(errand)
-        except ClewError as exc:
-            logger.warning("an errand is left for later", extra={**_about(errand), "code": exc.code})
-        except Exception:
-            logger.exception("an errand is left for later", extra=_about(errand))
-
-    async def see_to(self, errand: RunHook) -> None:
-        """Take it as far as it goes now. What is raised leaves it as it is, for when the lease has run out."""
-        try:
-            thread = await self._ordering.store.get(errand.thread_id)
-            run = await self._ordering.get(thread, errand.run_id)
+            thread = await self._runs.store.get(hook.thread_id)
+            run = await self._runs.get(thread, hook.run_id)
         except NotFound:
-            if self._clock() < errand.begins_at + UNBEGUN:
-                await self._errands.put_off(errand, wait=LATER)
-            else:
-                await self._end(errand)
+            # The run or its thread was deleted, or a kill came before the run of a new thread was queued.
+            await self._end(hook)
             return
         if not run.status.is_over:
-            await self._errands.put_off(errand, wait=SOON)
+            await self._hooks.snooze(hook, wait=SOON)
             return
-        if errand.webhook:
-            left = await self._tell(errand, thread, run)
-            if left is None:
+        if hook.webhook:
+            told = await self._post(hook, thread, run)
+            if told is None:
                 return
-            errand = left
-        remaining = run.updated_at + self._grace - self._clock()
-        if errand.is_temporary and remaining > timedelta():
-            # Not longer than all of it, should the clock have been put back.
-            await self._errands.put_off(errand, wait=min(remaining, self._grace))
+            hook = told
+        grace = self._runs.temporary_grace
+        remaining = run.updated_at + grace - self._clock()
+        if hook.is_temporary and remaining > timedelta():
+            # At most the whole grace, in case the clock was set back.
+            await self._hooks.snooze(hook, wait=min(remaining, grace))
         else:
-            await self._end(errand)
+            await self._end(hook)
 
-    async def _tell(self, errand: RunHook, thread: Thread, run: Run) -> RunHook | None:
-        """The errand without a webhook, or None if it is put off because nobody heard."""
+    async def _post(self, hook: RunHook, thread: Thread, run: Run) -> RunHook | None:
+        """The hook without a webhook, or None if the call failed and the hook was snoozed."""
         body = self._report(run, await self._values(thread, run))
-        attempts = errand.attempts + 1
+        attempts = hook.attempts + 1
         failpoint("webhook_before_send")
         try:
-            await self._webhooks.tell(errand.webhook, body)
+            await self._webhooks.post(hook.webhook, body)
         except (Transient, Permanent) as exc:
-            extra = {**_about(errand), "attempt": attempts, "error_class": exc.error_class}
+            extra = {**_about(hook), "attempt": attempts, "error_class": exc.error_class}
             verdict = decide(
                 PATIENCE,
                 ErrorClass.named(exc.error_class),
@@ -155,28 +102,28 @@ class RunHooks:
                 is_passing=isinstance(exc, Transient),
             )
             if isinstance(verdict, Retry):
-                logger.info("a webhook is tried again: %s", exc, extra=extra)
+                logger.info("a webhook is retried: %s", exc, extra=extra)
                 shared_metrics().retries.labels(ErrorClass.named(exc.error_class)).inc()
                 wait = timedelta(seconds=verdict.seconds)
-                await self._errands.put_off(replace(errand, attempts=attempts), wait=wait)
+                await self._hooks.snooze(replace(hook, attempts=attempts), wait=wait)
                 return None
             logger.warning("a webhook is given up: %s", exc, extra=extra)
         failpoint("webhook_after_send")
-        return replace(errand, webhook="")
+        return replace(hook, webhook="")
 
     async def _values(self, thread: Thread, run: Run) -> Json:
-        """What the thread's state was when this run had ended, whatever came after it."""
-        found = await self._ordering.graph_driver.history(thread, limit=1, metadata={"run_id": run.id})
+        """The thread's state at the end of this run, whatever came after it."""
+        found = await self._runs.graph_driver.history(thread, limit=1, metadata={"run_id": run.id})
         if not found or "error" in found[0]:
             return None
-        return without(found[0]["values"], await redacted_texts(self._ordering.store, thread))
+        return without(found[0]["values"], await redacted_texts(self._runs.store, thread))
 
-    async def _end(self, errand: RunHook) -> None:
-        if errand.is_temporary:
-            with suppress(NotFound):  # somebody else was faster, or the run never began
-                await self._ordering.commands.delete(errand.thread_id, None)
-        await self._errands.done(errand.run_id)
+    async def _end(self, hook: RunHook) -> None:
+        if hook.is_temporary:
+            with suppress(NotFound):  # it was deleted already
+                await self._runs.commands.delete(hook.thread_id, None)
+        await self._hooks.discard(hook)
 
 
-def _about(errand: RunHook) -> dict[str, str]:
-    return {"thread_id": errand.thread_id, "run_id": errand.run_id}
+def _about(hook: RunHook) -> dict[str, str]:
+    return {"thread_id": hook.thread_id, "run_id": hook.run_id}

@@ -27,10 +27,10 @@ KEPT_BYTES = 32 * 2**20
 class PartWriter:
     """One attempt at a run, as it is told in this process."""
 
-    def __init__(self, hub: "LocalStreamParts", thread_id: str, order: RunSpec, attempt: int) -> None:
+    def __init__(self, hub: "LocalStreamParts", thread_id: str, spec: RunSpec, attempt: int) -> None:
         self._hub = hub
         self.thread_id = thread_id
-        self.order = order
+        self.spec = spec
         self._number = attempt * PARTS
         self._bytes = 0
         self.unkept: list[StreamPart] = []
@@ -40,11 +40,11 @@ class PartWriter:
     def __call__(self, name: str, data: bytes) -> None:
         self._number += 1
         chunk = StreamPart(self._number, name, data)
-        followers = self._hub.followers(self.order.run_id)
+        followers = self._hub.followers(self.spec.run_id)
         for follower in followers:
             follower.hear(chunk)
         # Nobody here follows what somebody follows: then it is somebody in another process.
-        if self.order.is_resumable or (self.order.is_followed and not followers):
+        if self.spec.is_resumable or (self.spec.is_followed and not followers):
             self._keep(chunk)
 
     async def flush(self) -> None:
@@ -70,7 +70,7 @@ class PartWriter:
     async def _write(self) -> None:
         try:
             while some := [*self.unkept]:
-                await self._hub.keep(self.thread_id, self.order.run_id, some)
+                await self._hub.keep(self.thread_id, self.spec.run_id, some)
                 del self.unkept[: len(some)]
         finally:
             self._keeping = None
@@ -151,8 +151,8 @@ class LocalStreamParts:
         self._told: dict[str, PartWriter] = {}
         self._followers: defaultdict[str, set[LocalPartReader]] = defaultdict(set)
 
-    def begin(self, thread_id: str, order: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
-        telling = self._told[order.run_id] = PartWriter(self, thread_id, order, attempt)
+    def begin(self, thread_id: str, spec: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
+        telling = self._told[spec.run_id] = PartWriter(self, thread_id, spec, attempt)
         return telling
 
     async def flush(self, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Chores that keep a database tidy: each a bounded batch, again and again, in whichever process gets to it."""
+"""Chores: periodic clean-up of the database, each a bounded batch, in any process."""
 
 import asyncio
 import logging
@@ -110,7 +110,7 @@ class Chores:
         return chores
 
     async def expire_calls(self) -> bool:
-        """End what nobody answered in time; the threads go on by themselves."""
+        """Expire calls whose deadline passed; their threads continue by themselves."""
         due = await self.calls.due(now=self.clock(), limit=BATCH)
         expired = 0
         for call in due:

@@ -13,15 +13,15 @@ from clew.graph.position import Graph
 _RESERVED = ("clew_", "__", "langgraph_auth_")
 
 
-def context_of(graph: Graph, order: RunSpec | None) -> dict[str, Any] | None:
+def context_of(graph: Graph, spec: RunSpec | None) -> dict[str, Any] | None:
     """What the graph's context is made of. None for a round that no client gave one, where the schema needs one."""
     schema: Any = graph.context_schema
-    if order is None:
+    if spec is None:
         return None if _needs_values(schema) else {}
     known = _names(schema)
     return {
         name: value
-        for name, value in (order.context or {}).items()
+        for name, value in (spec.context or {}).items()
         if not name.startswith(_RESERVED) and (known is None or name in known)
     }
 

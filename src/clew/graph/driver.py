@@ -18,7 +18,7 @@ from clew.graph.owner_graphs import OwnerGraphs
 from clew.graph.position import Graph
 from clew.graph.round import RoundDriver
 from clew.graph.run import running
-from clew.graph.run_config import newest_order, with_stops
+from clew.graph.run_config import newest_spec, with_stops
 from clew.graph.states import ThreadStates
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.token_stream import TokenStream
@@ -58,11 +58,11 @@ class LangGraphDriver(ThreadStates):
         self, log: Sequence[Event], run: RunContext, *, fence: int, is_new: bool = False
     ) -> AsyncGenerator[Body, None]:
         thread = run.thread
-        order = newest_order(log)
+        spec = newest_spec(log)
         await self._finish_undoing(thread)
         graph = self._graphs.to_run(thread)
         driven = RoundDriver(
-            with_stops(graph, order),
+            with_stops(graph, spec),
             self._graphs.saver_of(graph),
             run,
             log,
@@ -70,7 +70,7 @@ class LangGraphDriver(ThreadStates):
             is_new=is_new,
             clock=self._clock,
             speech=self._speech(thread),
-            parts=self._parts(thread, order, fence),
+            parts=self._parts(thread, spec, fence),
             stages=self._stages.get(thread.graph),
             shows=self._shows.get(thread.graph, ()),
         )
@@ -81,16 +81,16 @@ class LangGraphDriver(ThreadStates):
                 async with aclosing(driven.bodies(control)) as bodies:
                     async for body in bodies:
                         yield body
-                if order is not None and self._chunks is not None:
+                if spec is not None and self._chunks is not None:
                     # Before the end is in the log: a client that reads the end there reads no further parts.
-                    await self._chunks.flush(order.run_id)
+                    await self._chunks.flush(spec.run_id)
         except GraphDrained as exc:
             raise Drained from exc
         finally:
             if self._controls.get(thread.id) is control:
                 del self._controls[thread.id]
-            if order is not None and self._chunks is not None:
-                self._chunks.end(order.run_id)
+            if spec is not None and self._chunks is not None:
+                self._chunks.end(spec.run_id)
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):
@@ -112,9 +112,9 @@ class LangGraphDriver(ThreadStates):
             return None
         return TokenStream(thread, self._live)
 
-    def _parts(self, thread: Thread, order: RunSpec | None, fence: int) -> StreamEncoder | None:
+    def _parts(self, thread: Thread, spec: RunSpec | None, fence: int) -> StreamEncoder | None:
         chunks = self._chunks
-        if order is None or chunks is None:
+        if spec is None or chunks is None:
             return None
-        tell = chunks.begin(thread.id, order, attempt=fence)
-        return StreamEncoder(order, tell)
+        tell = chunks.begin(thread.id, spec, attempt=fence)
+        return StreamEncoder(spec, tell)

@@ -30,7 +30,7 @@ from clew.domain.thread import Json
 from clew.graph.approval import APPROVED, ApprovalChannel
 from clew.graph.context import context_of
 from clew.graph.position import NULL_TASK, ROUND, Graph, GraphPosition, clear_decision, read_position
-from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_order, ordered_config
+from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_spec, spec_config
 from clew.graph.stream import completed, messages_in, missed, said, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.suspensions import suspensions
@@ -68,7 +68,7 @@ class RoundDriver:
         self._stages = stages
         self._shows = shows
         self._parts = parts
-        self._order = newest_order(log)
+        self._spec = newest_spec(log)
         self._fence = fence
         self._clock = clock
         self._speech = speech
@@ -88,10 +88,10 @@ class RoundDriver:
             "metadata": {ROUND: thread.round},
             "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),
         }
-        self._context = context_of(graph, self._order)
-        if self._order is not None:
+        self._context = context_of(graph, self._spec)
+        if self._spec is not None:
             self._config["metadata"][ATTEMPT] = failed_attempts(log) + 1
-            self._config = ordered_config(self._config, self._order, self._context)
+            self._config = spec_config(self._config, self._spec, self._context)
 
     async def bodies(self, control: RunControl) -> AsyncGenerator[Body, None]:
         found = await self._found()
@@ -163,9 +163,7 @@ class RoundDriver:
             case Begin():
                 return await self._first_input(decision)
             case Resume(answers=answers):
-                return (
-                    command_of(self._order, answers) if self._order is not None else Command(resume=answers)
-                )
+                return command_of(self._spec, answers) if self._spec is not None else Command(resume=answers)
             case Continue(approved=approved):
                 return None if approved is None else await self._decided(found, approved=approved)
 
@@ -217,13 +215,13 @@ class RoundDriver:
             modes.add("messages")  # only where it is read: it makes LangGraph follow every call inside a node
         if self._parts is not None:
             modes.update(self._parts.modes)
-        order = self._order
+        spec = self._spec
         parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
             value,
             self._config if found.position.has_begun else self._first_config(),
             context=self._context,
             stream_mode=[*modes],
-            subgraphs=order is not None and order.subgraphs,
+            subgraphs=spec is not None and spec.subgraphs,
             durability="sync",
             control=control,
         )
@@ -264,10 +262,10 @@ class RoundDriver:
 
     def _first_config(self) -> RunnableConfig:
         """Where the round begins: where the thread stands, or where its run says."""
-        order = self._order
-        if order is None or not order.checkpoint_id:
+        spec = self._spec
+        if spec is None or not spec.checkpoint_id:
             return self._config
-        place = {"checkpoint_ns": "", "checkpoint_id": order.checkpoint_id}
+        place = {"checkpoint_ns": "", "checkpoint_id": spec.checkpoint_id}
         return {**self._config, "configurable": {**self._config["configurable"], **place}}
 
     def _is_stage(self, node: str) -> bool:

@@ -17,26 +17,26 @@ from clew.graph.position import NULL_TASK, Graph
 MOST_STEPS = 10_000
 
 
-def newest_order(log: Sequence[Event]) -> RunSpec | None:
-    """The newest run of the round that LangGraph's API started; None for a round of our own API."""
+def newest_spec(log: Sequence[Event]) -> RunSpec | None:
+    """The newest RunSpec of the round; None for a round that was not started as a run."""
     for event in reversed(log):
         match event.body:
-            case RoundStarted(order=RunSpec() as order) | Resolution(order=RunSpec() as order):
-                return order
+            case RoundStarted(spec=RunSpec() as spec) | Resolution(spec=RunSpec() as spec):
+                return spec
             case _:
                 pass
     return None
 
 
-def ordered_config(
-    config: RunnableConfig, order: RunSpec, context: Mapping[str, Any] | None = None
+def spec_config(
+    config: RunnableConfig, spec: RunSpec, context: Mapping[str, Any] | None = None
 ) -> RunnableConfig:
-    """`config` with what the order adds, and its context, which is configurable too; what is ours stays ours."""
-    wanted = order.config
-    names = {"run_id": order.run_id, "assistant_id": order.assistant_id, "graph_id": order.graph}
+    """`config` with what the spec adds, and its context, which is configurable too; what is ours stays ours."""
+    wanted = spec.config
+    names = {"run_id": spec.run_id, "assistant_id": spec.assistant_id, "graph_id": spec.graph}
     given = _mapping(wanted, "configurable") | dict(context or {})
     given = {key: value for key, value in given.items() if is_free(key)}
-    described = _mapping(wanted, "metadata") | dict(order.metadata)
+    described = _mapping(wanted, "metadata") | dict(spec.metadata)
     described = {key: value for key, value in described.items() if is_free(key)}
     limit = wanted.get("recursion_limit")
     merged: RunnableConfig = {
@@ -51,16 +51,16 @@ def ordered_config(
     return merged
 
 
-def with_stops(graph: Graph, order: RunSpec | None) -> Graph:
+def with_stops(graph: Graph, spec: RunSpec | None) -> Graph:
     """The graph with the stops of this run in place of its own, so that they are found after a crash as well.
 
     A stop at a node that the graph does not have is none: the graph's own stay.
     """
-    if order is None:
+    if spec is None:
         return graph
     stops = {
-        "interrupt_before_nodes": _stops(graph, order.stops_before),
-        "interrupt_after_nodes": _stops(graph, order.stops_after),
+        "interrupt_before_nodes": _stops(graph, spec.stops_before),
+        "interrupt_after_nodes": _stops(graph, spec.stops_after),
     }
     found = {name: nodes for name, nodes in stops.items() if nodes}
     return graph.copy(update=found) if found else graph
@@ -70,9 +70,9 @@ def _stops(graph: Graph, nodes: Sequence[str]) -> str | list[str]:
     return "*" if nodes == ("*",) else [node for node in nodes if node in graph.nodes]
 
 
-def command_of(order: RunSpec, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
-    """What the order tells the graph besides its input, with the answers it is given; None if there is neither."""
-    told = order.command or {}
+def command_of(spec: RunSpec, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
+    """What the spec tells the graph besides its input, with the answers it is given; None if there is neither."""
+    told = spec.command or {}
     update, goto = told.get("update"), told.get("goto")
     if update is None and not goto and not resume:
         return None

@@ -19,7 +19,7 @@ from clew.graph.containment import Contained
 from clew.graph.latest import latest_state
 from clew.graph.owner_graphs import OwnerGraphs
 from clew.graph.position import BY_HAND, OPEN, ROUND, Graph, any_of, left_open, read_position
-from clew.graph.run_config import newest_order, with_stops
+from clew.graph.run_config import newest_spec, with_stops
 from clew.graph.stream import as_json
 from clew.graph.suspensions import at_breakpoint
 
@@ -115,7 +115,7 @@ class ThreadStates:
         return {BY_HAND: True, OPEN: left_open(found.position, waits)}
 
     async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:
-        graph = with_stops(self._graphs.to_read(thread), newest_order(log))
+        graph = with_stops(self._graphs.to_read(thread), newest_spec(log))
         found = await read_position(graph, self._saver, _config(thread))
         position = found.position
         kept = {one for each in position.reopened for one in each.ids}

@@ -33,10 +33,10 @@ Tell = Callable[[str, bytes], None]
 
 
 class StreamEncoder:
-    """Tells what one run streams, in the modes that were ordered and no others."""
+    """Tells what one run streams, in the modes of its RunSpec and no others."""
 
-    def __init__(self, order: RunSpec, tell: Tell) -> None:
-        self._wanted = frozenset(order.modes)
+    def __init__(self, spec: RunSpec, tell: Tell) -> None:
+        self._wanted = frozenset(spec.modes)
         self._tell = tell
         self._said: dict[str, BaseMessage] = {}
 

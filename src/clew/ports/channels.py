@@ -16,9 +16,9 @@ from clew.domain.thread import Json
 
 
 class Conversations(Protocol):
-    """Chats of channels. One of all processes at a time sees to one, under a lease by the database's time.
+    """Chats of channels, and the queues of threads, as leased jobs: one worker of all processes has one at a time.
 
-    The methods that take a held conversation raise LostLease when it is no longer its holder's.
+    The methods that take a held conversation raise LostLease when another worker has it.
     """
 
     async def are_due(self, sources: Collection[str]) -> bool:
@@ -34,9 +34,9 @@ class Conversations(Protocol):
         limit: int,
         alive: Collection[Conversation] = (),
     ) -> Sequence[Conversation]:
-        """Hold up to `limit` in which something came, or whose thread went on and has come to rest.
+        """Lease up to `limit` in which a message came, or whose thread went on and has come to rest.
 
-        Those that are seen to here, `alive`, are left alone, however old their lease is: nobody died.
+        Those this process works on, `alive`, are left out, however old their lease is.
         """
         ...
 
@@ -54,28 +54,28 @@ class Conversations(Protocol):
         """What has waited longest in it, of those with a greater number."""
         ...
 
-    async def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
-        """Remember the cursor and the attempts, and hold on."""
+    async def save_cursor(self, held: Conversation, cursor: Json, *, lease: timedelta) -> None:
+        """Save the cursor and the attempts, and prolong the lease."""
         ...
 
-    async def renew(self, held: Conversation, *, lease: timedelta) -> int:
-        """Hold on; returns the number of what came last."""
+    async def heartbeat(self, held: Conversation, *, lease: timedelta) -> int:
+        """Prolong the lease; returns the number of the newest message."""
         ...
 
-    async def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> None:
-        """Let go until something comes, or its thread has come to rest after `seen_seq`.
+    async def release(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> None:
+        """Give the lease back until a message comes, or its thread has come to rest after `seen_seq`.
 
-        One that `is_idle` has a thread that does not run. Its next look is due when that was answered, taken up or
-        ended (Store.commit), so that waiting costs nothing however many wait.
+        One that `is_idle` has a thread that does not run. It is due again when that thread was answered, retried or
+        ended (Store.commit), so that polling costs nothing however many wait.
         """
         ...
 
-    async def put_off(self, held: Conversation, *, wait: timedelta) -> None:
-        """Let go, and look again after so long."""
+    async def snooze(self, held: Conversation, *, wait: timedelta) -> None:
+        """Give the lease back; it is due again after `wait`, and counts one more attempt."""
         ...
 
     async def move(self, held: Conversation, thread_id: str) -> None:
-        """Let go, and lead it in that thread from now on; what waits goes along."""
+        """Give the lease back, and lead it in that thread from now on, with its queued messages."""
         ...
 
 

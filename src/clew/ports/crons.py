@@ -12,10 +12,10 @@ from clew.domain.thread import Owner
 
 
 class Crons(Protocol):
-    """Runs that are ordered again and again. Another owner's does not exist: NotFound."""
+    """Scheduled runs, each a leased job when it is due. Another owner's cron does not exist: NotFound."""
 
     async def add(self, job: CronJob, *, most: int) -> None:
-        """Raises NotAllowed where its owner has so many, NotFound if its thread is gone."""
+        """Raises InvalidState where its owner has so many, NotFound if its thread is gone."""
         ...
 
     async def get(self, cron_id: str, owner: Owner) -> CronJob: ...
@@ -35,9 +35,17 @@ class Crons(Protocol):
         ...
 
     async def claim(self, *, now: datetime, lease: timedelta, limit: int) -> Sequence[CronJob]:
-        """Those that are due, or that a clock far ahead has counted. Nobody else gets them until the lease has run out."""
+        """Lease those that are due, or whose next time was counted by a clock far ahead."""
         ...
 
-    async def advance(self, claimed: CronJob, counted: CronJob) -> bool:
-        """Let go of it with its next time; False if it was changed or deleted meanwhile, and that counts."""
+    async def heartbeat(self, claimed: CronJob, *, lease: timedelta) -> None:
+        """Prolong the lease. Raises LostLease if the cron was released, changed or deleted."""
+        ...
+
+    async def snooze(self, claimed: CronJob, *, wait: timedelta) -> None:
+        """Keep it from being claimed for so long. Raises LostLease as `heartbeat` does."""
+        ...
+
+    async def release(self, claimed: CronJob, counted: CronJob) -> bool:
+        """Save its next time and give the lease back; False if it was changed or deleted meanwhile: that stands."""
         ...

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from clew.domain.records import (
     Incoming,
+    RunHook,
 )
 from clew.domain.thread import Json
 
@@ -15,21 +16,24 @@ from clew.domain.thread import Json
 class Inbox(Protocol):
     """What came from outside, each thing once; also the queue of a thread that is busy."""
 
-    async def admit(self, incoming: Incoming, *, now: datetime, is_opened: bool = False) -> bool:
+    async def admit(
+        self, incoming: Incoming, *, now: datetime, is_opened: bool = False, hook: RunHook | None = None
+    ) -> bool:
         """Queue it, and wake its conversation if it is of one; False if it is here already.
 
         A conversation that is new is led in the thread named here, and so is one whose thread was deleted since.
         Raises Duplicate if it came before with another content, NotFound if it is of a thread that was deleted;
         with `is_opened`, also if that thread is not there yet, whatever conversation it is of.
+        The `hook` of a queued run is written with it.
         """
         ...
 
-    async def settle(self, incoming: Incoming, *, now: datetime) -> None:
-        """Take it off the queue, where nothing came of it. What it said is forgotten."""
+    async def discard(self, incoming: Incoming, *, now: datetime) -> None:
+        """Take it off the queue without a commit, and forget its payload."""
         ...
 
     async def withdraw(self, incoming: Incoming, *, now: datetime) -> bool:
-        """Take it off the queue and remember what it said for a while; False if it does not wait any more."""
+        """Take it off the queue and keep its payload for a while; False if it is not queued any more."""
         ...
 
     async def queued(self, *, limit: int = 100) -> Sequence[Incoming]:

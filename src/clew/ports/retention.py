@@ -16,7 +16,7 @@ class Trash(Protocol):
     """Threads deleted softly: for everybody else they do not exist, and for a while they can be brought back."""
 
     async def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
-        """Whoever runs the thread can write no more. Raises NotFound."""
+        """The worker that runs the thread can write no more. Raises NotFound."""
         ...
 
     async def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
@@ -31,29 +31,33 @@ class Trash(Protocol):
 class Cleanups(Protocol):
     """Deletes threads in bulk. One cleanup at a time in the whole cluster; one that was cut short can be taken up.
 
-    A `runner` is whoever is at it, for as long as its lease. Methods that delete raise LostLease once it is another.
+    A `runner` is the worker that has the lease. Methods that delete raise LostLease once it is another.
     """
 
     async def begin(self, job: CleanupJob, *, runner: str, lease: timedelta) -> bool:
-        """Write the job down and be at it; False if another one is under way."""
+        """Write the job and lease it; False if another one is under way."""
         ...
 
     async def begin_turn(
         self, job: CleanupJob, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
     ) -> bool:
-        """The same for a cleanup that nobody asked for, if `is_due` says so of the time of the last one.
+        """The same for a scheduled cleanup, if `is_due` says so of the time of the last one.
 
-        Of many callers one gets the turn. While another cleanup is under way nobody does, and it is still due after.
+        Of many callers one gets the turn. While another cleanup is under way none does, and it is still due after.
         Counting begins with the first call.
         """
         ...
 
-    async def has_unfinished(self) -> bool:
-        """A read, so that looking for something to take up costs nothing."""
+    async def are_due(self) -> bool:
+        """Whether there is a job that is not finished. A read, so that polling costs no write."""
         ...
 
-    async def take_up(self, *, runner: str, lease: timedelta) -> CleanupJob | None:
-        """The oldest job that is not finished, if nobody is at one."""
+    async def claim(self, *, runner: str, lease: timedelta) -> CleanupJob | None:
+        """Lease the oldest job that is not finished; None while another runner has a lease."""
+        ...
+
+    async def heartbeat(self, *, runner: str, lease: timedelta) -> None:
+        """Prolong the lease. Raises LostLease."""
         ...
 
     async def last(self) -> CleanupJob | None:
@@ -73,8 +77,8 @@ class Cleanups(Protocol):
     async def delete(
         self, job: CleanupJob, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Sequence[Gone]:
-        """Delete those that are still due, all in one transaction with the job's progress. One that somebody holds at
-        this moment stays, for another cleanup.
+        """Delete those that are still due, all in one transaction with the job's progress. One that another
+        transaction holds stays, for a later cleanup.
 
         Rows of very long logs are left to `Store.purge`.
         """
@@ -91,15 +95,15 @@ class Cleanups(Protocol):
     async def delete_orphans(
         self, job: CleanupJob, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Sequence[Gone]:
-        """Delete those that nobody wrote to since they were seen."""
+        """Delete those that were not written to since they were read."""
         ...
 
     async def forget(self, owner: Owner, *, limit: int) -> int:
         """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
         ...
 
-    async def rest(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
-        """Be at it no longer; without a time to finish, somebody will take it up. Returns the job as it is now."""
+    async def release(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
+        """Give the lease back; a job without `finished_at` is claimed again. Returns the job as it is now."""
         ...
 
 
@@ -107,11 +111,11 @@ class ClusterState(Protocol):
     """What happens once in the whole cluster."""
 
     async def tick(self, *, now: datetime) -> Ticks:
-        """Look at the clock, and remember it for whoever looks next."""
+        """Compare the clock with the last tick of all processes, and save it."""
         ...
 
     async def use_up(self, signature: str, *, now: datetime, believed: timedelta) -> bool:
-        """False if it was used within the time it is believed."""
+        """False if this signature was already used within its validity window."""
         ...
 
 

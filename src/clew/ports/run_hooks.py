@@ -1,46 +1,48 @@
-"""Run hooks: what is done when a run ends, webhooks among it."""
+"""Run hooks: what happens when runs end, webhooks among it."""
 
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from clew.domain.records import (
-    RunHook,
-)
+from clew.domain.records import RunHook
 
 
 class RunHookStore(Protocol):
-    """What is to be done when runs are over. Written before a run begins, so that no crash loses it."""
+    """Leased jobs: what happens when runs end.
 
-    async def add(self, errand: RunHook, *, wait: timedelta) -> None:
-        """To be looked at after so long, and when its thread does not run. One that is there already stays as it is."""
-        ...
+    A hook is written in the transaction that starts its run (Store.commit) or queues it (Inbox.admit).
+    """
 
     async def are_due(self) -> bool:
-        """Whether `claim` would find anything."""
+        """Whether `claim` would find a hook."""
         ...
 
-    async def claim(self, *, lease: timedelta, limit: int) -> Sequence[RunHook]:
-        """Nobody else gets them until the lease has run out."""
+    async def claim(
+        self, *, lease: timedelta, limit: int, alive: Collection[RunHook] = ()
+    ) -> Sequence[RunHook]:
+        """Lease hooks whose wait is over and whose thread does not run. Those that are `alive` are left out."""
         ...
 
-    async def put_off(self, errand: RunHook, *, wait: timedelta) -> None:
-        """Let go of it as it is now, and look again after so long."""
+    async def heartbeat(self, hook: RunHook, *, lease: timedelta) -> None:
+        """Prolong the lease."""
         ...
 
-    async def done(self, run_id: str) -> None: ...
+    async def snooze(self, hook: RunHook, *, wait: timedelta) -> None:
+        """Save the hook as it is now and release it; it is due again after `wait`."""
+        ...
+
+    async def discard(self, hook: RunHook) -> None:
+        """The hook is done."""
+        ...
 
 
 class Webhooks(Protocol):
-    """Addresses that callers left to be told when something is over."""
+    """The URLs that clients give to be called when a run ends."""
 
     async def rules(self) -> Callable[[str], None]:
-        """What is allowed now: a function that raises Invalid for an address that cannot be told."""
+        """What is allowed now: a function that raises Invalid for a URL that may not be called."""
         ...
 
-    async def tell(self, url: str, body: bytes) -> None:
-        """Raises Transient or Permanent unless it was taken."""
+    async def post(self, url: str, body: bytes) -> None:
+        """Raises Transient or Permanent unless the receiver accepted it."""
         ...

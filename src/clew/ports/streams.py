@@ -46,9 +46,9 @@ class PartReader(Protocol):
 
 
 class StreamParts(Protocol):
-    """What graphs stream by order, part by part. Live for whoever follows; kept a while where that was ordered."""
+    """What runs stream, part by part: live for its readers, kept for a while where the RunSpec says so."""
 
-    def begin(self, thread_id: str, order: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
+    def begin(self, thread_id: str, spec: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
         """An attempt at the run begins: the parts of it are told by name, as JSON. Telling never waits."""
         ...
 

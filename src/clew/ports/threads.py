@@ -16,6 +16,7 @@ from clew.domain.records import (
     Lease,
     Once,
     Reservation,
+    RunHook,
 )
 from clew.domain.thread import Owner, Status, Thread
 
@@ -33,6 +34,7 @@ class Store(Protocol):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        hook: RunHook | None = None,
         claim: Claim | None = None,
         reservations: Collection[Reservation] = (),
         overdue: str | None = None,
@@ -49,6 +51,8 @@ class Store(Protocol):
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
         a worktree with it: raises AlreadyReserved if another active thread has it, Crowded if too many are taken.
+
+        The `hook` of a run that starts is written with it.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was

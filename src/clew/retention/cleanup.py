@@ -6,7 +6,7 @@ What does not fit into the budget, or was cut short by a kill, goes on by itself
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +26,7 @@ from clew.domain.errors import (
 )
 from clew.domain.retention import Candidate, CleanupJob, Gone, Orphan, Reason, Selection
 from clew.domain.thread import Status
+from clew.engine.leased_loop import LeasedLoop
 from clew.engine.sweeper import Chore
 from clew.ports.clock import Clock
 from clew.ports.retention import Cleanups, ClusterState, Space
@@ -38,7 +39,7 @@ PAGE = 500
 ORPHANS = 50
 EXPIRED_AT_ONCE = 50
 FORGOTTEN = 1000
-JUMPED = "no cleanup: the clock jumped, or nobody was here for more than 25 hours"
+JUMPED = "no cleanup: the clock jumped, or no process ran for more than 25 hours"
 # How many ids an answer names; all of them are in the log.
 NAMED = 1000
 
@@ -65,7 +66,7 @@ class CleanupOutcome:
 
 @dataclass(slots=True)
 class Portions:
-    """How much to delete in one transaction: as much as fits into a moment nobody notices."""
+    """How much to delete in one transaction: as much as fits into a few milliseconds."""
 
     rows: int = 1000
     one_by_one: int = 0  # so many are taken by themselves
@@ -115,11 +116,11 @@ class Cleanup:
     evict: Callable[[str], None]
     lease: timedelta
     budget_seconds: float
-    ttl: timedelta  # of what nobody gave one: checkpoints without a thread
+    ttl: timedelta  # of what has none of its own: checkpoints without a thread
     # When to clean up unasked: the next time after the last one. None is never.
     next_turn: Callable[[datetime], datetime] | None = None
     portions: Portions = field(default_factory=Portions)
-    # Deletions under way, also those that nobody waits for any more.
+    # Deletions under way, also those whose caller has left.
     under_way: set[asyncio.Task[Sequence[Gone]]] = field(default_factory=set)
     # Set when something was deleted whose room was not given back yet.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -155,16 +156,24 @@ class Cleanup:
             raise InvalidState("a cleanup is under way; try again when it has ended")
         return outcome
 
-    async def go_on(self) -> bool:
-        """Take up what another one left, and give back the room it freed; says whether there is more."""
-        if not await self.rows.has_unfinished():
-            return await self.give_back() if self.freed.is_set() else False
-        runner = self.new_id()
-        job = await self.rows.take_up(runner=runner, lease=self.lease)
-        if job is None:
-            return False
-        # Nobody waits for this one. What begins anew each time, the look for orphans, must come to its end once.
-        return (await self._work(job, runner, looks_on=True)).more
+    async def continue_unfinished(self) -> bool:
+        """Continue a job that another process left, or return the freed disk space; True if there may be more."""
+        loop = LeasedLoop(
+            _UnfinishedJobs(rows=self.rows, new_id=self.new_id),
+            self._continue,
+            name="cleanup",
+            about=lambda claimed: {"source": claimed.job.id},
+            lease=self.lease,
+            concurrency=1,
+            poll_seconds=0.0,
+        )
+        if await loop.turn():
+            return True
+        return await self.give_back() if self.freed.is_set() else False
+
+    async def _continue(self, claimed: "ClaimedCleanup") -> None:
+        # No client waits for this one. The search for orphans starts anew each time, so it has to end once.
+        await self._work(claimed.job, claimed.runner, looks_on=True)
 
     async def empty_trash(self) -> bool:
         """Purge what was deleted softly and not brought back."""
@@ -203,14 +212,14 @@ class Cleanup:
         return await self.store.forget_tombstones(older=retention.REMEMBERED, limit=FORGOTTEN) == FORGOTTEN
 
     async def give_back(self) -> bool:
-        """Not part of a cleanup itself: whoever asked for one need not wait for this."""
+        """Not part of a cleanup itself: the caller of one does not wait for this."""
         self.freed.clear()
         await self.space.give_back(seconds=1)
         return False
 
     def chores(self) -> list[Chore]:
         return [
-            Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.go_on),
+            Chore(name="cleanup", seconds=min(5.0, self.lease.total_seconds()), do=self.continue_unfinished),
             Chore(name="cleanup_schedule", seconds=60, do=self.tick),
             Chore(name="empty_trash", seconds=600, do=self.empty_trash),
             Chore(name="forget_deleted", seconds=3600, do=self.forget_deleted),
@@ -240,12 +249,12 @@ class Cleanup:
             if finished:
                 finished = await self._memory(job, inf if looks_on else until)
         except (Unavailable, LostLease, asyncio.CancelledError):
-            raise  # our lease runs out by itself, and somebody takes up the rest
+            raise  # the lease runs out, and another process continues
         except Exception:
             with suppress(ClewError):
-                await self.rows.rest(job, runner=runner, finished_at=None)
+                await self.rows.release(job, runner=runner, finished_at=None)
             raise
-        job = await self.rows.rest(job, runner=runner, finished_at=self.clock() if finished else None)
+        job = await self.rows.release(job, runner=runner, finished_at=self.clock() if finished else None)
         due, kept = await self.rows.count(job.selection)
         logger.info(
             "cleanup",
@@ -300,7 +309,7 @@ class Cleanup:
             thread = await self.store.get(thread_id)
             calls = [await self.calls.get(thread_id, call_id) for call_id in thread.pending]
             has_deadline = any(call.deadline for call in calls)
-            is_due = retention.is_due(thread, wanted, has_deadline=has_deadline, has_orders=False)
+            is_due = retention.is_due(thread, wanted, has_deadline=has_deadline, has_future_runs=False)
             if thread.status is not Status.BLOCKED or not is_due:
                 return
             stamp = lifecycle.Stamp(self.clock(), self.new_id)
@@ -322,11 +331,11 @@ class Cleanup:
             raise
         except Exception as exc:
             if isinstance(exc, Unavailable):
-                # Away, or too slow for one of these. Whoever goes on takes them one by one.
+                # Away, or too slow for one of these. The next run takes them one by one.
                 self.portions.took_too_long()
                 if len(portion) > 1:
                     raise
-                await self.rows.has_unfinished()  # raises while the database is away
+                await self.rows.are_due()  # raises while the database is away
             if len(portion) == 1:
                 logger.error(  # noqa: TRY400 - an error that is expected here; where it broke is of no interest
                     "a thread could not be cleaned up",
@@ -347,7 +356,7 @@ class Cleanup:
     async def _to_its_end(
         self, job: CleanupJob, deletion: Coroutine[Any, Any, Sequence[Gone]]
     ) -> Sequence[Gone]:
-        """Whoever asked may have left by the time these are gone: each is noted all the same."""
+        """The caller may have left by the time these are gone: each is logged all the same."""
 
         async def work() -> Sequence[Gone]:
             gone = await deletion
@@ -363,7 +372,7 @@ class Cleanup:
     def _ended(self, task: asyncio.Task[Sequence[Gone]]) -> None:
         self.under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: told to whoever still waits
+            task.exception()  # retrieved: a caller that still waits gets it too
 
     async def _purge(self, thread_id: str, until: float) -> None:
         """The rows of a log too long for one transaction. What there is no time for, or a kill leaves, is a chore's."""
@@ -418,6 +427,42 @@ class Cleanup:
                 "code": job.selection.reason.upper(),
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedCleanup:
+    """A cleanup job and the runner that has its lease."""
+
+    job: CleanupJob
+    runner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnfinishedJobs:
+    """Cleanup jobs that are not finished as leased jobs. One cleanup at a time runs in the whole cluster."""
+
+    rows: Cleanups
+    new_id: Callable[[], str]
+
+    async def are_due(self) -> bool:
+        return await self.rows.are_due()
+
+    async def claim(
+        self,
+        *,
+        lease: timedelta,
+        limit: int,  # noqa: ARG002 - there is one lease for all of them
+        alive: Collection[ClaimedCleanup],  # noqa: ARG002
+    ) -> list[ClaimedCleanup]:
+        runner = self.new_id()
+        job = await self.rows.claim(runner=runner, lease=lease)
+        return [] if job is None else [ClaimedCleanup(job=job, runner=runner)]
+
+    async def heartbeat(self, claimed: ClaimedCleanup, *, lease: timedelta) -> None:
+        await self.rows.heartbeat(runner=claimed.runner, lease=lease)
+
+    async def snooze(self, claimed: ClaimedCleanup, *, wait: timedelta) -> None:  # noqa: ARG002 - until the next poll
+        await self.rows.release(claimed.job, runner=claimed.runner, finished_at=None)
 
 
 def _is_older(orphan: Orphan, before: datetime) -> bool:

@@ -85,7 +85,7 @@ async def open_doors(
             lease=timedelta(seconds=settings.runner.lease_seconds),
         )
         doors = {plan.source: plan.door(attendant.admission, pace) for plan in plans}
-        async with attendant.attending():
+        async with attendant.running():
             yield doors
 
 

@@ -1,4 +1,4 @@
-"""The face that LangGraph's own clients know, put together on what is open already."""
+"""SDK API, put together: the HTTP that LangGraph's own clients call, on the services that are open already."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -16,7 +16,7 @@ from clew.api.sdk.crons import crons_router
 from clew.api.sdk.info import info_router
 from clew.api.sdk.loopback import Loopback, loopback
 from clew.api.sdk.reports import report
-from clew.api.sdk.runs import langgraph_runs_router
+from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
 from clew.api.sdk.threads import langgraph_threads_router
 from clew.api.start_policy import said
@@ -31,9 +31,11 @@ from clew.engine.run_hooks import RunHooks
 from clew.engine.run_queue import RunQueue
 from clew.engine.runs import Runs
 from clew.engine.sweeper import Chore, sweeping
+from clew.engine.threads import Threads
 from clew.graph.run import current_run
 from clew.history.store_items import StoreItems
 from clew.ports.items import Items
+from clew.ports.run_hooks import Webhooks
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.server.engine import Execution
@@ -43,7 +45,7 @@ from clew.stores.sql.run_hooks import RunHookRows
 from clew.stores.sql.stream_parts import StreamPartRows
 from clew.stores.sql.thread_metadata import ThreadMetadataRows
 
-# What runs streamed is kept so long for those who come back to it.
+# How long stream parts are kept for clients that reconnect.
 REMEMBERED = timedelta(hours=1)
 
 
@@ -88,15 +90,63 @@ async def open_langgraph(
     authenticator: Authenticator,
     stopping: asyncio.Event,
 ) -> AsyncGenerator[list[APIRouter]]:
-    """Inside the block runs that wait get their turn."""
+    """Inside the block queued and scheduled runs are started, and run hooks are worked on."""
     access = ThreadAccess(store, utc_now)
-    labels = ThreadMetadataRows(stores.db)
+    assistants = await _assistants(settings, stores, execution)
+    webhooks = HttpWebhooks(
+        agent=f"clew/{__version__}",
+        is_open=settings.langgraph.webhooks != "off",
+        private=_private(settings, authenticator),
+    )
+    runs = _runs(settings, stores, store, execution, webhooks, stopping)
+    run_hooks = RunHooks(
+        hooks=RunHookRows(stores.db),
+        runs=runs,
+        webhooks=webhooks,
+        report=report(utc_now),
+        clock=utc_now,
+        poll_seconds=settings.runner.poll_seconds,
+    )
+    scheduler = Scheduler(
+        crons=CronRows(stores.db),
+        runs=runs,
+        assistants=assistants,
+        webhooks=webhooks,
+        clock=utc_now,
+        said=said,
+        most=settings.langgraph.crons,
+    )
+    run_routes = RunRoutes(
+        runs,
+        assistants,
+        execution.chunks,
+        access=access,
+        streams=streams,
+        authenticator=authenticator,
+    )
+    async with (
+        runs.queue.running(),
+        run_hooks.running(),
+        scheduler.running(),
+        sweeping([_forget_stream_parts(stores)]),
+    ):
+        yield [
+            info_router(version=__version__, langgraph_version=version("langgraph")),
+            assistants_router(assistants, execution.introspection),
+            store_router(StoreItems(items=items)),
+            langgraph_threads_router(runs.threads, runs, access=access),
+            crons_router(scheduler, assistants, access=access),
+            langgraph_runs_router(run_routes),
+        ]
+
+
+async def _assistants(settings: Settings, stores: Stores, execution: Execution) -> AssistantCatalog:
     built_in = execution.registry.graphs.keys() - settings.graphs.keys()
-    roster = AssistantCatalog(
+    return AssistantCatalog(
         assistants=stores.assistants,
         graphs=execution.registry,
         introspection=execution.introspection,
-        labels=labels,
+        labels=ThreadMetadataRows(stores.db),
         delete_thread=execution.commands.delete,
         clock=utc_now,
         new_id=new_id,
@@ -104,6 +154,17 @@ async def open_langgraph(
         hidden=() if settings.langgraph.built_in_graphs else built_in,
         descriptions={name: source.description for name, source in settings.graphs.items()},
     )
+
+
+def _runs(
+    settings: Settings,
+    stores: Stores,
+    store: Store,
+    execution: Execution,
+    webhooks: Webhooks,
+    stopping: asyncio.Event,
+) -> Runs:
+    metadata = ThreadMetadataRows(stores.db)
     queue = RunQueue(
         inbox=stores.inbox,
         conversations=ConversationRows(stores.db),
@@ -116,64 +177,31 @@ async def open_langgraph(
         poll_seconds=settings.runner.poll_seconds,
         lease=timedelta(seconds=settings.runner.lease_seconds),
     )
-    ordering = Runs(
+    threads = Threads(
         store=store,
+        commands=execution.commands,
+        graph_driver=execution.graph_driver,
+        metadata=metadata,
+        ttl=timedelta(days=settings.threads.ttl_days),
+    )
+    return Runs(
+        store=store,
+        threads=threads,
         commands=execution.commands,
         queue=queue,
         graph_driver=execution.graph_driver,
-        labels=labels,
+        metadata=metadata,
+        webhooks=webhooks,
         notifier=execution.notifier,
         clock=utc_now,
-        new_id=new_id,
-        ttl=timedelta(days=settings.threads.ttl_days),
+        temporary_grace=timedelta(seconds=settings.langgraph.temporary_seconds),
     )
-    webhooks = HttpWebhooks(
-        agent=f"clew/{__version__}",
-        is_open=settings.langgraph.webhooks != "off",
-        private=_private(settings, authenticator),
-    )
-    run_hooks = RunHooks(
-        errands=RunHookRows(stores.db),
-        ordering=ordering,
-        webhooks=webhooks,
-        report=report(utc_now),
-        clock=utc_now,
-        grace=timedelta(seconds=settings.langgraph.temporary_seconds),
-    )
-    scheduler = Scheduler(
-        crons=CronRows(stores.db),
-        ordering=ordering,
-        run_hooks=run_hooks,
-        roster=roster,
-        webhooks=webhooks,
-        clock=utc_now,
-        said=said,
-        most=settings.langgraph.crons,
-    )
-    chunk_rows = StreamPartRows(stores.db)
 
-    async def forget_chunks() -> bool:
-        return await chunk_rows.forget(older_than=utc_now() - REMEMBERED) > 0
 
-    chores = [
-        Chore(name="begin_crons", seconds=1, do=scheduler.begin_due),
-        Chore(name="run_errands", seconds=settings.runner.poll_seconds, do=run_hooks.look),
-        Chore(name="forget_chunks", seconds=60, do=forget_chunks),
-    ]
-    async with queue.serving(), run_hooks.open(), sweeping(chores):
-        yield [
-            info_router(version=__version__, langgraph_version=version("langgraph")),
-            assistants_router(roster, execution.introspection),
-            store_router(StoreItems(items=items)),
-            langgraph_threads_router(ordering, access=access),
-            crons_router(scheduler, roster, access=access),
-            langgraph_runs_router(
-                ordering,
-                roster,
-                execution.chunks,
-                run_hooks,
-                access=access,
-                streams=streams,
-                authenticator=authenticator,
-            ),
-        ]
+def _forget_stream_parts(stores: Stores) -> Chore:
+    rows = StreamPartRows(stores.db)
+
+    async def forget() -> bool:
+        return await rows.forget(older_than=utc_now() - REMEMBERED) > 0
+
+    return Chore(name="forget_stream_parts", seconds=60, do=forget)

@@ -9,7 +9,7 @@ import asyncpg
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Once, Reservation
+from clew.domain.records import Claim, Incoming, Once, Reservation, RunHook
 from clew.domain.tool_calls import Call
 from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
@@ -126,13 +126,14 @@ class PostgresThreads(ThreadRows):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        hook: RunHook | None = None,
         claim: Claim | None = None,
         reservations: Collection[Reservation] = (),
         overdue: str | None = None,
         unseen_since: datetime | None = None,
     ) -> list[Call]:
         is_plain = unseen_since is None and not (
-            change.touches_calls or change.takes_back or change.read_at == 0 or reservations
+            change.touches_calls or change.takes_back or change.read_at == 0 or reservations or hook
         )
         if once is not None or admits is not None or overdue is not None or not is_plain:
             ended = await super().commit_calls(
@@ -140,6 +141,7 @@ class PostgresThreads(ThreadRows):
                 fence=fence,
                 once=once,
                 admits=admits,
+                hook=hook,
                 claim=claim,
                 reservations=reservations,
                 overdue=overdue,

@@ -1,4 +1,4 @@
-"""/runs/crons and /threads/{id}/runs/crons: runs that are ordered again and again."""
+"""/runs/crons and /threads/{id}/runs/crons: scheduled runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +58,7 @@ EndTime = Annotated[datetime, AfterValidator(_aware)]
 
 
 class CronIn(RunIn):
-    """A run to begin again and again."""
+    """A scheduled run."""
 
     schedule: Line
     timezone: Line | None = None
@@ -70,7 +70,7 @@ class CronIn(RunIn):
         return CronJob(
             id=str(uuid4()),
             owner=owner,
-            order=self.order("", assistant_id=self.assistant_id, graph=""),
+            spec=self.spec("", assistant_id=self.assistant_id, graph=""),
             input=self.input,
             schedule=self.schedule,
             timezone=self.timezone,
@@ -122,13 +122,13 @@ class CronPatchIn(BaseModel):
         given = {name: value for name, value in changes.items() if value is not None}
         if "end_time" in self.model_fields_set:
             given["end_at"] = self.end_time
-        return replace(job, order=self._reordered(job.order), **given)
+        return replace(job, spec=self._changed_spec(job.spec), **given)
 
-    def _reordered(self, order: RunSpec) -> RunSpec:
+    def _changed_spec(self, spec: RunSpec) -> RunSpec:
         changes: dict[str, Any] = {
             "config": self.config,
             "context": self.context,
-            "metadata": None if self.metadata is None else {**order.metadata, **self.metadata},
+            "metadata": None if self.metadata is None else {**spec.metadata, **self.metadata},
             "webhook": self.webhook,
             "stops_before": None if self.interrupt_before is None else tuple(self.interrupt_before),
             "stops_after": None if self.interrupt_after is None else tuple(self.interrupt_after),
@@ -136,7 +136,7 @@ class CronPatchIn(BaseModel):
             "subgraphs": self.stream_subgraphs,
             "is_resumable": self.stream_resumable,
         }
-        changed = replace(order, **{name: value for name, value in changes.items() if value is not None})
+        changed = replace(spec, **{name: value for name, value in changes.items() if value is not None})
         require_one_context(changed.config, changed.context)
         return changed
 
@@ -179,13 +179,13 @@ class CronOut(BaseModel):
         return cls(**{name: value for name, value in _fields(job).items() if not select or name in select})
 
 
-def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
+def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
     router = Router(tags=["langgraph"])
 
     @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
     @needs("write")
     async def create_cron(caller: Caller, body: CronIn) -> CronOut:
-        """Begin a run whenever the schedule says, each in a thread of its own."""
+        """Start a run at each time of the schedule, each in a thread of its own."""
         return CronOut.of(await scheduler.add(body.job(caller.owner, None, now=scheduler.clock())))
 
     @router.post(
@@ -193,7 +193,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
     )
     @needs("write")
     async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
-        """Begin a run in this thread whenever the schedule says."""
+        """Start a run in this thread at each time of the schedule."""
         await access.at(thread_id, caller.owner)
         return CronOut.of(await scheduler.add(body.job(caller.owner, thread_id, now=scheduler.clock())))
 
@@ -236,7 +236,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
     @router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
     async def delete_cron(caller: Caller, cron_id: CronId) -> None:
-        """Order it no more. Runs that have begun go on."""
+        """Runs that were started continue."""
         await scheduler.crons.delete(cron_id, caller.owner)
 
     async def kept(thread_id: str | None, owner: Owner) -> str | None:
@@ -247,7 +247,7 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
         if assistant_id is None:
             return None
         try:
-            return (await roster.resolve(assistant_id, owner)).id
+            return (await assistants.resolve(assistant_id, owner)).id
         except NotFound:
             return assistant_id
 
@@ -255,24 +255,24 @@ def crons_router(scheduler: Scheduler, roster: AssistantCatalog, *, access: Thre
 
 
 def _fields(job: CronJob) -> dict[str, Any]:
-    order = job.order
+    spec = job.spec
     payload = {
-        "assistant_id": order.assistant_id,
+        "assistant_id": spec.assistant_id,
         "input": job.input,
-        "config": order.config,
-        "context": order.context,
-        "metadata": order.metadata,
-        "interrupt_before": nodes_of(order.stops_before),
-        "interrupt_after": nodes_of(order.stops_after),
-        "webhook": order.webhook or None,
-        "multitask_strategy": order.strategy,
-        "stream_mode": list(order.modes),
-        "stream_subgraphs": order.subgraphs,
-        "stream_resumable": order.is_resumable,
+        "config": spec.config,
+        "context": spec.context,
+        "metadata": spec.metadata,
+        "interrupt_before": nodes_of(spec.stops_before),
+        "interrupt_after": nodes_of(spec.stops_after),
+        "webhook": spec.webhook or None,
+        "multitask_strategy": spec.strategy,
+        "stream_mode": list(spec.modes),
+        "stream_subgraphs": spec.subgraphs,
+        "stream_resumable": spec.is_resumable,
     }
     return {
         "cron_id": job.id,
-        "assistant_id": order.assistant_id,
+        "assistant_id": spec.assistant_id,
         "thread_id": job.thread_id,
         "user_id": job.owner.user_id or None,
         "schedule": job.schedule,
@@ -280,7 +280,7 @@ def _fields(job: CronJob) -> dict[str, Any]:
         "end_time": job.end_at,
         "next_run_date": job.next_at,
         "payload": payload,
-        "metadata": order.metadata,
+        "metadata": spec.metadata,
         "on_run_completed": None if job.thread_id is not None else "keep" if job.keeps else "delete",
         "enabled": job.is_enabled,
         "created_at": job.created_at,

@@ -1,4 +1,4 @@
-"""What a webhook is told of a run that is over."""
+"""Webhook body: a run that is over, with its values."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a run is asked for with, and how it is shown, in LangGraph's words."""
+"""Schemas of runs: what a client sends to start one, and how it is shown, in LangGraph's words."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -81,7 +81,7 @@ class CommandIn(BaseModel):
 
 
 class RunIn(BaseModel):
-    """A run to begin."""
+    """A run to start."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -119,7 +119,7 @@ class RunIn(BaseModel):
         """Raises Contradictory."""
         require_one_context(self.config, self.context)
 
-    def order(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> RunSpec:
+    def spec(self, run_id: str, *, assistant_id: str, graph: str, is_followed: bool = False) -> RunSpec:
         self.require_one_context()
         place = self.checkpoint.checkpoint_id if self.checkpoint else self.checkpoint_id
         command = None
@@ -162,29 +162,29 @@ class RunOut(BaseModel):
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        order = run.order
+        spec = run.spec
         return cls(
             run_id=run.id,
             thread_id=run.thread_id,
-            assistant_id=order.assistant_id,
+            assistant_id=spec.assistant_id,
             created_at=run.created_at,
             updated_at=run.updated_at,
             status=run.status,
-            metadata=order.metadata,
+            metadata=spec.metadata,
             kwargs={
                 "input": run.input,
-                "command": order.command,
-                "config": order.config,
-                "context": order.context,
-                "stream_mode": list(order.modes),
-                "interrupt_before": nodes_of(order.stops_before),
-                "interrupt_after": nodes_of(order.stops_after),
-                "webhook": order.webhook or None,
-                "subgraphs": order.subgraphs,
-                "resumable": order.is_resumable,
-                "temporary": order.is_temporary,
+                "command": spec.command,
+                "config": spec.config,
+                "context": spec.context,
+                "stream_mode": list(spec.modes),
+                "interrupt_before": nodes_of(spec.stops_before),
+                "interrupt_after": nodes_of(spec.stops_after),
+                "webhook": spec.webhook or None,
+                "subgraphs": spec.subgraphs,
+                "resumable": spec.is_resumable,
+                "temporary": spec.is_temporary,
             },
-            multitask_strategy=order.strategy,
+            multitask_strategy=spec.strategy,
         )
 
 

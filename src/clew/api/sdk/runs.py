@@ -1,4 +1,4 @@
-"""/runs and /threads/{id}/runs: begin one, wait for it, stream it, cancel it."""
+"""/runs and /threads/{id}/runs: start, wait for, stream, join, list, cancel and delete runs."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -20,19 +20,18 @@ from clew.api.sdk.streaming import CutOff, JoinResponse, RunStream
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
-from clew.api.workflows import scope_of
 from clew.domain.assistants import furnished
 from clew.domain.errors import ClewError, Contradictory, Invalid, InvalidState, NotFound
 from clew.domain.events import RunSpec
-from clew.domain.runs import Run, RunStatus
+from clew.domain.runs import Run, RunRequest, RunStatus
 from clew.domain.thread import Json
 from clew.engine.assistants import AssistantCatalog
-from clew.engine.run_hooks import RunHooks
-from clew.engine.runs import Action, RunRequest, Runs
+from clew.engine.runs import Action, Runs
 from clew.ports.streams import PartReader, StreamParts
 
 ThreadId = Annotated[Id, Path()]
 RunId = Annotated[Id, Path()]
+# How many runs one request may start.
 MOST = 100
 _PLACE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
@@ -43,98 +42,116 @@ _STREAM: Mapping[int | str, dict[str, Any]] = {
 }
 
 
-def langgraph_runs_router(
-    ordering: Runs,
-    roster: AssistantCatalog,
-    chunks: StreamParts,
-    run_hooks: RunHooks,
-    *,
-    access: ThreadAccess,
-    streams: Streams,
-    authenticator: Authenticator,
-) -> APIRouter:
+def langgraph_runs_router(routes: "RunRoutes") -> APIRouter:
     router = Router(tags=["langgraph"])
-
-    @router.post(
-        "/threads/{thread_id}/runs", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
+    stateless = errors(Contradictory, Invalid, NotFound)
+    in_thread = errors(Contradictory, Invalid, NotFound, InvalidState)
+    known = errors(Invalid, NotFound)
+    busy = errors(Invalid, NotFound, InvalidState)
+    stream: type[Response] = StreamingResponse
+    of_thread, one = "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/{run_id}"
+    router.post(of_thread, responses=in_thread)(routes.create_run)
+    router.post("/runs", responses=stateless)(routes.create_stateless_run)
+    router.post("/runs/batch", responses=stateless)(routes.create_runs)
+    router.post(f"{of_thread}/wait", responses=in_thread)(routes.wait_run)
+    router.post("/runs/wait", responses=stateless)(routes.wait_stateless_run)
+    router.post(f"{of_thread}/stream", responses={**_STREAM, **in_thread}, response_class=stream)(
+        routes.stream_run
     )
+    router.post("/runs/stream", responses={**_STREAM, **stateless}, response_class=stream)(
+        routes.stream_stateless_run
+    )
+    router.post("/runs/cancel", status_code=204, responses=known)(routes.cancel_runs)
+    router.get(of_thread, response_model=list[RunOut], responses=known)(routes.list_runs)
+    router.get(one, responses=known)(routes.get_run)
+    router.delete(one, status_code=204, responses=busy)(routes.delete_run)
+    router.post(f"{one}/cancel", responses=busy)(routes.cancel_run)
+    router.get(f"{one}/join", responses=known)(routes.join_run)
+    router.get(f"{one}/stream", responses={**_STREAM, **known}, response_class=stream)(routes.join_stream)
+    return router
+
+
+class RunRoutes:
+    def __init__(
+        self,
+        runs: Runs,
+        assistants: AssistantCatalog,
+        parts: StreamParts,
+        *,
+        access: ThreadAccess,
+        streams: Streams,
+        authenticator: Authenticator,
+    ) -> None:
+        self._runs = runs
+        self._assistants = assistants
+        self._parts = parts
+        self._access = access
+        self._streams = streams
+        self._authenticator = authenticator
+
     @needs("write")
-    async def create_run(caller: Caller, thread_id: ThreadId, body: RunIn, response: Response) -> RunOut:
-        """Begin a run in the background."""
-        run = await begin(caller, thread_id, body)
+    async def create_run(
+        self, caller: Caller, thread_id: ThreadId, body: RunIn, response: Response
+    ) -> RunOut:
+        """Start a run in the background."""
+        run = await self._start(caller, thread_id, body)
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @router.post("/runs", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
-    async def create_stateless_run(caller: Caller, body: RunIn, response: Response) -> RunOut:
-        """Begin a run in the background, in a thread of its own."""
-        run = await begin(caller, None, body)
+    async def create_stateless_run(self, caller: Caller, body: RunIn, response: Response) -> RunOut:
+        """Start a run in the background, in a thread of its own."""
+        run = await self._start(caller, None, body)
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @router.post("/runs/batch", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
-    async def create_runs(caller: Caller, body: list[RunIn]) -> list[RunOut]:
-        """Begin several, each in a thread of its own."""
+    async def create_runs(self, caller: Caller, body: list[RunIn]) -> list[RunOut]:
+        """Start several, each in a thread of its own."""
         if len(body) > MOST:
             raise Invalid(f"more than {MOST} runs", field="body")
         for one in body:  # all of them, or none
-            await roster.resolve(one.assistant_id, caller.owner)
+            await self._assistants.resolve(one.assistant_id, caller.owner)
             one.require_one_context()
             _require_no_answer(one)
-        return [RunOut.of(await begin(caller, None, one)) for one in body]
+        return [RunOut.of(await self._start(caller, None, one)) for one in body]
 
-    @router.post(
-        "/threads/{thread_id}/runs/wait", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
-    )
     @needs("write")
-    async def wait_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
-        """Begin a run and answer with the values it ends with."""
-        run = await begin(caller, thread_id, body)
-        return waits(run, caller, cancels=body.on_disconnect == "cancel")
+    async def wait_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
+        """Start a run and answer with the values it ends with."""
+        run = await self._start(caller, thread_id, body)
+        return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
-    @router.post("/runs/wait", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
-    async def wait_stateless_run(caller: Caller, body: RunIn) -> Response:
-        run = await begin(caller, None, body)
-        return waits(run, caller, cancels=body.on_disconnect == "cancel")
+    async def wait_stateless_run(self, caller: Caller, body: RunIn) -> Response:
+        run = await self._start(caller, None, body)
+        return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
-    @router.post(
-        "/threads/{thread_id}/runs/stream",
-        response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound, InvalidState)},
-    )
     @needs("write")
-    async def stream_run(caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
-        """Begin a run and stream it."""
-        return await streamed(caller, thread_id, body)
+    async def stream_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
+        """Start a run and stream it."""
+        return await self._start_streaming(caller, thread_id, body)
 
-    @router.post(
-        "/runs/stream",
-        response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Contradictory, Invalid, NotFound)},
-    )
     @needs("write")
-    async def stream_stateless_run(caller: Caller, body: RunIn) -> Response:
-        return await streamed(caller, None, body)
+    async def stream_stateless_run(self, caller: Caller, body: RunIn) -> Response:
+        return await self._start_streaming(caller, None, body)
 
-    @router.post("/runs/cancel", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
-    async def cancel_runs(caller: Caller, body: CancelIn, action: Action = "interrupt") -> None:
+    async def cancel_runs(self, caller: Caller, body: CancelIn, action: Action = "interrupt") -> None:
         """Cancel runs of one thread: those named, or all of a status."""
         if body.thread_id is None:
             raise Invalid("needed here", field="thread_id")
-        thread = await access.at(await access.kept_as(body.thread_id, caller.owner), caller.owner)
-        # Those that wait first: their turn comes when the one under way has ended.
-        for run in reversed(await ordering.of(thread)):
+        kept = await self._access.kept_as(body.thread_id, caller.owner)
+        thread = await self._access.at(kept, caller.owner)
+        # Queued runs first: the next one starts when the one under way has ended.
+        for run in reversed(await self._runs.list(thread)):
             named = body.run_ids is not None and run.id in body.run_ids
             if named or (not run.status.is_over and body.status in ("all", run.status)):
-                await ordering.cancel(thread, run, action)
+                await self._runs.cancel(thread, run, action)
 
-    @router.get("/threads/{thread_id}/runs", response_model=list[RunOut], responses=errors(Invalid, NotFound))
     @needs("read")
     async def list_runs(
+        self,
         caller: Caller,
         thread_id: ThreadId,
         limit: Annotated[int, Query(ge=1, le=1000)] = 10,
@@ -143,57 +160,44 @@ def langgraph_runs_router(
         select: Annotated[list[str], Query(max_length=20)] = [],  # noqa: B006 - FastAPI copies it
     ) -> JSONResponse:
         """The newest first; of each all there is, or what is selected."""
-        runs = await ordering.of(await access.at(thread_id, caller.owner))
+        runs = await self._runs.list(await self._access.at(thread_id, caller.owner))
         wanted = [run for run in reversed(runs) if status in (None, run.status)]
         shown = [RunOut.of(run).model_dump(mode="json") for run in wanted[offset : offset + limit]]
         if select:
             shown = [{name: one[name] for name in select if name in one} for one in shown]
         return JSONResponse(shown)
 
-    @router.get("/threads/{thread_id}/runs/{run_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> RunOut:
-        return RunOut.of(await found(caller, thread_id, run_id))
+    async def get_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> RunOut:
+        return RunOut.of(await self._find(caller, thread_id, run_id))
 
-    @router.delete(
-        "/threads/{thread_id}/runs/{run_id}",
-        status_code=204,
-        responses=errors(Invalid, NotFound, InvalidState),
-    )
     @needs("write")
-    async def delete_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
-        """Tell of it no more. What it led to stays."""
-        thread = await access.at(thread_id, caller.owner)
-        await ordering.delete(thread, await ordering.get(thread, run_id))
+    async def delete_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
+        """Hide it. What it wrote stays."""
+        thread = await self._access.at(thread_id, caller.owner)
+        await self._runs.delete(thread, await self._runs.get(thread, run_id))
 
-    @router.post(
-        "/threads/{thread_id}/runs/{run_id}/cancel", responses=errors(Invalid, NotFound, InvalidState)
-    )
     @needs("write")
     async def cancel_run(
+        self,
         caller: Caller,
         thread_id: ThreadId,
         run_id: RunId,
-        wait: bool = False,  # noqa: ARG001 - it has always ended when we answer
+        wait: bool = False,  # noqa: ARG002 - it has always ended when we answer
         action: Action = "interrupt",
     ) -> Json:
-        thread = await access.at(thread_id, caller.owner)
-        await ordering.cancel(thread, await ordering.get(thread, run_id), action)
+        thread = await self._access.at(thread_id, caller.owner)
+        await self._runs.cancel(thread, await self._runs.get(thread, run_id), action)
         return {}
 
-    @router.get("/threads/{thread_id}/runs/{run_id}/join", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def join_run(caller: Caller, thread_id: ThreadId, run_id: RunId) -> Response:
+    async def join_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> Response:
         """The values a run ends with, once it is over."""
-        return waits(await found(caller, thread_id, run_id), caller)
+        return self._joined(await self._find(caller, thread_id, run_id), caller)
 
-    @router.get(
-        "/threads/{thread_id}/runs/{run_id}/stream",
-        response_class=StreamingResponse,
-        responses={**_STREAM, **errors(Invalid, NotFound)},
-    )
     @needs("read")
     async def join_stream(
+        self,
         caller: Caller,
         thread_id: ThreadId,
         run_id: RunId,
@@ -203,59 +207,58 @@ def langgraph_runs_router(
     ) -> Response:
         """Stream a run from here on, or from where the client was."""
         with ExitStack() as stack:
-            # Before it is looked at: if it ends in between, that is heard.
-            follower = stack.enter_context(chunks.follow(thread_id, run_id, after=_after(last_event_id)))
-            run = await found(caller, thread_id, run_id)
-            return answer(
-                run,
-                follower,
-                stack.pop_all(),
-                caller,
-                cancels=cancel_on_disconnect,
-                names={mode.removesuffix("-tuple") for mode in stream_mode if mode},
+            # Before the run is read: an end in between reaches the reader.
+            reader = stack.enter_context(self._parts.follow(thread_id, run_id, after=_after(last_event_id)))
+            run = await self._find(caller, thread_id, run_id)
+            names = {mode.removesuffix("-tuple") for mode in stream_mode if mode}
+            return self._streamed(
+                run, reader, stack.pop_all(), caller, cancels=cancel_on_disconnect, names=names
             )
 
-    async def begin(
-        caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
+    async def _start(
+        self, caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
     ) -> Run:
         if thread_id is not None:
-            with suppress(NotFound):  # the run may make it
-                await access.at(thread_id, caller.owner)
-        order = await ordered(caller, body, run_id or str(uuid4()), followed=bool(run_id))
-        if thread_id is None and body.on_completion == "delete":
-            order = replace(order, is_temporary=True)
-        wanted = RunRequest(
-            order=order,
+            with suppress(NotFound):  # the run may create it
+                await self._access.at(thread_id, caller.owner)
+        spec = await self._spec(caller, body, run_id or str(uuid4()), followed=bool(run_id))
+        if thread_id is None:
+            _require_no_answer(body)
+            spec = replace(spec, is_temporary=body.on_completion == "delete")
+        now = self._runs.clock()
+        request = RunRequest(
+            spec=spec,
             input=body.input,
             message=said(body.input),
             resumes=body.command is not None and body.command.resumes,
             resume=body.command.resume if body.command else None,
-            after=body.after,
-            makes_thread=thread_id is None or body.if_not_exists == "create",
+            user_id=caller.user_id,
+            asked_at=now,
+            not_before=now + body.after if body.after else None,
+            creates_thread=thread_id is None or body.if_not_exists == "create",
             is_chosen=thread_id is not None,
         )
-        if thread_id is None:
-            _require_no_answer(body)
-        return await run_hooks.begin(
-            thread_id or fresh or str(uuid4()), caller.owner, wanted, scope_of(caller)
-        )
+        return await self._runs.start(thread_id or fresh or str(uuid4()), caller.owner, request)
 
-    async def ordered(caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
-        assistant = await roster.resolve(body.assistant_id, caller.owner)
-        order = body.order(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return furnished(order, assistant)
+    async def _spec(self, caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
+        assistant = await self._assistants.resolve(body.assistant_id, caller.owner)
+        spec = body.spec(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
+        return furnished(spec, assistant)
 
-    async def streamed(caller: Principal, thread_id: str | None, body: RunIn) -> Response:
-        # Somebody must listen before the first word is said.
+    async def _start_streaming(self, caller: Principal, thread_id: str | None, body: RunIn) -> Response:
+        # The reader is there before the first part is written.
         run_id, fresh = str(uuid4()), str(uuid4())
         with ExitStack() as stack:
-            follower = stack.enter_context(chunks.follow(thread_id or fresh, run_id))
-            run = await begin(caller, thread_id, body, run_id, fresh=fresh)
-            return answer(run, follower, stack.pop_all(), caller, cancels=body.on_disconnect == "cancel")
+            reader = stack.enter_context(self._parts.follow(thread_id or fresh, run_id))
+            run = await self._start(caller, thread_id, body, run_id, fresh=fresh)
+            return self._streamed(
+                run, reader, stack.pop_all(), caller, cancels=body.on_disconnect == "cancel"
+            )
 
-    def answer(
+    def _streamed(
+        self,
         run: Run,
-        follower: PartReader,
+        reader: PartReader,
         stack: ExitStack,
         caller: Principal,
         *,
@@ -263,39 +266,37 @@ def langgraph_runs_router(
         names: Collection[str] = (),
     ) -> Response:
         return RunStream(
-            ordering,
+            self._runs,
             run,
-            follower,
+            reader,
             stack,
             caller,
-            streams=streams,
-            authenticator=authenticator,
+            streams=self._streams,
+            authenticator=self._authenticator,
             headers={"Location": f"{_path(run)}/stream", "Content-Location": _path(run)},
             names=names,
-            cut_off=cancelling(run, caller) if cancels else None,
+            cut_off=self._cancelling(run, caller) if cancels else None,
         )
 
-    def waits(run: Run, caller: Principal, *, cancels: bool = False) -> Response:
+    def _joined(self, run: Run, caller: Principal, *, cancels: bool = False) -> Response:
         headers = {"Location": f"{_path(run)}/join", "Content-Location": _path(run)}
-        cut_off = cancelling(run, caller) if cancels else None
-        return JoinResponse(ordering, run, caller, streams=streams, headers=headers, cut_off=cut_off)
+        cut_off = self._cancelling(run, caller) if cancels else None
+        return JoinResponse(self._runs, run, caller, streams=self._streams, headers=headers, cut_off=cut_off)
 
-    def cancelling(run: Run, caller: Principal) -> CutOff:
+    def _cancelling(self, run: Run, caller: Principal) -> CutOff:
         async def cancel() -> None:
             with suppress(ClewError):
-                thread = await ordering.store.get(run.thread_id, caller.owner)
-                await ordering.cancel(thread, await ordering.get(thread, run.id), "interrupt")
+                thread = await self._runs.store.get(run.thread_id, caller.owner)
+                await self._runs.cancel(thread, await self._runs.get(thread, run.id), "interrupt")
 
         return cancel
 
-    async def found(caller: Principal, thread_id: str, run_id: str) -> Run:
-        return await ordering.get(await access.at(thread_id, caller.owner), run_id)
-
-    return router
+    async def _find(self, caller: Principal, thread_id: str, run_id: str) -> Run:
+        return await self._runs.get(await self._access.at(thread_id, caller.owner), run_id)
 
 
 def _after(last_event_id: str | None) -> int | None:
-    """The part after which to go on. An id that is none of ours is before all of them, so that nothing is missed."""
+    """The part after which to continue. A foreign id counts as before all parts, so that none is missed."""
     if last_event_id is None:
         return None
     return int(last_event_id) if _PLACE.fullmatch(last_event_id) else 0

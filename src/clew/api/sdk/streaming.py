@@ -26,10 +26,10 @@ from clew.ports.streams import PartReader
 
 CutOff: TypeAlias = Callable[[], Awaitable[None]]
 
-# Without a bell one looks this often whether the run is over.
+# How often a stream without a notification reads whether the run is over.
 LOOK_SECONDS = 2.0
 PING_SECONDS = 15.0
-# A client that waits for an answer hears this often that somebody is there.
+# How often a client that waits for an answer gets a line break.
 HEARTBEAT_SECONDS = 5.0
 
 
@@ -45,9 +45,9 @@ class RunStream(EventStream):
 
     def __init__(
         self,
-        ordering: Runs,
+        runs: Runs,
         run: Run,
-        follower: PartReader,
+        reader: PartReader,
         stack: ExitStack,
         caller: Principal,
         *,
@@ -59,9 +59,9 @@ class RunStream(EventStream):
     ) -> None:
         """`names` are the parts that are wanted, if not all."""
         super().__init__(self._tell_run, caller, streams, authenticator, headers=headers)
-        self._ordering = ordering
+        self._runs = runs
         self._run = run
-        self._follower = follower
+        self._reader = reader
         self._stack = stack
         self._owner = caller.owner
         self._names = names
@@ -83,7 +83,7 @@ class RunStream(EventStream):
         try:
             thread = await self._thread()
             # Nothing is taken back while a run is under way.
-            self._hidden = await redacted_texts(self._ordering.store, thread)
+            self._hidden = await redacted_texts(self._runs.store, thread)
             run = await self._tell_parts(tell)
         except NotFound as exc:
             await tell(_frame("error", {"error": "NotFound", "message": str(exc)}))
@@ -96,15 +96,15 @@ class RunStream(EventStream):
         quiet = 0.0
         seconds = 0.0 if self._run.status.is_over else LOOK_SECONDS
         while True:
-            chunk = await self._follower.next(seconds)
+            chunk = await self._reader.next(seconds)
             if chunk is not None:
                 quiet = 0.0
                 await self._tell_part(tell, chunk)
                 continue
-            run = await self._ordering.get(await self._thread(), self._run.id)
+            run = await self._runs.get(await self._thread(), self._run.id)
             if run.status.is_over:
                 # What was told before the end was in the log is here by now.
-                while (chunk := await self._follower.next(0)) is not None:
+                while (chunk := await self._reader.next(0)) is not None:
                     await self._tell_part(tell, chunk)
                 return run
             quiet += LOOK_SECONDS
@@ -116,11 +116,11 @@ class RunStream(EventStream):
         if self._names and re.split(r"[/|]", chunk.name, maxsplit=1)[0] not in self._names:
             return
         data = to_json(without(from_json(chunk.data), self._hidden)) if self._hidden else chunk.data
-        place = str(chunk.number) if self._run.order.is_resumable else None
+        place = str(chunk.number) if self._run.spec.is_resumable else None
         await tell(format_sse_event(data_str=data.decode(), event=chunk.name, id=place))
 
     async def _thread(self) -> Thread:
-        return await self._ordering.store.get(self._run.thread_id, self._owner)
+        return await self._runs.store.get(self._run.thread_id, self._owner)
 
 
 class JoinResponse(Response):
@@ -130,7 +130,7 @@ class JoinResponse(Response):
 
     def __init__(
         self,
-        ordering: Runs,
+        runs: Runs,
         run: Run,
         caller: Principal,
         *,
@@ -140,7 +140,7 @@ class JoinResponse(Response):
     ) -> None:
         super().__init__(headers=headers)
         del self.headers["content-length"]
-        self._ordering = ordering
+        self._runs = runs
         self._run = run
         self._caller = caller
         self._streams = streams
@@ -164,7 +164,7 @@ class JoinResponse(Response):
 
     async def _answer(self, send: Send) -> None:
         try:
-            while not (run := await self._rested()).status.is_over:
+            while not (run := await self._joined()).status.is_over:
                 await send({"type": "http.response.body", "body": b"\n", "more_body": True})
             values = await self._outcome(run)
         except (NotFound, Corrupt, SchemaMismatch) as exc:
@@ -172,15 +172,15 @@ class JoinResponse(Response):
         self._is_over = True
         await send({"type": "http.response.body", "body": to_json(values), "more_body": False})
 
-    async def _rested(self) -> Run:
+    async def _joined(self) -> Run:
         run = self._run
-        return await self._ordering.rested(run.thread_id, self._caller.owner, run.id, HEARTBEAT_SECONDS)
+        return await self._runs.join(run.thread_id, self._caller.owner, run.id, HEARTBEAT_SECONDS)
 
     async def _outcome(self, run: Run) -> Json:
         if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
             return {"__error__": failure(run)}
-        thread = await self._ordering.store.get(run.thread_id, self._caller.owner)
-        return await self._ordering.output(thread)
+        thread = await self._runs.store.get(run.thread_id, self._caller.owner)
+        return await self._runs.output(thread)
 
 
 def _frame(name: str, data: Json) -> bytes:

@@ -39,6 +39,7 @@ from clew.domain.thread_metadata import ThreadSearch
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
+from clew.engine.threads import Threads
 
 ThreadId = Annotated[Id, Path()]
 
@@ -48,13 +49,13 @@ WITHOUT_STATE = frozenset(
 )
 
 
-def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRouter:
+def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAccess) -> APIRouter:
     router = Router(prefix="/threads", tags=["langgraph"])
     store, graph_driver, labels, commands = (
-        ordering.store,
-        ordering.graph_driver,
-        ordering.labels,
-        ordering.commands,
+        threads.store,
+        threads.graph_driver,
+        threads.metadata,
+        threads.commands,
     )
 
     @router.post("", responses=errors(Invalid, Conflict))
@@ -65,7 +66,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
         if body.supersteps:
             raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
         try:
-            thread = await ordering.make(
+            thread = await threads.create(
                 thread_id,
                 caller.owner,
                 body.metadata,
@@ -151,7 +152,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
     async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
         thread = await access.at(thread_id, caller.owner)
-        return await details(await ordering.copy(thread, str(uuid4())))
+        return await details(await threads.copy(thread, str(uuid4())))
 
     @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
@@ -181,7 +182,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
-        written = await ordering.change_state(
+        written = await threads.update_state(
             thread_id, caller.owner, body.values, as_node=body.as_node, place=place
         )
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
@@ -190,7 +191,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
     @needs("read")
     async def get_thread_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
-        thread = await ordering.posed(await access.at(thread_id, caller.owner))
+        thread = await threads.with_graph(await access.at(thread_id, caller.owner))
         states = await graph_driver.history(
             thread,
             limit=body.limit,
@@ -214,7 +215,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
         except (Corrupt, SchemaMismatch, Permanent) as exc:
             thread = replace(thread, failure_reason=str(exc))
             why = {"error": type(exc).__name__, "message": str(exc)}
-        is_busy = await ordering.queue.is_awaited(thread.id)
+        is_busy = await runs.queue.is_awaited(thread.id)
         return ThreadDetails.of(thread, known, now, is_busy=is_busy, error=why or await error(thread))
 
     async def error(thread: Thread) -> Json:
@@ -224,10 +225,10 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
         if thread.status is not Status.FAILED:
             return None
         try:
-            runs = await ordering.of(thread, newest=True)
+            newest = await runs.list(thread, newest=True)
         except Corrupt as exc:
             return {"error": Corrupt.__name__, "message": str(exc)}
-        failed = [run for run in runs if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT)]
+        failed = [run for run in newest if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT)]
         return failure(failed[-1]) if failed else {"error": "RunFailed", "message": thread.failure_reason}
 
     async def details_of(thread_id: str, owner: Owner, *, has_state: bool) -> ThreadDetails | None:
@@ -239,7 +240,7 @@ def langgraph_threads_router(ordering: Runs, *, access: ThreadAccess) -> APIRout
     async def state(
         thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Mapping[str, Json]:
-        posed = await ordering.posed(thread)
+        posed = await threads.with_graph(thread)
         found = await graph_driver.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY_STATE
         if place is None and thread.status is Status.BLOCKED:
             found = _asking(found, thread)

@@ -9,7 +9,7 @@ from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
 from clew.failpoints import failpoint
 from clew.stores.codec import dump, load, maybe_moment, micros, moment
-from clew.stores.sql.cluster_state import is_turn, keep, leave, take, take_turn
+from clew.stores.sql import cluster_state
 from clew.stores.sql.histories import delete_histories
 from clew.stores.sql.items import delete_items
 from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
@@ -59,29 +59,33 @@ class CleanupRows(Tables):
     def begin_turn(
         self, job: CleanupJob, is_due: Callable[[datetime], bool], *, runner: str, lease: timedelta
     ) -> Work[bool]:
-        if not (yield from is_turn(TURN, is_due, now=job.started_at)):
+        if not (yield from cluster_state.is_turn(TURN, is_due, now=job.started_at)):
             return False
         # One turn, one job: a turn that was taken without a job would be lost with whoever took it.
         begun = yield from _begin(job, runner, lease)
         if begun:
-            yield from take_turn(TURN, now=job.started_at)
+            yield from cluster_state.take_turn(TURN, now=job.started_at)
         return begun
 
     @glances
-    def has_unfinished(self) -> Work[bool]:
+    def are_due(self) -> Work[bool]:
         return bool((yield Statement("SELECT 1 FROM cleanups WHERE finished_at IS NULL LIMIT 1")))
 
     @writes
-    def take_up(self, *, runner: str, lease: timedelta) -> Work[CleanupJob | None]:
-        if not (yield from take(DUTY, runner, lease)):
+    def claim(self, *, runner: str, lease: timedelta) -> Work[CleanupJob | None]:
+        if not (yield from cluster_state.claim(DUTY, runner, lease)):
             return None
         rows = yield Statement(
             f"SELECT {_COLUMNS} FROM cleanups WHERE finished_at IS NULL ORDER BY started_at, id LIMIT 1"
         )
         if not rows:
-            yield from leave(DUTY, runner)
+            yield from cluster_state.release(DUTY, runner)
             return None
         return _job(rows[0])
+
+    @writes
+    def heartbeat(self, *, runner: str, lease: timedelta) -> Work[None]:
+        yield from cluster_state.heartbeat(DUTY, runner, lease)
 
     @reads
     def last(self) -> Work[CleanupJob | None]:
@@ -121,7 +125,7 @@ class CleanupRows(Tables):
     def delete(
         self, job: CleanupJob, some: Sequence[Candidate], *, runner: str, lease: timedelta, now: datetime
     ) -> Work[list[Gone]]:
-        yield from keep(DUTY, runner, lease)
+        yield from cluster_state.heartbeat(DUTY, runner, lease)
         yield UNHURRIED
         ids = yield from _hold((candidate.id for candidate in some), job.selection.reason)
         # A log too long for one transaction is left to the purge, which takes it in slices.
@@ -144,7 +148,7 @@ class CleanupRows(Tables):
 
     @writes
     def skip(self, job: CleanupJob, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
-        yield from keep(DUTY, runner, lease)
+        yield from cluster_state.heartbeat(DUTY, runner, lease)
         yield _progress(job, failed=1, after=one)
 
     async def orphans(self, *, after: str) -> tuple[list[Orphan], str | None]:
@@ -191,7 +195,7 @@ class CleanupRows(Tables):
     def delete_orphans(
         self, job: CleanupJob, some: Sequence[Orphan], *, runner: str, lease: timedelta
     ) -> Work[list[Gone]]:
-        yield from keep(DUTY, runner, lease)
+        yield from cluster_state.heartbeat(DUTY, runner, lease)
         rows = yield Statement(
             f"SELECT thread_id, max(seq) FROM checkpoints WHERE {THEIRS}"
             " AND NOT EXISTS (SELECT 1 FROM threads WHERE id = checkpoints.thread_id) GROUP BY thread_id",
@@ -205,7 +209,7 @@ class CleanupRows(Tables):
         return [Gone(thread_id=thread_id, tenant="") for thread_id in gone]
 
     @writes
-    def rest(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> Work[CleanupJob]:
+    def release(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> Work[CleanupJob]:
         if finished_at is not None:
             yield Statement(
                 "UPDATE cleanups SET finished_at = $2 WHERE id = $1", (job.id, micros(finished_at))
@@ -213,13 +217,13 @@ class CleanupRows(Tables):
             yield Statement(
                 "DELETE FROM cleanups WHERE finished_at < $1", (micros(finished_at - REMEMBERED),)
             )
-        yield from leave(DUTY, runner)
+        yield from cluster_state.release(DUTY, runner)
         rows = yield Statement(f"SELECT {_COLUMNS} FROM cleanups WHERE id = $1", (job.id,))
         return _job(rows[0])
 
 
 def _begin(job: CleanupJob, runner: str, lease: timedelta) -> Work[bool]:
-    if not (yield from take(DUTY, runner, lease)):
+    if not (yield from cluster_state.claim(DUTY, runner, lease)):
         return False
     yield Statement(
         f"INSERT INTO cleanups ({_COLUMNS}) VALUES ($1, $2, 0, 0, NULL, NULL, $3, NULL)",

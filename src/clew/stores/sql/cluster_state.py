@@ -1,4 +1,4 @@
-"""What one process does for all of them: who is at it, whose turn it is, and what was used up already."""
+"""Cluster state: leases of cluster-wide jobs, their schedule, the clock, and used signatures."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ TICK = timedelta(minutes=1)
 
 
 class ClusterStateRows(Tables):
-    """The Duties port on a SQL database."""
+    """The ClusterState port on a SQL database."""
 
     @writes
     def tick(self, *, now: datetime) -> Work[Ticks]:
@@ -44,10 +44,10 @@ class ClusterStateRows(Tables):
 
 
 def is_turn(name: str, is_due: Callable[[datetime], bool], *, now: datetime) -> Work[bool]:
-    """Whether it is time for something that happens now and then. Nobody else can tell before this transaction ends."""
+    """Whether it is time for something that happens now and then. Other processes wait until this transaction ends."""
     rows = yield Statement(f"SELECT last_at FROM duties WHERE name = $1 {FOR_UPDATE}", (name,))
     if not rows:
-        # Two first ones at once: whoever comes second starts to count a moment later.
+        # Of two first callers at once, the second starts to count a moment later.
         yield Statement(
             "INSERT INTO duties (name, last_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
             (name, micros(now)),
@@ -64,8 +64,8 @@ def take_turn(name: str, *, now: datetime) -> Work[None]:
     yield Statement("UPDATE duties SET last_at = $2 WHERE name = $1", (name, micros(now)))
 
 
-def take(name: str, runner: str, lease: timedelta) -> Work[bool]:
-    """Begin a duty that nobody is at. Time is the database's."""
+def claim(name: str, runner: str, lease: timedelta) -> Work[bool]:
+    """Lease a job that no runner has. Time is the database's."""
     rows = yield Statement(
         "INSERT INTO duties (name, owner, lease_until) VALUES ($1, $2, clew_now() + $3) ON CONFLICT (name)"
         " DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until"
@@ -75,8 +75,8 @@ def take(name: str, runner: str, lease: timedelta) -> Work[bool]:
     return bool(rows)
 
 
-def keep(name: str, runner: str, lease: timedelta) -> Work[None]:
-    """Stay at a duty. Raises LostLease if somebody else is at it."""
+def heartbeat(name: str, runner: str, lease: timedelta) -> Work[None]:
+    """Prolong the lease. Raises LostLease if another runner has it."""
     rows = yield Statement(
         "UPDATE duties SET lease_until = clew_now() + $3 WHERE name = $1 AND owner = $2 RETURNING 1",
         (name, runner, lease // MICROSECOND),
@@ -85,7 +85,7 @@ def keep(name: str, runner: str, lease: timedelta) -> Work[None]:
         raise LostLease(f"another process is at the {name} now")
 
 
-def leave(name: str, runner: str) -> Work[None]:
+def release(name: str, runner: str) -> Work[None]:
     yield Statement(
         "UPDATE duties SET owner = NULL, lease_until = NULL WHERE name = $1 AND owner = $2", (name, runner)
     )

@@ -1,4 +1,4 @@
-"""Chats of channels: which thread each is led in, what was said to it, and who sees to it now."""
+"""Conversations: which thread each is led in, how far replies were sent, and which worker has the lease."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -73,7 +73,7 @@ class ConversationRows(Tables):
         return legible(rows, _conversation, "conversations")
 
     @writes
-    def keep(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
+    def save_cursor(self, held: Conversation, cursor: Json, *, lease: timedelta) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET cursor = $5, attempts = $6, lease_until = clew_now() + $7{_HELD}",
             (*_names(held), dump(cursor), held.attempts, lease // MICROSECOND),
@@ -81,7 +81,7 @@ class ConversationRows(Tables):
         _held(rows, held)
 
     @writes
-    def renew(self, held: Conversation, *, lease: timedelta) -> Work[int]:
+    def heartbeat(self, held: Conversation, *, lease: timedelta) -> Work[int]:
         rows = yield Statement(
             f"UPDATE conversations SET lease_until = clew_now() + $5{_HELD}",
             (*_names(held), lease // MICROSECOND),
@@ -89,7 +89,7 @@ class ConversationRows(Tables):
         return _held(rows, held)
 
     @writes
-    def rest(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
+    def release(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
         # Of those that are due, the one that was seen to longest ago comes first.
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = clew_now(), seen_seq = $5, seen_wakes = $6,"
@@ -99,7 +99,7 @@ class ConversationRows(Tables):
         _held(rows, held)
 
     @writes
-    def put_off(self, held: Conversation, *, wait: timedelta) -> Work[None]:
+    def snooze(self, held: Conversation, *, wait: timedelta) -> Work[None]:
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = attempts + 1, due_at = clew_now() + $5{_HELD}",
             (*_names(held), wait // MICROSECOND),
@@ -175,10 +175,10 @@ def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None,
     return known, number
 
 
-def stir(thread_id: str) -> Work[None]:
+def wake_of_thread(thread_id: str) -> Work[None]:
     """The thread goes on that a conversation may have waited for: that is followed to its end.
 
-    Counted as something that came, so that whoever lets go of it at this moment does not leave it asleep.
+    Counted like a message, so that a worker that releases it at this moment leaves it due.
     """
     yield Statement(
         "UPDATE conversations SET wakes = wakes + 1, is_active = 1 WHERE thread_id = $1", (thread_id,)
@@ -187,7 +187,7 @@ def stir(thread_id: str) -> Work[None]:
 
 def _is_gone(thread_id: str) -> Work[bool]:
     """Whether the thread was deleted, softly or for good. One that is there stays until this transaction has ended:
-    a purge that did not see what is admitted now would leave it behind, and nobody would be woken for it."""
+    a purge that did not see what is admitted now would leave it behind, and no worker would be woken for it."""
     alive = yield Statement(
         f"SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NULL {FOR_KEY_SHARE}", (thread_id,)
     )
@@ -214,7 +214,7 @@ def _names(held: Conversation) -> tuple[str, str, str, str]:
 
 def _held(rows: Rows, held: Conversation) -> int:
     if not rows:
-        raise LostLease(f"a conversation of {held.source} is seen to by someone else now")
+        raise LostLease(f"a conversation of {held.source} is held by another worker now")
     wakes: int = rows[0][0]
     return wakes
 

@@ -1,4 +1,4 @@
-"""Runs that are ordered again and again, and which of them are due."""
+"""Scheduled runs, and which of them are due."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
-from clew.domain.errors import InvalidState, NotFound
+from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
 from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
@@ -29,13 +29,15 @@ from clew.stores.sql.work import (
 
 _LASTING: Final = "id, tenant, user_id, thread_id, created_at"
 _CHANGING: Final = (
-    "schedule, timezone, end_at, is_enabled, keeps, ordered, input, updated_at, next_at, counted_at"
+    "schedule, timezone, end_at, is_enabled, keeps, spec, input, updated_at, next_at, counted_at"
 )
 _COLUMNS: Final = f"{_LASTING}, {_CHANGING}"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM crons"
 # Its time has come; or that was counted by a clock far ahead of ours, and is to be counted anew.
 _DUE: Final = "is_enabled = 1 AND (next_at <= $1 OR counted_at > $2) AND claimed_until <= clew_now()"
-_ORDER = TypeAdapter(RunSpec)
+# Unchanged since it was claimed.
+_CLAIMED: Final = " WHERE id = $1 AND COALESCE(next_at, 0) = $2 AND counted_at = $3 RETURNING 1"
+_SPEC = TypeAdapter(RunSpec)
 
 
 class CronRows(Tables):
@@ -103,17 +105,18 @@ class CronRows(Tables):
         return legible(rows, _job, "crons")
 
     @writes
-    def advance(self, claimed: CronJob, counted: CronJob) -> Work[bool]:
+    def heartbeat(self, claimed: CronJob, *, lease: timedelta) -> Work[None]:
+        yield from _lease(claimed, lease)
+
+    @writes
+    def snooze(self, claimed: CronJob, *, wait: timedelta) -> Work[None]:
+        yield from _lease(claimed, wait)
+
+    @writes
+    def release(self, claimed: CronJob, counted: CronJob) -> Work[bool]:
         rows = yield Statement(
-            "UPDATE crons SET next_at = $2, counted_at = $3, claimed_until = 0"
-            " WHERE id = $1 AND COALESCE(next_at, 0) = $4 AND counted_at = $5 RETURNING 1",
-            (
-                claimed.id,
-                maybe_micros(counted.next_at),
-                micros(counted.counted_at),
-                maybe_micros(claimed.next_at) or 0,
-                micros(claimed.counted_at),
-            ),
+            f"UPDATE crons SET next_at = $4, counted_at = $5, claimed_until = 0{_CLAIMED}",
+            (*_claimed(claimed), maybe_micros(counted.next_at), micros(counted.counted_at)),
         )
         return bool(rows)
 
@@ -124,6 +127,19 @@ def _one(cron_id: str, owner: Owner, lock: str = "") -> Work[CronJob]:
     if not rows:
         raise _unknown(cron_id)
     return _job(rows[0])
+
+
+def _lease(claimed: CronJob, wait: timedelta) -> Work[None]:
+    rows = yield Statement(
+        f"UPDATE crons SET claimed_until = clew_now() + $4{_CLAIMED}",
+        (*_claimed(claimed), wait // MICROSECOND),
+    )
+    if not rows:
+        raise LostLease(f"cron {claimed.id!r} is no longer claimed here")
+
+
+def _claimed(job: CronJob) -> tuple[str, int, int]:
+    return job.id, maybe_micros(job.next_at) or 0, micros(job.counted_at)
 
 
 def _due_at(now: datetime) -> tuple[int, int]:
@@ -141,7 +157,7 @@ def _changing(job: CronJob) -> tuple[Value, ...]:
         maybe_micros(job.end_at),
         int(job.is_enabled),
         int(job.keeps),
-        dump(_ORDER.dump_python(job.order, mode="json")),
+        dump(_SPEC.dump_python(job.spec, mode="json")),
         dump(job.input),
         micros(job.updated_at),
         maybe_micros(job.next_at),
@@ -160,7 +176,7 @@ def _job(row: Row) -> CronJob:
         end_at=maybe_moment(row[7]),
         is_enabled=bool(row[8]),
         keeps=bool(row[9]),
-        order=_ORDER.validate_python(load(row[10])),
+        spec=_SPEC.validate_python(load(row[10])),
         input=load(row[11]),
         updated_at=moment(row[12]),
         next_at=maybe_moment(row[13]),

@@ -4,11 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from clew.domain.errors import AlreadyDone, Duplicate
-from clew.domain.records import Incoming, Once
+from clew.domain.records import Incoming, Once, RunHook
 from clew.domain.thread import Json, Thread
 from clew.stores.codec import dump, legible, load, maybe_moment, micros
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold, hold_unless_new
+from clew.stores.sql.run_hooks import add_hook
 from clew.stores.sql.work import Row, Statement, Tables, Work, reads, writes
 
 FORGET = tuple(
@@ -24,7 +25,9 @@ class InboxRows(Tables):
     """The Inbox port on a SQL database."""
 
     @writes
-    def admit(self, incoming: Incoming, *, now: datetime, is_opened: bool = False) -> Work[bool]:
+    def admit(
+        self, incoming: Incoming, *, now: datetime, is_opened: bool = False, hook: RunHook | None = None
+    ) -> Work[bool]:
         if incoming.thread_id is not None and is_opened:
             yield from hold(incoming.thread_id)
         elif incoming.thread_id is not None and incoming.conversation is None:
@@ -44,6 +47,8 @@ class InboxRows(Tables):
         if not rows:
             yield from _same_content(incoming)
             return False
+        if hook is not None:
+            yield from add_hook(hook)
         if incoming.conversation is not None:
             thread_id, number = yield from wake(incoming.source, incoming.conversation, incoming.thread_id)
             yield Statement(
@@ -53,7 +58,7 @@ class InboxRows(Tables):
         return True
 
     @writes
-    def settle(self, incoming: Incoming, *, now: datetime) -> Work[None]:
+    def discard(self, incoming: Incoming, *, now: datetime) -> Work[None]:
         yield Statement(
             "UPDATE inbox SET status = 'done', payload = 'null', done_at = $3 WHERE source = $1 AND source_id = $2",
             (incoming.source, incoming.source_id, micros(now)),

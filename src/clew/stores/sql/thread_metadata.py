@@ -84,7 +84,7 @@ class ThreadMetadataRows(Tables):
 def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
     mine, args = owned(wanted.owner, 1)
     # What goes with its run is not worth a client's while.
-    gone = "SELECT 1 FROM errands WHERE errands.thread_id = threads.id AND is_temporary = 1"
+    gone = "SELECT 1 FROM run_hooks WHERE run_hooks.thread_id = threads.id AND is_temporary = 1"
     where = f"deleted_at IS NULL AND NOT EXISTS ({gone}){mine}"
     if wanted.ids is not None:
         where += f" AND {among('id', len(args) + 1)}"

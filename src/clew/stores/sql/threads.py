@@ -10,8 +10,9 @@ from zlib import crc32
 
 from clew.domain.errors import ClewError, Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import Event
-from clew.domain.lifecycle import Change, rebuild
-from clew.domain.records import FIRST_FENCE, Claim, Incoming, Lease, Once, Reservation
+from clew.domain.fold import rebuild
+from clew.domain.lifecycle import Change
+from clew.domain.records import FIRST_FENCE, Claim, Incoming, Lease, Once, Reservation, RunHook
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Executor, Json, Owner, Pending, Stats, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call
@@ -33,6 +34,7 @@ from clew.stores.codec import (
 from clew.stores.sql import conversations, inbox, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.reservations import reserve
+from clew.stores.sql.run_hooks import add_hook
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_CHANGING,
@@ -83,7 +85,7 @@ UNUSUAL = (
     "labels",
     "chunks",
     "crons",
-    "errands",
+    "run_hooks",
 )
 PURGED = (*USUAL, *UNUSUAL)
 THEIRS = among("thread_id", 1)
@@ -114,6 +116,7 @@ class ThreadRows(Tables):
         fence: int | None = None,
         once: Once | None = None,
         admits: Incoming | None = None,
+        hook: RunHook | None = None,
         claim: Claim | None = None,
         reservations: Collection[Reservation] = (),
         overdue: str | None = None,
@@ -141,8 +144,10 @@ class ThreadRows(Tables):
             yield _accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
         ended = (yield from tool_calls.follow(thread.id, change.events)) if change.touches_calls else []
-        if change.stirs:
-            yield from conversations.stir(thread.id)
+        if change.wakes_conversation:
+            yield from conversations.wake_of_thread(thread.id)
+        if hook is not None:
+            yield from add_hook(hook)
         for message_id in change.takes_back:
             yield from model_calls.empty(thread.id, message_id)
         return ended

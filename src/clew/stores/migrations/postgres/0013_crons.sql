@@ -1,4 +1,4 @@
--- Runs that are ordered again and again. `next_at` is NULL for what is never due again.
+-- Scheduled runs. `next_at` is NULL for what is never due again.
 CREATE TABLE crons (
     id            TEXT NOT NULL PRIMARY KEY,
     tenant        TEXT NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE crons (
     end_at        BIGINT,
     is_enabled    INTEGER NOT NULL,
     keeps         INTEGER NOT NULL,
-    ordered       TEXT NOT NULL,
+    spec          TEXT NOT NULL,
     input         TEXT NOT NULL,
     created_at    BIGINT NOT NULL,
     updated_at    BIGINT NOT NULL,
@@ -24,16 +24,15 @@ CREATE INDEX crons_due ON crons (next_at) WHERE is_enabled = 1;
 -- By a clock that was wrong: these are counted anew.
 CREATE INDEX crons_counted ON crons (counted_at) WHERE is_enabled = 1;
 
--- What is to be done when a run is over: somebody is told, its thread goes. Written before the run begins.
-CREATE TABLE errands (
+-- What happens when a run ends: its webhook is called, its temporary thread is deleted. Written when the run is.
+CREATE TABLE run_hooks (
     run_id       TEXT NOT NULL PRIMARY KEY,
     thread_id    TEXT NOT NULL,
     webhook      TEXT NOT NULL,
     is_temporary INTEGER NOT NULL,
-    begins_at    BIGINT NOT NULL,
     due_at       BIGINT NOT NULL,
     attempts     INTEGER NOT NULL
 );
 
-CREATE INDEX errands_due ON errands (due_at);
-CREATE INDEX errands_by_thread ON errands (thread_id);
+CREATE INDEX run_hooks_due ON run_hooks (due_at);
+CREATE INDEX run_hooks_by_thread ON run_hooks (thread_id);
