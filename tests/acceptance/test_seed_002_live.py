@@ -818,7 +818,7 @@ def test_what_is_only_in_memory_is_gone_with_the_process_and_that_is_said(tmp_pa
         thread = api.run("agent", "hello")
         thread = say(api, thread, "again")  # it outlives the run that wrote it
         assert [said["content"] for said in api.content(thread["id"], "user_msg")] == ["hello", "again"]
-        assert "memory://, forgotten when this process ends" in server.stdout.read_text()
+        assert "memory://, lost when this process ends" in server.stdout.read_text()
         server.signal(signal.SIGTERM)
         assert server.wait()[0] == 0
     with api_serving(tmp_path, CLEW_DATABASE_URL="memory://") as server:
