@@ -337,7 +337,7 @@ async def test_a_damaged_cron_keeps_no_other_from_its_turn(app: App, ann: httpx.
     await query(app.stores.db, "UPDATE crons SET next_at = 1")
     await query(app.stores.db, "UPDATE crons SET spec = '{' WHERE spec LIKE '%bad%'")
     async with asyncio.timeout(30):
-        while not await lists(ann):
+        while not (await ask(ann, "GET", "/api/threads"))["threads"]:
             await asyncio.sleep(0.05)
 
 
