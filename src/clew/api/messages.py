@@ -17,6 +17,7 @@ from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.thread_access import ThreadAccess
 from clew.api.whole_messages import Include, read_include, whole_messages
+from clew.api.workflow_apps import WorkflowApps
 from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
 from clew.domain.errors import Invalid, InvalidState, NotFound
@@ -35,7 +36,13 @@ FileId = Annotated[str, Path(max_length=256, description="The document's `fileId
 
 
 def messages_router(
-    commands: Commands, store: Store, files: Files, *, access: ThreadAccess, numbering: Numbering
+    commands: Commands,
+    store: Store,
+    files: Files,
+    *,
+    access: ThreadAccess,
+    numbering: Numbering,
+    apps: WorkflowApps,
 ) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
 
@@ -85,7 +92,7 @@ def messages_router(
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
         page, following = await records(thread, (Log.type,), from_id, "log_", limit)
-        return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
+        return answer(LogsOut(logs=log_outs(thread, page, apps), next=following), thread.last_seq)
 
     @router.delete("/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
@@ -145,5 +152,5 @@ async def message_outs(
     return [MessageOut.of(thread, message, documents, numbers) for message in messages]
 
 
-def log_outs(thread: Thread, events: Sequence[Event]) -> list[LogOut]:
-    return [LogOut.of(thread, line) for line in views.logs(events)]
+def log_outs(thread: Thread, events: Sequence[Event], apps: WorkflowApps) -> list[LogOut]:
+    return [LogOut.of(thread, line, apps.status(thread, line.status)) for line in views.logs(events)]

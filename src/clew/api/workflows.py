@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
@@ -11,19 +11,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
 from clew.api.access import DELETION_SECONDS, needs
-from clew.api.coding_schemas import (
-    StartedCodingOut,
-    WholeCodingOut,
-    coding_fields,
-    is_coding,
-    started_out,
-)
 from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.messages import log_outs, message_outs
-from clew.api.numbers import Numbering
+from clew.api.numbers import Numbering, OwnerNumbers
 from clew.api.once import IdempotencyKey, MakeOnce, only_once
 from clew.api.openapi import errors
 from clew.api.routing import Router
@@ -33,8 +26,8 @@ from clew.api.streams import Streams, first_of
 from clew.api.thread_access import ThreadAccess
 from clew.api.threads import read_cursor, write_cursor
 from clew.api.whole_messages import Include, object_without, read_include, whole_messages
+from clew.api.workflow_apps import View, any_of, out_models
 from clew.api.workflow_schemas import (
-    CHAT,
     BatchIn,
     BatchOut,
     DeletedOut,
@@ -101,21 +94,27 @@ def workflows_router(
     metrics: Metrics,
 ) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
+    apps = offer.apps
+    start_model: Any = apps.start_model()
+    started_models = out_models(apps, StartedOut, "Started{}Out")
+    whole_models = out_models(apps, WholeWorkflowOut, "Whole{}Out")
 
     @router.post(
-        "/start", responses=errors(Invalid, NotFound, InvalidState, Duplicate, AtCapacity, Permanent)
+        "/start",
+        response_model=any_of(StartedOut, started_models),
+        responses=errors(Invalid, NotFound, InvalidState, Duplicate, AtCapacity, Permanent),
     )
     @needs("write")
     @direct
     async def start_workflow(
         caller: Caller,
-        body: StartIn,
+        body: start_model,  # type: ignore[valid-type]  # fields of apps are known at start-up
         id: Annotated[
             str | None, Query(max_length=256, description="Go on with this workflow: its next round.")
         ] = None,
         wait: Wait = 0,
         idempotency_key: IdempotencyKey = None,
-    ) -> StartedOut | StartedCodingOut:
+    ) -> StartedOut:
         """Start a workflow, or the next round of one. It runs in the background.
 
         With `wait`, the answer comes once it is no longer running, with the state of its graph.
@@ -133,10 +132,16 @@ def workflows_router(
                 )
             thread = await access.at(id, caller.owner)
             numbers = await numbering.owner(thread.owner)
-            request = await offer.next_round(body, thread, caller.owner)
+            request = await offer.next_round(body, thread, caller)
             return await commands.next_round(id, caller.owner, request, once=once, scope=scope_of(caller))
 
-        asked = ["start", id, body.model_dump(mode="json")]
+        # Without the fields of apps that were left out: which apps are installed changes no request.
+        asked = [
+            "start",
+            id,
+            body.model_dump(mode="json", include={*StartIn.model_fields}),
+            offer.app_fields(body),
+        ]
         if body.says_how_long and body.ttl_days is None:
             # To keep it is another request than to say nothing.
             asked.append("keep")
@@ -148,7 +153,7 @@ def workflows_router(
                 idempotency_key,
                 asked,
                 start,
-                lambda thread: _as_json(started_out(thread, numbers, given)),
+                lambda thread: _as_json(shown_start(thread, numbers, given)),
             )
             if not wait:
                 return started  # type: ignore[no-any-return]
@@ -157,7 +162,7 @@ def workflows_router(
         if thread.status is not Status.RUNNING:
             with suppress(Corrupt, SchemaMismatch):  # it has started all the same
                 state = await state_of(thread)
-        return started_out(thread, await numbering.owner(thread.owner), given, state)
+        return shown_start(thread, await numbering.owner(thread.owner), given, state)
 
     @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
     @needs("write")
@@ -195,13 +200,13 @@ def workflows_router(
         page = found[:limit]
         numbers = await numbering.owners(thread.owner for thread in page)
         return WorkflowsOut(
-            workflows=[WorkflowOut.of(thread, numbers[thread.owner]) for thread in page],
+            workflows=[WorkflowOut.of(thread, numbers[thread.owner], apps.status(thread)) for thread in page],
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
     @router.get(
         "/{workflow_id}",
-        response_model=WholeWorkflowOut | WholeCodingOut,
+        response_model=any_of(WholeWorkflowOut, whole_models),
         responses=errors(Invalid, NotFound),
     )
     @needs("read")
@@ -215,15 +220,17 @@ def workflows_router(
         logged = await store.read(thread.id, before=until, types=(Log.type,), limit=NEWEST + 1)
         messages = [] if wanted else await message_outs(thread, said[-NEWEST:], files, numbering)
         every = await store.message_ids(thread.id, before=until)
-        kind, more = (WholeCodingOut, await coding(thread)) if is_coding(thread) else (WholeWorkflowOut, {})
+        more = await app_view(thread)
+        kind = WholeWorkflowOut if more is None else whole_models[thread.graph]
         whole = kind.of(
             thread,
             await numbering.owner(thread.owner),
+            apps.status(thread),
             messages=messages,
             message_ids=[message_id for message_id in every if message_id not in thread.redacted],
-            logs=log_outs(thread, logged[-NEWEST:]),
+            logs=log_outs(thread, logged[-NEWEST:], apps),
             truncated=max(len(said), len(logged)) > NEWEST,
-            **more,
+            **more or {},
         )
         if not wanted:
             return Response(whole.model_dump_json(by_alias=True), media_type="application/json")
@@ -250,7 +257,9 @@ def workflows_router(
         if wait and thread.status is Status.RUNNING:
             with streams.one("poll", caller):
                 thread = await rested(thread.id, caller, wait)
-        return answer_unless_known(request, thread.last_seq, lambda: StatusOut.of(thread), exclude_none=True)
+        return answer_unless_known(
+            request, thread.last_seq, lambda: StatusOut.of(thread, apps.status(thread)), exclude_none=True
+        )
 
     @router.get("/{workflow_id}/state", responses=errors(SchemaMismatch, Invalid, NotFound))
     @needs("read")
@@ -271,7 +280,7 @@ def workflows_router(
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """End the round at once. Nothing of it appears later."""
         thread = await access.at(workflow_id, caller.owner)
-        return await shown(await commands.stop(workflow_id, caller.owner, _farewell(thread)))
+        return await shown(await commands.stop(workflow_id, caller.owner, farewell(thread)))
 
     @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
@@ -290,29 +299,46 @@ def workflows_router(
         return DeletedOut(id=workflow_id)
 
     async def shown(thread: Thread) -> WorkflowOut:
-        return WorkflowOut.of(thread, await numbering.owner(thread.owner))
+        return WorkflowOut.of(thread, await numbering.owner(thread.owner), apps.status(thread))
+
+    def shown_start(
+        thread: Thread, numbers: OwnerNumbers, given: Json, state: StateOut | None = None
+    ) -> StartedOut:
+        """`given` is what its graph begins with."""
+        view = view_of(thread)
+        values = given if state is None else state.values
+        more = None if view is None else view.fields(thread, values, None)
+        kind = StartedOut if more is None else started_models[thread.graph]
+        return kind.of(thread, numbers, apps.status(thread), state=state, **more or {})
+
+    def view_of(thread: Thread) -> View | None:
+        app = apps.apps.get(thread.graph)
+        return None if app is None else app.show
+
+    def farewell(thread: Thread) -> tuple[Body, ...]:
+        """The line a stop leaves in the logs, unless the graph's app writes its own."""
+        return () if thread.graph in apps.closed else (Log(message=STOPPED, progress=100),)
 
     async def state_of(thread: Thread) -> StateOut:
         state = await graph_driver.state(thread)
         values = without(state.values, await redacted_texts(store, thread))
         return StateOut(values=values, next=list(state.next))
 
-    async def coding(thread: Thread) -> dict[str, Any]:
-        """What a coding workflow is shown with; before its graph has a state, what it will begin with."""
+    async def app_view(thread: Thread) -> Mapping[str, Any] | None:
+        """The fields of its app; before its graph has a state, of what the graph will begin with."""
+        view = view_of(thread)
+        if view is None:
+            return None
         until = thread.last_seq + 1
         begun = await store.read(thread.id, after=0, before=until, types=(RoundStarted.type,), limit=1)
         ended = await store.read(thread.id, before=until, types=(RoundFinished.type,), limit=1)
         given = [event.body.input for event in begun if isinstance(event.body, RoundStarted)]
         try:
             values = (await graph_driver.state(thread)).values
-        except (
-            NotFound,
-            Corrupt,
-            SchemaMismatch,
-        ):  # its graph is not here, or its state is damaged: the rest can be shown
-            values = None
+        except (NotFound, Corrupt, SchemaMismatch):
+            values = None  # its graph is not here, or its state is damaged: the rest can be shown
         shown = without(values or (given[0] if given else {}), await redacted_texts(store, thread))
-        return coding_fields(thread, shown, ended[0].at if ended else None)
+        return view.fields(thread, shown, ended[0].at if ended else None)
 
     async def rested(thread_id: str, caller: Principal, seconds: float) -> Thread:
         """The thread when it no longer runs, or when the time is over."""
@@ -342,8 +368,3 @@ def scope_of(caller: Principal) -> RunScope:
 
 def _as_json(started: StartedOut) -> Json:
     return started.model_dump(mode="json", by_alias=True)
-
-
-def _farewell(thread: Thread) -> tuple[Body, ...]:
-    """The line a stop leaves in the logs. A chat says goodbye by itself."""
-    return () if thread.graph == CHAT else (Log(message=STOPPED, progress=100),)
