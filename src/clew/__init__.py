@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from clew.api.access import needs
+    from clew.api.guard import Caller
     from clew.api.workflow_apps import Prepared, StartCall, View
     from clew.apps.app import App, AppServices, RouteServices
     from clew.graph.agent import Agent
@@ -19,6 +21,7 @@ __all__ = [
     "AgentNode",
     "App",
     "AppServices",
+    "Caller",
     "ChatHistory",
     "Prepared",
     "RouteServices",
@@ -29,6 +32,7 @@ __all__ = [
     "create_graph_store",
     "delete_by_tenant",
     "delete_by_user",
+    "needs",
     "tool",
 ]
 
@@ -38,6 +42,7 @@ _HOMES: Final = {
     "AgentNode": "clew.history.agent_node",
     "App": "clew.apps.app",
     "AppServices": "clew.apps.app",
+    "Caller": "clew.api.guard",
     "ChatHistory": "clew.history.chat_history",
     "Prepared": "clew.api.workflow_apps",
     "RouteServices": "clew.apps.app",
@@ -48,6 +53,7 @@ _HOMES: Final = {
     "create_graph_store": "clew.server.library",
     "delete_by_tenant": "clew.server.library",
     "delete_by_user": "clew.server.library",
+    "needs": "clew.api.access",
     "tool": "clew.graph.tools",
 }
 
