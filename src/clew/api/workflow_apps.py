@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, TypeVar, Union
 
 from fastapi.exceptions import RequestValidationError
@@ -63,7 +64,7 @@ class View:
     fields: Callable[[Thread, Json, datetime | None], Mapping[str, Any] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkflowApp:
     """One app. Without `prepare` its start fields are the input of its graph."""
 
@@ -85,7 +86,7 @@ class WorkflowApp:
         fields = self.start.model_fields.items()
         return tuple(field_names(name, info)[0] for name, info in fields if info.is_required())
 
-    @property
+    @cached_property
     def fields(self) -> Mapping[str, str]:
         """Wire names by the names in the model."""
         return {name: field_names(name, info)[0] for name, info in self.start.model_fields.items()}
@@ -110,7 +111,7 @@ class WorkflowApp:
         return Invalid(f"a {self.name} workflow needs {what}", field=wire_name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkflowApps:
     """The apps that run here by their graph, and the graph of a workflow that names none."""
 
@@ -134,7 +135,7 @@ class WorkflowApps:
         """The apps whose start has this field, in words."""
         return " or ".join(app.name for app in self.apps.values() if name in app.fields)
 
-    @property
+    @cached_property
     def fields(self) -> Mapping[str, str]:
         """All start fields of apps: wire names by names in the model."""
         return {name: wire for app in self.apps.values() for name, wire in app.fields.items()}

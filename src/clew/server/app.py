@@ -33,7 +33,8 @@ from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
 from clew.api.threads import threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
-from clew.api.workflows import workflows_router
+from clew.api.workflow_views import WorkflowViews
+from clew.api.workflows import Workflows, command_router, read_router, start_router
 from clew.api.ws import ws_router
 from clew.config import Settings
 from clew.documents.uploads import Uploads
@@ -248,7 +249,7 @@ def _workflow_routers(services: Services, execution: "Execution", shared: HttpSe
     store, stores, access, numbering = services.store, services.stores, services.access, services.numbering
     authenticator, streams = shared.authenticator, shared.streams
     apps = execution.apps.workflow_apps()
-    offer = StartPolicy(
+    policy = StartPolicy(
         numbering=numbering,
         graphs=execution.registry,
         profiles=services.settings.profiles,
@@ -256,23 +257,30 @@ def _workflow_routers(services: Services, execution: "Execution", shared: HttpSe
         files=stores.files,
         apps=apps,
     )
-    return [
-        workflows_router(
-            commands,
-            store,
-            stores.inbox,
-            stores.files,
-            execution.graph_driver,
-            notifier,
-            access=access,
+    workflows = Workflows(
+        commands=commands,
+        store=store,
+        inbox=stores.inbox,
+        notifier=notifier,
+        access=access,
+        policy=policy,
+        views=WorkflowViews(
+            store=store,
+            files=stores.files,
+            graph_driver=execution.graph_driver,
             numbering=numbering,
-            offer=offer,
-            streams=streams,
-            metrics=services.metrics,
+            apps=apps,
         ),
+        streams=streams,
+        metrics=services.metrics,
+    )
+    return [
+        start_router(workflows),
+        read_router(workflows),
+        command_router(workflows),
         messages_router(commands, store, stores.files, access=access, numbering=numbering, apps=apps),
         documents_router(stores.files, access=access, numbering=numbering),
-        graphs_router(execution.registry, offer.fields, default=apps.default),
+        graphs_router(execution.registry, policy.fields, default=apps.default),
         tool_calls_router(commands, store, stores.calls, access=access),
         approvals_router(commands, store, "/api", access=access),
         approvals_router(commands, store, "", access=access),
