@@ -191,7 +191,7 @@ def start_router(workflows: Workflows) -> APIRouter:
     @direct
     async def start_workflow(
         caller: Caller,
-        body: start_model,  # type: ignore[valid-type]  # the fields of apps are known at start-up
+        body: start_model,  # the fields of apps are known at start-up
         id: Annotated[
             str | None, Query(max_length=256, description="Go on with this workflow: its next round.")
         ] = None,

@@ -104,8 +104,9 @@ async def open_app(
             )
         )
         routers = [
-            *_operation_routers(services, shared),
+            # Before /api/threads/{id}: of two routes that fit, the first one is taken.
             *_retention_routers(services, execution),
+            *_operation_routers(services, shared),
             *_workflow_routers(services, execution, shared),
             histories_router(ChatHistories(histories=services.graph_store.histories)),
             channels_router(doors),
