@@ -31,7 +31,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from clew.checkpointer.saver import Checkpointer
 from clew.config import load_settings
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 
@@ -67,7 +67,7 @@ async def fill_saver(saver: BaseCheckpointSaver[Any], thread_id: str) -> None:
 class Ours:
     """The app with a database of its own, cleaned up through its HTTP endpoint."""
 
-    def __init__(self, app: App, http: httpx.AsyncClient) -> None:
+    def __init__(self, app: Server, http: httpx.AsyncClient) -> None:
         self._app = app
         self._http = http
         self._made = 0

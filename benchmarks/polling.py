@@ -44,7 +44,7 @@ from clew.domain.events import Log, Opening
 from clew.domain.lifecycle import Stamp, finish, open_thread
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.server.database import new_id, utc_now
 from clew.telemetry import Metrics
 
@@ -84,7 +84,7 @@ def empty_route(router: APIRouter, path: str) -> None:
         return None
 
 
-def with_empty_routes(app: App) -> ASGIApp:
+def with_empty_routes(app: Server) -> ASGIApp:
     """Clew, an empty route as FastAPI makes it, and one within the layers that are around all of Clew's routes."""
     bare = FastAPI()
     empty_route(bare.router, "/empty")
@@ -143,7 +143,7 @@ async def serve(folder: Path, script: Path, threads: int, rounds: int, profile: 
         raise RuntimeError(f"rounds ended while they should run: {states}")
 
 
-async def fill(app: App, count: int) -> list[str]:
+async def fill(app: Server, count: int) -> list[str]:
     """Threads that have ended, as most are."""
     ids = [new_id() for _ in range(count)]
 
@@ -159,7 +159,7 @@ async def fill(app: App, count: int) -> list[str]:
     return ids
 
 
-async def logged(app: App, count: int) -> dict[str, str]:
+async def logged(app: Server, count: int) -> dict[str, str]:
     """A thread with so many logs, and from which one on they are the newest."""
     opened = open_thread(new_id(), Opening(owner=OWNER, graph="chat"), "hello", stamp=stamp())
     await app.stores.threads.commit(opened)
@@ -169,7 +169,7 @@ async def logged(app: App, count: int) -> dict[str, str]:
     return {"id": opened.thread.id, "from": change.events[count - NEWEST].id}
 
 
-async def begin(app: App, rounds: int) -> list[str]:
+async def begin(app: Server, rounds: int) -> list[str]:
     return [
         (
             await app.execution.commands.start(

@@ -35,7 +35,7 @@ from clew.config import load_settings
 from clew.domain.events import Log, Opening
 from clew.domain.lifecycle import Stamp, open_thread, record
 from clew.domain.thread import Owner
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.server.database import new_id, utc_now
 
 HERE = Path(__file__)
@@ -57,7 +57,7 @@ async def serve(arm: str, folder: Path, followers: int) -> None:
         await listen(*await clew(app))
 
 
-async def clew(app: App) -> tuple[ASGIApp, Say, str]:
+async def clew(app: Server) -> tuple[ASGIApp, Say, str]:
     opened = open_thread(new_id(), Opening(owner=Owner(), graph="chat"), "hello", stamp=stamp(), held=True)
     await app.stores.threads.commit(opened)
     thread_id = opened.thread.id

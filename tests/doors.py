@@ -17,7 +17,7 @@ from clew.config import load_settings
 from clew.domain.thread import Owner
 from clew.ports.api_keys import Keys
 from clew.ports.clock import Clock
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.server.database import utc_now
 from clew.stores.sql.keys import KeyRows
 from clew.stores.sqlite import open_sqlite
@@ -48,7 +48,7 @@ async def new_key(
 
 
 @asynccontextmanager
-async def opened_app(folder: Path, **environ: str) -> AsyncGenerator[App]:
+async def opened_app(folder: Path, **environ: str) -> AsyncGenerator[Server]:
     """The whole product, in memory unless the environment names a database."""
     # The runner looks for work when it starts, and when a bell rings or is there at last, but not by the clock. Threads
     # that are held, or of a graph that is not here, stay as a test puts them there.

@@ -14,7 +14,7 @@ from clew.domain.records import RunScope
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.tool_calls import Call
 from clew.engine.commands import Request
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 
 GRAPHS = (
     *(
@@ -42,7 +42,7 @@ RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 class House:
     """The open app, and the few things every test does with it."""
 
-    app: App
+    app: Server
 
     async def start(
         self, graph: str, message: str | None = None, scope: RunScope | None = None, **state: Any

@@ -4,6 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from clew.api.access import needs
+    from clew.api.guard import Caller
+    from clew.api.workflow_apps import Prepared, StartCall, View
+    from clew.apps.app import App, AppServices, RouteServices
     from clew.graph.agent import Agent
     from clew.graph.middleware import ToolLedger
     from clew.graph.tools import tool
@@ -15,12 +19,20 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "AgentNode",
+    "App",
+    "AppServices",
+    "Caller",
     "ChatHistory",
+    "Prepared",
+    "RouteServices",
+    "StartCall",
     "ToolLedger",
+    "View",
     "create_checkpointer",
     "create_graph_store",
     "delete_by_tenant",
     "delete_by_user",
+    "needs",
     "tool",
 ]
 
@@ -28,12 +40,20 @@ __all__ = [
 _HOMES: Final = {
     "Agent": "clew.graph.agent",
     "AgentNode": "clew.history.agent_node",
+    "App": "clew.apps.app",
+    "AppServices": "clew.apps.app",
+    "Caller": "clew.api.guard",
     "ChatHistory": "clew.history.chat_history",
+    "Prepared": "clew.api.workflow_apps",
+    "RouteServices": "clew.apps.app",
+    "StartCall": "clew.api.workflow_apps",
     "ToolLedger": "clew.graph.middleware",
+    "View": "clew.api.workflow_apps",
     "create_checkpointer": "clew.server.library",
     "create_graph_store": "clew.server.library",
     "delete_by_tenant": "clew.server.library",
     "delete_by_user": "clew.server.library",
+    "needs": "clew.api.access",
     "tool": "clew.graph.tools",
 }
 

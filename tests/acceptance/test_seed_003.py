@@ -29,7 +29,7 @@ from clew.domain.events import Opening
 from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
 from tests.databases import DATABASES, SHARED, locate, query
@@ -53,7 +53,7 @@ ORPHAN = (
 class Spec:
     """The app as the spec's front end sees it."""
 
-    app: App
+    app: Server
     http: httpx.AsyncClient
 
     @property

@@ -19,6 +19,7 @@ from clew.apps.chat.agents.summarizer import Summarizer
 from clew.apps.chat.agents.tasks import texts
 from clew.apps.chat.agents.translator import Translator
 from clew.apps.chat.agents.writer import Writer
+from clew.apps.chat.offline.rules import RULES
 from clew.apps.chat.plan import AgentResult, AgentTask
 from clew.apps.drivers.inquiries import Inquiry
 from clew.apps.drivers.offline import OfflineDriver
@@ -32,7 +33,7 @@ PAGES = (
     "Costs stayed flat because logistics were renegotiated. The board opened an office in Lisbon.",
     "Customer satisfaction rose to 87 percent. The supply of chips remains the main risk.",
 )
-offline = OfflineDriver()
+offline = OfflineDriver(RULES)
 
 
 def made(result: AgentResult) -> dict[str, bytes]:

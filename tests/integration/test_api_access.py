@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from clew.api.access import needs, public, rules_of
 from clew.domain.thread import Owner
-from clew.server.app import App
+from clew.server.app import Server
 from clew.server.database import utc_now
 from tests.doors import EVERYTHING, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, opened
@@ -218,7 +218,7 @@ OF_A_THREAD = [route for route in WITH_A_KEY if "{thread_id}" in route[1] or "{w
 class House:
     """The app with Ann's thread in it, and keys of every kind."""
 
-    app: App
+    app: Server
     keys: dict[str, str]
 
 

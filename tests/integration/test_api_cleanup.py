@@ -19,7 +19,7 @@ from typer.main import get_command
 from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
 from clew.domain.cron import Cron
-from clew.server.app import App
+from clew.server.app import Server
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import ADDRESS, client_of, new_key, opened_app
 from tests.processes import ROOT
@@ -40,13 +40,15 @@ def signed(at: int, method: str = "POST", target: str = PATH, secret: str = SECR
     return {SIGNATURE: sign(secret, at=at, method=method, target=target)}
 
 
-async def ask(app: App, headers: dict[str, str], method: str = "POST", target: str = PATH) -> httpx.Response:
+async def ask(
+    app: Server, headers: dict[str, str], method: str = "POST", target: str = PATH
+) -> httpx.Response:
     async with client_of(app.http) as client:
         return await client.request(method, target, headers=headers)
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncGenerator[App]:
+async def app(tmp_path: Path) -> AsyncGenerator[Server]:
     async with opened_app(tmp_path, **BOTH) as app:
         yield app
 
@@ -58,7 +60,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.accept("003-13", "003-15")
-async def test_good_proofs(app: App) -> None:
+async def test_good_proofs(app: Server) -> None:
     for headers in (
         {"X-API-Key": KEY},
         {"Authorization": f"Bearer {SECRET}"},
@@ -75,7 +77,7 @@ async def test_good_proofs(app: App) -> None:
 
 
 @pytest.mark.accept("003-13", "003-15")
-async def test_bad_proofs(app: App) -> None:
+async def test_bad_proofs(app: Server) -> None:
     at = now()
     refused: dict[str, dict[str, str]] = {
         "nothing": {},
@@ -136,7 +138,7 @@ async def test_a_signature_serves_once_in_all_processes_and_after_a_restart(url:
         assert (await ask(again, used)).status_code == 401
 
 
-async def test_the_edges_of_the_window(app: App) -> None:
+async def test_the_edges_of_the_window(app: Server) -> None:
     for seconds, status in ((-270, 200), (270, 200), (-330, 401), (330, 401)):
         assert (await ask(app, signed(now() + seconds))).status_code == status, seconds
 
@@ -176,14 +178,14 @@ async def test_each_secret_opens_its_own_door_only(tmp_path: Path) -> None:
                 assert (await ask(app, headers)).status_code == expected, (environ, name)
 
 
-async def test_other_methods_never_run_it(app: App) -> None:
+async def test_other_methods_never_run_it(app: Server) -> None:
     for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"):
         answer = await ask(app, {"X-API-Key": KEY}, method)
         assert answer.status_code in (401, 404, 405), method
     assert await query(app.stores.db, "SELECT 1 FROM cleanups") == []
 
 
-async def test_a_proof_of_cleanup_opens_nothing_else(app: App) -> None:
+async def test_a_proof_of_cleanup_opens_nothing_else(app: Server) -> None:
     await new_key(app.stores.keys)
     for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {SECRET}"}):
         for method, path in (
@@ -204,13 +206,13 @@ def example(heading: str, number: int = 0) -> str:
 class TestExamples:
     """What the guide tells people to copy does what it says."""
 
-    async def test_vercel(self, app: App) -> None:
+    async def test_vercel(self, app: Server) -> None:
         (cron,) = json.loads(example("Vercel"))["crons"]
         Cron.parse(cron["schedule"])
         answer = await ask(app, {"Authorization": f"Bearer {SECRET}"}, "GET", cron["path"])
         assert (answer.status_code, answer.json()["status"]) == (200, "completed")
 
-    async def test_crontab_by_http(self, app: App) -> None:
+    async def test_crontab_by_http(self, app: Server) -> None:
         *schedule, command = example("Crontab").strip().split(maxsplit=5)
         Cron.parse(" ".join(schedule))
         words = shlex.split(command.replace("$(cat /etc/clew/cleanup-key)", KEY))
@@ -241,7 +243,7 @@ class TestExamples:
         assert_cleans_up(shlex.join(container["command"]))
 
     @pytest.mark.skipif(shutil.which("openssl") is None, reason="the example is openssl's")
-    async def test_a_signed_request(self, app: App) -> None:
+    async def test_a_signed_request(self, app: Server) -> None:
         t = now()
         given = {"t": str(t), "path": PATH, "CRON_SECRET": SECRET}
         lines = example("Signed requests").replace("$ t=$(date +%s);", "$").splitlines()

@@ -14,7 +14,7 @@ import pytest
 
 from clew.domain.events import Opening, RoundStarted
 from clew.domain.thread import CANNOT_BE_READ
-from clew.server.app import App
+from clew.server.app import Server
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import opened
@@ -76,7 +76,7 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def opened_with(version: str, folder: Path, url: str) -> AsyncGenerator[App]:
+async def opened_with(version: str, folder: Path, url: str) -> AsyncGenerator[Server]:
     (folder / "flows.py").write_text(GRAPH)
     (folder / "clew.yaml").write_text(
         f"graphs:\n  asker: ./flows.py:{version}\n  free: ./flows.py:free\n  leaving: ./flows.py:leaving\n"
@@ -86,13 +86,13 @@ async def opened_with(version: str, folder: Path, url: str) -> AsyncGenerator[Ap
 
 
 @pytest.fixture
-async def app(database_url: str, tmp_path: Path) -> AsyncGenerator[App]:
+async def app(database_url: str, tmp_path: Path) -> AsyncGenerator[Server]:
     async with opened_with("newer", tmp_path, database_url) as app:
         yield app
 
 
 @pytest.fixture
-async def ann(app: App) -> AsyncGenerator[httpx.AsyncClient]:
+async def ann(app: Server) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys)) as client:
         client.timeout = httpx.Timeout(40)
         yield client
@@ -130,7 +130,7 @@ async def lists(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("ttl", [1e11, 1e300, 0, -1, {"ttl": 1e11}, {"ttl": 0}, {"ttl": 10**18}])
 async def test_a_time_to_live_beyond_the_calendar_makes_no_thread(
-    app: App, ann: httpx.AsyncClient, ttl: Any
+    app: Server, ann: httpx.AsyncClient, ttl: Any
 ) -> None:
     thread = str(uuid4())
     refused = await ask(ann, "POST", "/threads", {"thread_id": thread, "ttl": ttl}, status=422)
@@ -164,7 +164,7 @@ async def test_a_time_to_live_beyond_the_calendar_makes_no_thread(
     ],
 )
 async def test_durations_are_bounded_at_every_door(
-    app: App, ann: httpx.AsyncClient, method: str, path: str, body: Any, status: int
+    app: Server, ann: httpx.AsyncClient, method: str, path: str, body: Any, status: int
 ) -> None:
     await ask(ann, method, path, body, status)
     assert await query(app.stores.db, "SELECT 1 FROM threads") == []
@@ -183,7 +183,7 @@ async def test_less_than_a_microsecond_is_still_a_time_to_live(ann: httpx.AsyncC
 
 
 async def test_a_thread_that_was_once_given_too_long_a_life_is_shown_with_the_others(
-    app: App, ann: httpx.AsyncClient
+    app: Server, ann: httpx.AsyncClient
 ) -> None:
     """As older versions stored it: in its row and in its log."""
     good, bad, ttl = await made(ann), str(uuid4()), timedelta(days=7e7)
@@ -202,7 +202,7 @@ async def test_a_thread_that_was_once_given_too_long_a_life_is_shown_with_the_ot
 
 @pytest.mark.parametrize("column", ["last_accessed_at", "expires_at", "created_at", "last_active_at", "ttl"])
 async def test_a_time_beyond_the_calendar_in_a_row_hides_no_thread(
-    app: App, ann: httpx.AsyncClient, column: str
+    app: Server, ann: httpx.AsyncClient, column: str
 ) -> None:
     good, bad = await said(ann), await said(ann)
     for value in (FAR, -FAR, 2**63 - 1):
@@ -229,7 +229,7 @@ async def test_a_state_class_that_ends_the_process_hides_no_thread(ann: httpx.As
         "DELETE FROM history_messages",
     ],
 )
-async def test_a_damaged_chat_history_hides_no_item(app: App, ann: httpx.AsyncClient, damage: str) -> None:
+async def test_a_damaged_chat_history_hides_no_item(app: Server, ann: httpx.AsyncClient, damage: str) -> None:
     await ask(ann, "PUT", "/store/items", {"namespace": ["n"], "key": "k", "value": {}}, status=204)
     await ask(ann, "POST", "/api/histories/telegram:1/messages", {"content": "hello"})
     await query(app.stores.db, damage)
@@ -244,7 +244,7 @@ async def test_a_misspelt_key_of_a_pushed_message_is_named(ann: httpx.AsyncClien
 
 
 async def test_a_thread_whose_row_and_log_are_damaged_is_listed_with_an_error(
-    app: App, ann: httpx.AsyncClient
+    app: Server, ann: httpx.AsyncClient
 ) -> None:
     good, bad = await said(ann), await said(ann)
     await query(app.stores.db, "UPDATE threads SET fsm_state = '' WHERE id = $1", bad)
@@ -272,7 +272,7 @@ async def test_a_thread_whose_row_and_log_are_damaged_is_listed_with_an_error(
     ],
 )
 async def test_a_damaged_checkpoint_label_or_log_hides_no_other_thread(
-    app: App, ann: httpx.AsyncClient, damage: str
+    app: Server, ann: httpx.AsyncClient, damage: str
 ) -> None:
     good, bad = await said(ann), await said(ann, words=["x" * 3000])
     await query(app.stores.db, damage, bad)
@@ -310,7 +310,7 @@ CRON = {"assistant_id": "free", "schedule": "0 0 1 1 *", "input": {}}
     ],
 )
 async def test_a_damaged_row_of_another_kind_hides_none_of_the_others(
-    app: App, ann: httpx.AsyncClient, table: str, which: str, damages: list[str]
+    app: Server, ann: httpx.AsyncClient, table: str, which: str, damages: list[str]
 ) -> None:
     for key in ("bad", "good"):
         await ask(ann, "POST", "/runs/crons", {**CRON, "metadata": {"is": key}})
@@ -331,7 +331,7 @@ async def test_a_damaged_row_of_another_kind_hides_none_of_the_others(
         assert "good.txt" in [one["name"] for one in files["files"]]
 
 
-async def test_a_damaged_cron_keeps_no_other_from_its_turn(app: App, ann: httpx.AsyncClient) -> None:
+async def test_a_damaged_cron_keeps_no_other_from_its_turn(app: Server, ann: httpx.AsyncClient) -> None:
     for key in ("bad", "good"):
         await ask(ann, "POST", "/runs/crons", {**CRON, "on_run_completed": "keep", "metadata": {"is": key}})
     await query(app.stores.db, "UPDATE crons SET next_at = 1")
@@ -353,7 +353,7 @@ class TestStateThatDoesNotFit:
                 return await said(client, "asker", count=5_000, words=["kept"])
 
     @pytest.fixture
-    async def app(self, bad: str, database_url: str, tmp_path: Path) -> AsyncGenerator[App]:
+    async def app(self, bad: str, database_url: str, tmp_path: Path) -> AsyncGenerator[Server]:
         async with opened_with("newer", tmp_path, database_url) as app:
             yield app
 

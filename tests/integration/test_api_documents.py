@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from clew.domain.records import ContentItem, Document
-from clew.server.app import App
+from clew.server.app import Server
 from clew.server.database import utc_now
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import opened
@@ -22,7 +22,7 @@ CONTENT = bytes(range(256)) * 10
 
 @dataclass(frozen=True, slots=True)
 class House:
-    app: App
+    app: Server
     client: httpx.AsyncClient
 
 

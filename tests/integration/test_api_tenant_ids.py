@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from clew.domain.thread import Owner
-from clew.server.app import App
+from clew.server.app import Server
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of, new_key, opened_app
 from tests.samples import ANN
@@ -49,7 +49,7 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def app(where: str, tmp_path: Path) -> AsyncGenerator[App]:
+async def app(where: str, tmp_path: Path) -> AsyncGenerator[Server]:
     (tmp_path / "flows.py").write_text(GRAPH)
     (tmp_path / "clew.yaml").write_text("graphs:\n  echo: ./flows.py:graph\n")
     async with opened_app(tmp_path, CLEW_DATABASE_URL=where) as app:
@@ -57,14 +57,14 @@ async def app(where: str, tmp_path: Path) -> AsyncGenerator[App]:
 
 
 @pytest.fixture
-async def ann(app: App) -> AsyncGenerator[httpx.AsyncClient]:
+async def ann(app: Server) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys, owner=ANN)) as client:
         client.timeout = httpx.Timeout(60)
         yield client
 
 
 @pytest.fixture
-async def rival(app: App) -> AsyncGenerator[httpx.AsyncClient]:
+async def rival(app: Server) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys, owner=RIVAL)) as client:
         client.timeout = httpx.Timeout(60)
         yield client
@@ -135,7 +135,7 @@ class Walk:
 @pytest.mark.parametrize("is_made_by_a_run", [False, True])
 @pytest.mark.parametrize("rivals", ["kept", "deleted", "deleted softly", "forgotten"])
 async def test_an_id_of_another_tenant_is_as_good_as_a_free_one(
-    app: App, ann: httpx.AsyncClient, rival: httpx.AsyncClient, rivals: str, is_made_by_a_run: bool
+    app: Server, ann: httpx.AsyncClient, rival: httpx.AsyncClient, rivals: str, is_made_by_a_run: bool
 ) -> None:
     made = (await rival.post("/threads", json={"metadata": {"whose": "rival"}})).json()
     taken, free = Walk(ann, made["thread_id"]), Walk(ann, str(uuid4()))
@@ -178,7 +178,7 @@ async def test_the_other_way_round_it_is_the_same(ann: httpx.AsyncClient, rival:
 
 
 async def test_nobody_can_name_a_marked_id(
-    app: App, ann: httpx.AsyncClient, rival: httpx.AsyncClient
+    app: Server, ann: httpx.AsyncClient, rival: httpx.AsyncClient
 ) -> None:
     chosen = str(uuid4())
     for client in (ann, rival):
@@ -194,7 +194,7 @@ async def test_nobody_can_name_a_marked_id(
             assert answer.status_code == 404
 
 
-async def test_people_of_one_tenant_do_not_meet_each_others_idempotency_keys(app: App) -> None:
+async def test_people_of_one_tenant_do_not_meet_each_others_idempotency_keys(app: Server) -> None:
     body = {"graph": "echo", "prompt": "go"}
     answers = []
     for user, key in (("a/b", "c"), ("a", "b/c")):

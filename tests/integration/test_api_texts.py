@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from clew.server.app import App
+from clew.server.app import Server
 from tests.databases import SHARED, locate
 from tests.doors import client_of, new_key, opened_app
 
@@ -54,7 +54,7 @@ SEEN = "page one\ufffdpage two \ufffd"
 
 
 @pytest.fixture
-async def app(where: str, tmp_path: Path) -> AsyncGenerator[App]:
+async def app(where: str, tmp_path: Path) -> AsyncGenerator[Server]:
     (tmp_path / "flows.py").write_text(GRAPH)
     names = "".join(f"  {name}: ./flows.py:{name}\n" for name in ("speaker", "asker", "failing"))
     (tmp_path / "clew.yaml").write_text(f"graphs:\n{names}")
@@ -69,7 +69,7 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def ann(app: App) -> AsyncGenerator[httpx.AsyncClient]:
+async def ann(app: Server) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys)) as client:
         client.timeout = httpx.Timeout(60)
         yield client

@@ -13,7 +13,7 @@ from clew.domain.errors import Invalid
 from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import Change, finish, redact
 from clew.domain.thread import Owner, Status
-from clew.server.app import App
+from clew.server.app import Server
 from tests import samples
 from tests.databases import DATABASES, locate
 from tests.doors import client_of, new_key, opened_app
@@ -29,13 +29,13 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def app(database_url: str, tmp_path: Path) -> AsyncGenerator[App]:
+async def app(database_url: str, tmp_path: Path) -> AsyncGenerator[Server]:
     async with opened_app(tmp_path, CLEW_DATABASE_URL=database_url) as app:
         yield app
 
 
 @pytest.fixture
-async def ann(app: App) -> AsyncGenerator[httpx.AsyncClient]:
+async def ann(app: Server) -> AsyncGenerator[httpx.AsyncClient]:
     async with client_of(app.http, await new_key(app.stores.keys, owner=ANN)) as client:
         yield client
 
@@ -51,7 +51,7 @@ async def get(client: httpx.AsyncClient, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-async def test_threads_are_listed_newest_first_and_in_pages(app: App, ann: httpx.AsyncClient) -> None:
+async def test_threads_are_listed_newest_first_and_in_pages(app: Server, ann: httpx.AsyncClient) -> None:
     for number in range(5):
         await app.stores.threads.commit(opened(f"t{number}", seconds=number // 2))
     seen: list[str] = []
@@ -65,7 +65,7 @@ async def test_threads_are_listed_newest_first_and_in_pages(app: App, ann: httpx
     assert seen == ["t4", "t3", "t2", "t1", "t0"]
 
 
-async def test_a_list_is_filtered_by_status_and_graph(app: App, ann: httpx.AsyncClient) -> None:
+async def test_a_list_is_filtered_by_status_and_graph(app: Server, ann: httpx.AsyncClient) -> None:
     await app.stores.threads.commit(opened("running"))
     await app.stores.threads.commit(opened("held", held=True))
     await app.stores.threads.commit(opened("other", graph="coding"))
@@ -79,7 +79,7 @@ async def test_a_list_is_filtered_by_status_and_graph(app: App, ann: httpx.Async
     assert await ids(graph="coding", status="pending") == set()
 
 
-async def test_everybody_lists_their_own(app: App) -> None:
+async def test_everybody_lists_their_own(app: Server) -> None:
     for owner in (ANN, Owner(tenant="acme", user_id="bob"), Owner(tenant="rival", user_id="ann")):
         await app.stores.threads.commit(opened(f"{owner.tenant}-{owner.user_id}", owner=owner))
     for owner, expected in (
@@ -97,7 +97,7 @@ async def test_everybody_lists_their_own(app: App) -> None:
             assert {thread["id"] for thread in page["threads"]} == expected
 
 
-async def test_a_thread_shows_what_it_is_and_what_it_waits_for(app: App, ann: httpx.AsyncClient) -> None:
+async def test_a_thread_shows_what_it_is_and_what_it_waits_for(app: Server, ann: httpx.AsyncClient) -> None:
     first = opened("t1", ttl=timedelta(days=1))
     await app.stores.threads.commit(first)
     await app.stores.threads.commit(recorded(first.thread, waits("c1")))
@@ -113,7 +113,7 @@ async def test_a_thread_shows_what_it_is_and_what_it_waits_for(app: App, ann: ht
     assert thread["settings"] == {"provider": "", "model": "", "systemPrompt": ""}
 
 
-async def test_looking_at_a_thread_keeps_it(app: App, ann: httpx.AsyncClient) -> None:
+async def test_looking_at_a_thread_keeps_it(app: Server, ann: httpx.AsyncClient) -> None:
     await app.stores.threads.commit(opened("t1", ttl=timedelta(days=1)))
     before = await app.stores.threads.get("t1")
     await get(ann, "/api/threads/t1")
@@ -123,7 +123,7 @@ async def test_looking_at_a_thread_keeps_it(app: App, ann: httpx.AsyncClient) ->
     assert after.expires_at > before.expires_at
 
 
-async def test_events_come_in_order_and_go_on_after_a_seq(app: App, ann: httpx.AsyncClient) -> None:
+async def test_events_come_in_order_and_go_on_after_a_seq(app: Server, ann: httpx.AsyncClient) -> None:
     first = opened("t1")
     await app.stores.threads.commit(first)
     await app.stores.threads.commit(recorded(first.thread, *(Log(message=f"line {n}") for n in range(8))))
@@ -140,7 +140,7 @@ async def test_events_come_in_order_and_go_on_after_a_seq(app: App, ann: httpx.A
     assert [event["seq"] for event in back["events"]] == [5, 6, 7, 8]
 
 
-async def test_what_was_redacted_is_not_shown(app: App, ann: httpx.AsyncClient) -> None:
+async def test_what_was_redacted_is_not_shown(app: Server, ann: httpx.AsyncClient) -> None:
     change = opened("t1", message="my secret")
     await app.stores.threads.commit(change)
     secret = change.events[-1]
@@ -189,7 +189,7 @@ async def test_wrong_parameters_are_named(tmp_path: Path) -> None:
 ODD_IDS = ["%ff", "%c3%28", "%ed%a0%80", "a%0ab", "%1b%5b2J", "%F0%9F%98%80", "..", "%2e%2e%2fx"]
 
 
-async def test_odd_ids_are_not_found_and_nothing_more(app: App) -> None:
+async def test_odd_ids_are_not_found_and_nothing_more(app: Server) -> None:
     async with client_of(app.http) as client:
         for thread_id in ODD_IDS:
             answer = await client.get(f"/api/threads/{thread_id}/events")
@@ -212,7 +212,7 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
 
 
 async def test_said_text_is_never_in_a_log(
-    app: App, ann: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+    app: Server, ann: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = opened("t1", message="canary-one")
     await app.stores.threads.commit(first)

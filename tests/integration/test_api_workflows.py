@@ -16,7 +16,7 @@ from clew.domain.events import AssistantMessage, Log
 from clew.domain.lifecycle import finish, redact
 from clew.domain.records import File
 from clew.domain.thread import Owner, Status
-from clew.server.app import App
+from clew.server.app import Server
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of, new_key, opened_app
 from tests.house import House, open_house
@@ -469,7 +469,7 @@ class TestLooking:
 class TestRecords:
     """Messages and logs for those who poll."""
 
-    async def filled(self, app: App, ann: Client, count: int) -> tuple[str, list[str], list[str]]:
+    async def filled(self, app: Server, ann: Client, count: int) -> tuple[str, list[str], list[str]]:
         """A workflow with so many messages and as many logs, all of one moment."""
         first = opened("w1", "0", graph="two_steps", held=True)
         bodies = [

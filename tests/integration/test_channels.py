@@ -21,7 +21,7 @@ from clew.config import load_settings
 from clew.domain.errors import ConfigError, Permanent
 from clew.domain.history import HistoryId
 from clew.domain.thread import Owner, Status, Thread
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.server.database import open_histories
 from tests.databases import SHARED, locate, query
 from tests.doors import client_of
@@ -73,7 +73,7 @@ def telegram_bot(url: str, **options: str) -> str:
 class Bots:
     """The open app, and what a provider does to it."""
 
-    app: App
+    app: Server
     client: httpx.AsyncClient
     provider: Provider
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from clew.apps.chat.agents.registry import AgentRegistry, NotAnAgent, find_agents
+from clew.apps.chat.offline.rules import RULES
 from clew.apps.drivers.offline import OfflineDriver
 from clew.domain.errors import ConfigError, NotFound
 from tests.tasks import ScriptedDriver, task, text
@@ -34,12 +35,12 @@ def folder_of(tmp_path: Path, **files: str) -> Path:
 async def test_a_file_in_the_folder_is_an_agent(tmp_path: Path) -> None:
     registry = find_agents(folder_of(tmp_path, echo=GOOD))
     assert registry.descriptions["echo"] == "Says what it was told."
-    made = registry.make("echo", OfflineDriver())
+    made = registry.make("echo", OfflineDriver(RULES))
     assert (await made.process_task(task("hi")))["feedback"] == "hi"
 
 
 def test_an_agent_that_takes_a_driver_gets_it(tmp_path: Path) -> None:
-    driver = OfflineDriver()
+    driver = OfflineDriver(RULES)
     made = find_agents(folder_of(tmp_path, echo=TAKES_A_DRIVER)).make("echo", driver)
     assert made.driver is driver  # type: ignore[attr-defined]
 
@@ -100,7 +101,7 @@ def test_an_installed_package_brings_agents(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_is_not_there_is_not_found() -> None:
     with pytest.raises(NotFound):
-        AgentRegistry().make("nobody", OfflineDriver())
+        AgentRegistry().make("nobody", OfflineDriver(RULES))
 
 
 def test_an_object_can_be_an_agent_too() -> None:
@@ -114,7 +115,7 @@ def test_an_object_can_be_an_agent_too() -> None:
     registry = AgentRegistry()
     one = Ready()
     registry.add(one, "here")
-    made: object = registry.make("ready", OfflineDriver())
+    made: object = registry.make("ready", OfflineDriver(RULES))
     assert made is one
     with pytest.raises(NotAnAgent):
         registry.add(object(), "there")
@@ -127,7 +128,7 @@ async def test_the_examples_of_the_guide_are_agents(tmp_path: Path) -> None:
     registry = find_agents(folder_of(tmp_path, counter=counter, critic=critic))
     assert registry.broken == {}
     asked = task("Count", text("a.txt", "one two", "three"), outputs=("n.txt",))
-    result = await registry.make("counter", OfflineDriver()).process_task(asked)
+    result = await registry.make("counter", OfflineDriver(RULES)).process_task(asked)
     assert result["documents"] == [{"label": "n.txt", "content": "a: 3"}]
     driver = ScriptedDriver(lambda inquiry: f"{len(inquiry.material)} parts")
     assert (await registry.make("critic", driver).process_task(asked))["feedback"] == "2 parts"

@@ -8,7 +8,9 @@ from clew.apps.chat.agents.language import LanguageDetector
 from clew.apps.chat.agents.registry import find_agents
 from clew.apps.chat.offline.charting import choose_view
 from clew.apps.chat.offline.planning import Held, Planner
+from clew.apps.chat.offline.rules import RULES as CHAT_RULES
 from clew.apps.chat.plan import WorkPlan, read_plan
+from clew.apps.coding.notes import RULES as CODING_RULES
 from clew.apps.drivers.inquiries import Inquiry, Purpose
 from clew.apps.drivers.offline import OfflineDriver
 
@@ -185,12 +187,12 @@ async def test_odd_prompts_still_make_plans_that_can_be_carried_out(prompt: str)
             prompt=prompt,
             facts={"agents": [{"name": name} for name in AGENTS], "documents": described, "round": 1},
         )
-        said = json.loads((await OfflineDriver().ask(inquiry)).text)
+        said = json.loads((await OfflineDriver(CHAT_RULES).ask(inquiry)).text)
         read_plan(said, agents=AGENTS, documents=[one.label for one in documents])
 
 
 async def test_offline_says_what_it_cannot_do() -> None:
-    driver = OfflineDriver()
+    driver = OfflineDriver({**CHAT_RULES, **CODING_RULES})
     assert [purpose for purpose in Purpose if driver.can(purpose)] == [
         Purpose.PLAN,
         Purpose.CHART,

@@ -8,7 +8,6 @@ from clew.api.access import needs
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.schemas import WireModel
-from clew.api.workflow_schemas import CHAT
 from clew.ports.graphs import Graphs
 
 
@@ -24,17 +23,17 @@ class GraphsOut(WireModel):
     graphs: list[GraphOut]
 
 
-def graphs_router(graphs: Graphs, fields: Mapping[str, Sequence[str]]) -> APIRouter:
+def graphs_router(graphs: Graphs, fields: Mapping[str, Sequence[str]], *, default: str) -> APIRouter:
     router = Router(prefix="/api/graphs", tags=["workflows"])
 
     @router.get("")
     @needs("read")
     async def list_graphs(caller: Caller) -> GraphsOut:  # noqa: ARG001 - every caller sees the same
         """The graphs that can run here, the default one first."""
-        names = sorted(graphs.graphs, key=lambda name: (name != CHAT, name))
+        names = sorted(graphs.graphs, key=lambda name: (name != default, name))
         return GraphsOut(
             graphs=[
-                GraphOut(name=name, is_default=name == CHAT, fields=fields.get(name, ())) for name in names
+                GraphOut(name=name, is_default=name == default, fields=fields.get(name, ())) for name in names
             ]
         )
 

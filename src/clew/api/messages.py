@@ -18,6 +18,7 @@ from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.thread_access import ThreadAccess
 from clew.api.whole_messages import Include, read_include, whole_messages
+from clew.api.workflow_apps import WorkflowApps
 from clew.api.workflow_schemas import DeletedOut, LogOut, LogsOut, MessageOut, MessagesOut, WorkflowId
 from clew.domain import views
 from clew.domain.errors import Invalid, InvalidState, NotFound
@@ -42,6 +43,7 @@ class MessagesRoutes:
     files: Files
     access: ThreadAccess
     numbering: Numbering
+    apps: WorkflowApps
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/workflows", tags=["workflows"])
@@ -106,7 +108,7 @@ class MessagesRoutes:
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
         page, following = await self._records(thread, (Log.type,), from_id, "log_", limit)
-        return answer(LogsOut(logs=log_outs(thread, page), next=following), thread.last_seq)
+        return answer(LogsOut(logs=log_outs(thread, page, self.apps), next=following), thread.last_seq)
 
     @needs("write")
     async def delete_message(
@@ -144,10 +146,16 @@ class MessagesRoutes:
 
 
 def messages_router(
-    commands: Commands, store: Store, files: Files, *, access: ThreadAccess, numbering: Numbering
+    commands: Commands,
+    store: Store,
+    files: Files,
+    *,
+    access: ThreadAccess,
+    numbering: Numbering,
+    apps: WorkflowApps,
 ) -> APIRouter:
     return MessagesRoutes(
-        commands=commands, store=store, files=files, access=access, numbering=numbering
+        commands=commands, store=store, files=files, access=access, numbering=numbering, apps=apps
     ).router()
 
 
@@ -169,5 +177,5 @@ async def message_outs(
     return [MessageOut.of(thread, message, documents, numbers) for message in messages]
 
 
-def log_outs(thread: Thread, events: Sequence[Event]) -> list[LogOut]:
-    return [LogOut.of(thread, line) for line in views.logs(events)]
+def log_outs(thread: Thread, events: Sequence[Event], apps: WorkflowApps) -> list[LogOut]:
+    return [LogOut.of(thread, line, apps.status(thread, line.status)) for line in views.logs(events)]

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response, StreamingResponse
 
 from clew.api.access import DELETION_SECONDS, needs
+from clew.api.cleanup import DryRun, Force, Soft
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.numbers import LARGEST, Numbering
 from clew.api.openapi import errors
-from clew.api.optimize import DryRun, Force, Soft
 from clew.api.retention_schemas import (
     BinnedListOut,
     BinnedOut,

@@ -31,7 +31,7 @@ class StrictBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _has_known_keys(cls, body: object) -> object:
-        names = [name for field, info in cls.model_fields.items() for name in _names(field, info)]
+        names = [name for field, info in cls.model_fields.items() for name in field_names(field, info)]
         for key in body if isinstance(body, dict) else ():
             if key not in names:
                 shown = key[:64] if key.isprintable() else ascii(key[:64])
@@ -43,7 +43,7 @@ class StrictBody(BaseModel):
         return body
 
 
-def _names(field: str, info: FieldInfo) -> list[str]:
+def field_names(field: str, info: FieldInfo) -> list[str]:
     """Under what a field may be sent: the name the documentation has comes first."""
     match info.validation_alias:
         case AliasChoices(choices=choices):

@@ -1,4 +1,4 @@
-"""What a workflow may be started with here, checked before anything is written."""
+"""Start policy: what a workflow may be started with here, checked before anything is written."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,18 +6,17 @@ from datetime import timedelta
 
 from clew.api.credentials import Principal
 from clew.api.numbers import Numbering
-from clew.api.workflow_schemas import CHAT, StartIn
-from clew.apps.coding.assignments import Assignments
-from clew.apps.coding.plan import CODING, WORKTREE
+from clew.api.workflow_apps import Prepared, StartCall, WorkflowApp, WorkflowApps
+from clew.api.workflow_schemas import StartIn
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import Content, Opening
+from clew.domain.lifecycle import RESERVED
 from clew.domain.thread import Json, Owner, Thread
 from clew.engine.commands import Request
 from clew.ports.files import Files
 from clew.ports.graphs import Graphs
 
 _NAME = 80
-_CODING_FIELDS = ("issueId", "worktreePath")
 DEFAULT_PROFILE = "default"
 
 
@@ -29,57 +28,54 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPolicy:
-    """The graphs and profiles there are, and how long a thread is kept unless told otherwise."""
+    """The graphs, apps and profiles there are, and how long a thread is kept where the request does not say."""
 
     graphs: Graphs
     profiles: Collection[str]
     ttl: timedelta
     files: Files
     numbering: Numbering
-    # None where the graph `coding` is not ours but somebody's own.
-    assignments: Assignments | None = None
+    apps: WorkflowApps
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:
         """What a start needs beside a prompt, by graph."""
-        return {} if self.assignments is None else {CODING: _CODING_FIELDS}
+        return {app.name: app.required for app in self.apps.apps.values()}
 
     async def start(self, body: StartIn, caller: Principal) -> Start:
-        """All that a new workflow begins with. Raises Invalid, and what the tracker of a coding workflow raises."""
+        """All that a new workflow begins with. Raises Invalid, and what the app that prepares it raises."""
+        given = self.app_fields(body)
         opening = self.opening(body, caller.owner)
-        if self.assignments is None or opening.graph != CODING:
-            for field, given in zip(_CODING_FIELDS, (body.issue_id, body.worktree_path), strict=True):
-                if given is not None:
-                    raise Invalid("only a coding workflow can be given this", field=field)
+        app = self.apps.apps.get(opening.graph)
+        for name in given:
+            if app is None or name not in app.fields:
+                raise Invalid(
+                    f"only a {self.apps.having(name)} workflow can be given this",
+                    field=self.apps.fields[name],
+                )
+        if app is None or app.is_plain:
             return Start(opening, await self.request(body, caller.owner))
-        _require_no_input(body)
-        profile = body.profile or DEFAULT_PROFILE
-        assignment = await self.assignments.make(
-            body.issue_id, body.worktree_path, profile=profile, text=body.prompt, is_local=not caller.key_id
-        )
-        return Start(
-            replace(
-                opening,
-                name=opening.name if body.name is not None else assignment.title[:_NAME],
-                settings={**opening.settings, **assignment.settings},
-            ),
-            Request(message=body.prompt, graph_input=assignment.state),
-        )
+        return await self._prepared(app, body, given, opening, caller)
 
-    async def next_round(self, body: StartIn, thread: Thread, owner: Owner) -> Request:
+    async def next_round(self, body: StartIn, thread: Thread, caller: Principal) -> Request:
         """Raises Invalid for what only a new workflow can be given, or when there is nothing to say."""
         self.require_next_round(body, thread)
-        if WORKTREE not in thread.settings:
-            return await self.request(body, owner)
-        _require_no_input(body)
-        if body.prompt is None:
-            raise Invalid("a prompt is needed: what the new plan shall heed", field="prompt")
-        # Where it works and on what has been settled; this is what a person says to it.
-        return Request(message=body.prompt, graph_input={"remark": body.prompt})
+        app = self.apps.apps.get(thread.graph)
+        if app is not None and app.next_round is not None:
+            call = await self._call(body, None, str(thread.settings.get("profile", DEFAULT_PROFILE)), caller)
+            prepared = await app.next_round(call, thread)
+            if prepared is not None:
+                return _request(body, call, prepared)
+        return await self.request(body, caller.owner)
+
+    def app_fields(self, body: StartIn) -> dict[str, Json]:
+        """What the request has of apps' start fields, by their names in the models. Null is as good as nothing."""
+        given = {name: getattr(body, name, None) for name in self.apps.fields}
+        return {name: value for name, value in given.items() if value is not None}
 
     def opening(self, body: StartIn, owner: Owner) -> Opening:
         """Raises Invalid, naming what there is."""
-        graph = body.graph or (CHAT if body.issue_id is None else CODING)
+        graph = body.graph or self.apps.meant_by(self.app_fields(body))
         self._require_graph(graph)
         settings: dict[str, Json] = {}
         if body.profile is not None:
@@ -109,8 +105,7 @@ class StartPolicy:
             ("ttlDays", body.says_how_long),
             ("hold", body.hold),
             ("verbose", body.verbose),
-            ("issueId", body.issue_id is not None),
-            ("worktreePath", body.worktree_path is not None),
+            *((self.apps.fields[name], True) for name in self.app_fields(body)),
         ):
             if given:
                 raise Invalid("only a new workflow can be given this", field=field)
@@ -119,6 +114,46 @@ class StartPolicy:
         """Raises Invalid when there is nothing to say, or a file is not there."""
         if body.prompt is None and body.input is None:
             raise Invalid("a prompt is needed", field="prompt")
+        return Request(
+            message=said(body.input) if body.prompt is None else body.prompt,
+            graph_input=body.input,
+            documents=await self._documents(body, owner),
+        )
+
+    async def _prepared(
+        self,
+        app: WorkflowApp,
+        body: StartIn,
+        given: Mapping[str, Json],
+        opening: Opening,
+        caller: Principal,
+    ) -> Start:
+        fields = app.read({app.fields[name]: value for name, value in given.items()})
+        call = await self._call(body, fields, body.profile or DEFAULT_PROFILE, caller)
+        if app.prepare is None:
+            if body.input is not None:
+                raise Invalid(f"the input of a {app.name} workflow is made of its fields", field="input")
+            prepared = Prepared(graph_input=fields.model_dump(mode="json"))
+        else:
+            prepared = await app.prepare(call)
+        reserved = {RESERVED: dict(prepared.reservations)} if prepared.reservations else {}
+        name = opening.name if body.name is not None or prepared.name is None else prepared.name[:_NAME]
+        settings = {**opening.settings, **prepared.settings, **reserved}
+        return Start(replace(opening, name=name, settings=settings), _request(body, call, prepared))
+
+    async def _call(self, body: StartIn, fields: object, profile: str, caller: Principal) -> StartCall:
+        return StartCall(
+            fields=fields,
+            prompt=body.prompt,
+            input=body.input,
+            documents=await self._documents(body, caller.owner),
+            profile=profile,
+            owner=caller.owner,
+            is_local=not caller.key_id,
+        )
+
+    async def _documents(self, body: StartIn, owner: Owner) -> tuple[str, ...]:
+        """The ids of the files it names. Raises Invalid when one is not there."""
         documents: list[str] = []
         for given in body.list_file_id:
             try:
@@ -126,11 +161,7 @@ class StartPolicy:
                 documents.append((await self.files.get_file(file_id, owner)).id)
             except NotFound as exc:
                 raise Invalid(str(exc), field="listFileId") from exc
-        return Request(
-            message=said(body.input) if body.prompt is None else body.prompt,
-            graph_input=body.input,
-            documents=tuple(dict.fromkeys(documents)),
-        )
+        return tuple(dict.fromkeys(documents))
 
     def _ttl(self, body: StartIn) -> timedelta | None:
         if not body.says_how_long:
@@ -139,17 +170,14 @@ class StartPolicy:
 
     def _require_graph(self, name: str) -> None:
         if name in self.graphs.broken:
-            # Why, is for whoever runs the server: it quotes paths and whatever the graph's own code says.
+            # The reason is in the log for operators: it quotes paths and what the graph's own code says.
             raise Invalid(f"the graph {name!r} could not be loaded; the server's log says why", field="graph")
         if name not in self.graphs.graphs:
             raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
 
 
-def _require_no_input(body: StartIn) -> None:
-    """What a coding workflow works on comes from checked fields alone."""
-    for field, given in (("input", body.input is not None), ("listFileId", bool(body.list_file_id))):
-        if given:
-            raise Invalid("a coding workflow takes none", field=field)
+def _request(body: StartIn, call: StartCall, prepared: Prepared) -> Request:
+    return Request(message=body.prompt, graph_input=prepared.graph_input, documents=call.documents)
 
 
 def said(given: Json) -> Content | None:

@@ -21,11 +21,8 @@ from clew.api.numbers import LARGEST, OwnerNumbers
 from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, WireModel
 from clew.domain import views
 from clew.domain.records import Document
-from clew.domain.thread import Json, Status, Thread
+from clew.domain.thread import Json, Thread
 from clew.domain.tool_calls import Call
-
-# The graph a workflow has unless told otherwise. Its clients know four statuses; see docs/reference/endpoints.md.
-CHAT = "chat"
 
 WorkflowId = Annotated[str, Path(max_length=256)]
 
@@ -57,6 +54,8 @@ class Given(StrictBody):
 
 
 class StartIn(Given):
+    """What every start may have. The fields of apps are added where these are known."""
+
     prompt: str | None = None
     """What the user says; may only be left out when there is an `input`."""
     list_file_id: Annotated[tuple[FileId, ...], Field(max_length=100, strict=False)] = ()
@@ -71,10 +70,6 @@ class StartIn(Given):
     """Make it, and wait for `begin`."""
     verbose: bool = False
     """Stream what the model says as `llm_token`."""
-    issue_id: Annotated[str | None, Field(max_length=200)] = None
-    """Of a coding workflow: the issue to work on. Named without a graph, it means that one."""
-    worktree_path: Annotated[str | None, Field(max_length=4096)] = None
-    """Of a coding workflow: the absolute path of the git work tree to work in."""
 
     @property
     def says_how_long(self) -> bool:
@@ -145,9 +140,9 @@ class StatusOut(WireModel):
     """Why it failed."""
 
     @classmethod
-    def of(cls, thread: Thread) -> Self:
+    def of(cls, thread: Thread, status: str) -> Self:
         return cls(
-            status=shown_status(thread),
+            status=status,
             last_activity=thread.last_active_at,
             error=thread.failure_reason,
         )
@@ -176,7 +171,8 @@ class WorkflowOut(WireModel):
     data_stats: StatsOut
 
     @classmethod
-    def of(cls, thread: Thread, numbers: OwnerNumbers, **more: Any) -> Self:
+    def of(cls, thread: Thread, numbers: OwnerNumbers, status: str, **more: Any) -> Self:
+        """`status` is the thread's, in the words of the workflow's own clients."""
         return cls(
             id=thread.id,
             mandate_id=numbers.tenant,
@@ -185,7 +181,7 @@ class WorkflowOut(WireModel):
             user=thread.owner.user_id,
             name=thread.name,
             graph=thread.graph,
-            status=shown_status(thread),
+            status=status,
             stage=thread.stage,
             current_round=thread.round,
             started_at=thread.created_at,
@@ -311,7 +307,7 @@ class LogOut(WireModel):
     status: str
 
     @classmethod
-    def of(cls, thread: Thread, line: views.LogLine) -> Self:
+    def of(cls, thread: Thread, line: views.LogLine, status: str) -> Self:
         return cls(
             id=line.id,
             workflow_id=thread.id,
@@ -320,7 +316,7 @@ class LogOut(WireModel):
             type=line.level,
             timestamp=line.at,
             agent_name=line.agent,
-            status=shown_status(thread, line.status),
+            status=status,
         )
 
 
@@ -418,9 +414,3 @@ class CallOut(WireModel):
 
 class CallsOut(WireModel):
     tool_calls: list[CallOut]
-
-
-def shown_status(thread: Thread, at: Status | None = None) -> str:
-    """In the words of the workflow's own clients: those of a chat know running, completed, failed and stopped."""
-    status = thread.status if at is None else at
-    return views.chat_status(status) if thread.graph == CHAT else str(status)

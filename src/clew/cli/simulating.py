@@ -20,7 +20,7 @@ from clew.cli.output import say, say_json
 from clew.config import Settings, export_environment, read_database_url
 from clew.domain.errors import Invalid, Permanent
 from clew.ports.channels import Conversations
-from clew.server.app import App, open_app
+from clew.server.app import Server, open_app
 from clew.server.channels import BotPlan, find_plan
 from clew.stores.sql.conversations import ConversationRows
 
@@ -101,7 +101,7 @@ def _webhook_maker(plan: BotPlan, provider: SimulatedProvider) -> Callable[[int,
     )
 
 
-async def _deliver(app: App, webhook: Webhook) -> None:
+async def _deliver(app: Server, webhook: Webhook) -> None:
     transport = httpx.ASGITransport(app.http)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.post(

@@ -1,5 +1,6 @@
 """Environment, clew.yaml and langgraph.json into one frozen value, read once at the top."""
 
+from clew.config.apps import AppSection, read_app_section
 from clew.config.channels import Channel
 from clew.config.database import DatabaseUrl
 from clew.config.describe import Described, describe, secrets_of
@@ -9,6 +10,7 @@ from clew.config.process import export_environment, load_process_settings, read_
 from clew.config.settings import Settings
 
 __all__ = [
+    "AppSection",
     "Channel",
     "DatabaseUrl",
     "Described",
@@ -18,6 +20,7 @@ __all__ = [
     "export_environment",
     "load_process_settings",
     "load_settings",
+    "read_app_section",
     "read_database_url",
     "secrets_of",
 ]

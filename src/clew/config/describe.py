@@ -39,6 +39,7 @@ def describe(settings: Settings) -> list[Described]:
     ]
     described += [Described(f"graphs.{name}", str(graph), file) for name, graph in settings.graphs.items()]
     described += [Described(f"channels.{c.kind}.{c.name}", "set", file) for c in settings.channels]
+    described += [Described(f"apps.{name}", "set", file) for name in settings.apps]
     return described
 
 
@@ -73,6 +74,10 @@ def _secrets(settings: Settings) -> Iterator[str]:
             yield secret.get_secret_value()
     for channel in settings.channels:
         yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))
+    for section in settings.apps.values():
+        for name, given in section.values.items():
+            if isinstance(given, str) and any(word in name.upper() for word in _SECRET_NAMES):
+                yield given
     for name, value in (*settings.graph_environment.items(), *settings.program_environment.items()):
         if any(word in name.upper() for word in _SECRET_NAMES):
             yield value.get_secret_value()

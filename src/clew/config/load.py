@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from clew.config.apps import read_app_sections
 from clew.config.channels import read_channels
 from clew.config.database import DatabaseUrl
 from clew.config.declare import Setting
@@ -28,7 +29,7 @@ _BASIC = (
     *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
 )
-_TOP = {section for section, names in _IN_FILE.items() if names} | {"profiles", "graphs", "channels"}
+_TOP = {section for section, names in _IN_FILE.items() if names} | {"profiles", "graphs", "channels", "apps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ def load_settings(
         profile_keys=MappingProxyType(dict(profiles.keys)),
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
         channels=read_channels(top.get("channels", nothing), profiles.named),
+        apps=MappingProxyType(read_app_sections(top.get("apps", nothing))),
         graph_store_url=choose_graph_store(made["graph_store"], made["database"], sources, cwd),
         import_paths=tuple(
             dict.fromkeys([*(path.parent for path in (file, project_file) if path), *project.import_paths])

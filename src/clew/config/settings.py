@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import SecretStr
 
+from clew.config.apps import AppSection
 from clew.config.channels import Channel
 from clew.config.database import DatabaseUrl
 from clew.config.declare import Setting, declared_in
@@ -461,6 +462,8 @@ class Settings:
     """The API keys of profiles that have one of their own, by the profile's name."""
     graphs: Mapping[str, GraphSource]
     channels: tuple[Channel, ...]
+    apps: Mapping[str, AppSection]
+    """Sections of installed apps by name; each app's model validates its own when the server finds the app."""
 
     graph_store_url: DatabaseUrl
     """Where the graph store is, after `graph_store` and `database` had their say."""

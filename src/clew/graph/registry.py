@@ -74,7 +74,7 @@ async def open_registry(
     registry = Registry()
     for source in sources:
         try:
-            graph = compiled(await _made(_found(source), stack), saver=saver, store=store)
+            graph = compiled(await make_graph(_found(source), stack), saver=saver, store=store)
             if source.stages is not None:
                 registry.stages[source.name] = _stages(graph, source.stages)
             registry.graphs[source.name] = graph
@@ -129,7 +129,7 @@ def _nodes(nodes: All | Sequence[str]) -> All | list[str]:
     return nodes if nodes == "*" else list(nodes)
 
 
-async def _made(found: Any, stack: AsyncExitStack) -> Any:
+async def make_graph(found: Any, stack: AsyncExitStack) -> Any:
     """Call a factory: sync or async, with or without a config, or a context manager that is left when the app closes."""
     if isinstance(found, StateGraph | Pregel) or not callable(found):
         return found

@@ -1,10 +1,9 @@
-"""Puts the product together: the only file that names concrete adapters. Opens everything, and closes it."""
+"""The server, put together: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from pydantic import SecretStr
 from clew import __version__
 from clew.api.auth import Authenticator
 from clew.api.channels import channels_router
+from clew.api.cleanup import Sweep, cleanup_router
 from clew.api.cleanup_auth import CleanupAuth
 from clew.api.documents import documents_router
 from clew.api.events import events_router
@@ -26,7 +26,6 @@ from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
 from clew.api.model_calls import audit_router
 from clew.api.numbers import Numbering
-from clew.api.optimize import Sweep, optimize_router
 from clew.api.page import page_router
 from clew.api.retention import retention_router
 from clew.api.start_policy import StartPolicy
@@ -34,7 +33,8 @@ from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
 from clew.api.threads import threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
-from clew.api.workflows import workflows_router
+from clew.api.workflow_views import WorkflowViews
+from clew.api.workflows import Workflows, command_router, read_router, start_router
 from clew.api.ws import ws_router
 from clew.config import Settings
 from clew.documents.uploads import Uploads
@@ -54,6 +54,7 @@ from clew.server.database import (
     open_threads,
     utc_now,
 )
+from clew.server.services import Services
 from clew.stores.measured import measured, observe_batches
 from clew.telemetry import Metrics, shared_metrics
 
@@ -67,8 +68,8 @@ WEB = Path(__file__).parents[1] / "web"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class App:
-    """The product, open. Whoever runs it sets `stopping` when it shall come to an end."""
+class Server:
+    """The product, open. Set `stopping` to bring it to its end."""
 
     http: FastAPI
     stores: Stores
@@ -77,101 +78,128 @@ class App:
     stopping: asyncio.Event
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpServices:
+    """What routes share beside the services of the server."""
+
+    authenticator: Authenticator
+    limits: RateLimits
+    streams: Streams
+
+
 @asynccontextmanager
 async def open_app(
     settings: Settings, *, transport: "AsyncBaseTransport | None" = None
-) -> AsyncGenerator[App]:
+) -> AsyncGenerator[Server]:
     """`transport` stands for the network between bots and their providers, in a simulation."""
-    from clew.server.engine import EngineParts, open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
-    from clew.server.library import graph_store_on  # noqa: PLC0415 - the same
+    from clew.server.engine import open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
     from clew.server.sdk import open_langgraph, serve_nodes  # noqa: PLC0415 - the same
 
-    metrics = shared_metrics()
-    stopping = asyncio.Event()
     async with AsyncExitStack() as stack:
-        stores = await stack.enter_async_context(open_stores(settings))
-        require_keys(settings, await stores.keys.find())
-        url = settings.database.url
-        store = measured(stores.threads, metrics, url.kind)
-        observe_batches((stores.db, stores.threads), metrics, url.kind)
-        graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
-        graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
-        parts = EngineParts(
-            db=stores.db,
-            graph_db=graph_db,
-            store=store,
-            open_store=lambda: _second_way(settings, stores),
-            calls=stores.calls,
-            summaries=stores.summaries,
-            audit=stores.audit,
-            files=stores.files,
-            inbox=stores.inbox,
-            cluster=open_bell(stores.db, settings),
-            clock=utc_now,
-            new_id=new_id,
-            graph_store=graph_store,
-        )
-        execution = await stack.enter_async_context(open_execution(settings, parts, stopping))
-        authenticator = Authenticator(
-            stores.keys,
-            clock=utc_now,
-            open_locally=settings.server.auth == "auto" and settings.server.is_loopback,
-            allowed_origins=settings.server.allowed_origins,
-        )
-        limits = RateLimits(
-            requests_per_second=settings.limits.requests_per_second,
-            wrong_keys_per_minute=settings.limits.wrong_keys_per_minute,
-        )
-        doors = await stack.enter_async_context(
-            _doors(settings, stores, store, execution, metrics, limits.count_delivery, stopping, transport)
-        )
-        streams = Streams(
-            stopping, metrics, most=settings.limits.streams, most_of_one=settings.limits.streams_per_caller
-        )
+        services = await _open_services(settings, stack)
+        execution = await stack.enter_async_context(open_execution(services))
+        shared = _http_services(services)
+        doors = await stack.enter_async_context(_doors(services, execution, shared.limits, transport))
         langgraph = await stack.enter_async_context(
             open_langgraph(
                 settings,
-                stores,
-                store,
-                graph_store.items,
+                services.stores,
+                services.store,
+                services.graph_store.items,
                 execution,
-                streams=streams,
-                authenticator=authenticator,
-                stopping=stopping,
+                streams=shared.streams,
+                authenticator=shared.authenticator,
+                stopping=services.stopping,
             )
         )
-        http = create_http(
-            [
-                page_router(WEB, authenticator=authenticator, version=__version__),
-                health_router(Readiness(stores.version, stopping), metrics),
-                *_retention_routers(settings, stores, store, execution, metrics),
-                threads_router(store, utc_now),
-                audit_router(stores.audit, access=ThreadAccess(store, utc_now)),
-                files_router(stores.files, _uploads(settings, stores), numbering=Numbering(stores.numbers)),
-                *_workflow_routers(
-                    settings, stores, store, execution, authenticator, metrics, streams, limits
-                ),
-                histories_router(ChatHistories(histories=graph_store.histories)),
-                channels_router(doors),
-                *langgraph,
-            ],
-            authenticator=authenticator,
-            metrics=metrics,
-            new_id=new_id,
-            max_body_bytes=settings.limits.body_bytes,
-            allowed_origins=settings.server.allowed_origins,
-            limits=limits,
-            tenant_of=store.tenant_of,
-        )
+        routers = [
+            # Before /api/threads/{id}: of two routes that fit, the first one is taken.
+            *_retention_routers(services, execution),
+            *_operation_routers(services, shared),
+            *_workflow_routers(services, execution, shared),
+            histories_router(ChatHistories(histories=services.graph_store.histories)),
+            channels_router(doors),
+            *langgraph,
+            *_app_routers(services, execution),
+        ]
+        http = _http(services, shared, routers)
         stack.enter_context(serve_nodes(http))
         try:
-            yield App(http=http, stores=stores, execution=execution, metrics=metrics, stopping=stopping)
+            yield Server(
+                http=http,
+                stores=services.stores,
+                execution=execution,
+                metrics=services.metrics,
+                stopping=services.stopping,
+            )
         finally:
-            stopping.set()
+            services.stopping.set()
+
+
+async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
+    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
+    from clew.server.library import graph_store_on  # noqa: PLC0415 - LangGraph takes seconds
+
+    metrics = shared_metrics()
+    stores = await stack.enter_async_context(open_stores(settings))
+    require_keys(settings, await stores.keys.find())
+    url = settings.database.url
+    store = measured(stores.threads, metrics, url.kind)
+    observe_batches((stores.db, stores.threads), metrics, url.kind)
+    graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
+    graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
+    return Services(
+        settings=settings,
+        stores=stores,
+        store=store,
+        open_store=lambda: _second_way(settings, stores),
+        graph_db=graph_db,
+        graph_store=graph_store,
+        cluster=open_bell(stores.db, settings),
+        access=ThreadAccess(store, utc_now),
+        numbering=Numbering(stores.numbers),
+        metrics=metrics,
+        clock=utc_now,
+        new_id=new_id,
+        stopping=asyncio.Event(),
+    )
+
+
+def _http_services(services: Services) -> HttpServices:
+    server, limits = services.settings.server, services.settings.limits
+    return HttpServices(
+        authenticator=Authenticator(
+            services.stores.keys,
+            clock=services.clock,
+            open_locally=server.auth == "auto" and server.is_loopback,
+            allowed_origins=server.allowed_origins,
+        ),
+        limits=RateLimits(
+            requests_per_second=limits.requests_per_second,
+            wrong_keys_per_minute=limits.wrong_keys_per_minute,
+        ),
+        streams=Streams(
+            services.stopping, services.metrics, most=limits.streams, most_of_one=limits.streams_per_caller
+        ),
+    )
+
+
+def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]) -> FastAPI:
+    settings = services.settings
+    return create_http(
+        routers,
+        authenticator=shared.authenticator,
+        metrics=services.metrics,
+        new_id=services.new_id,
+        max_body_bytes=settings.limits.body_bytes,
+        allowed_origins=settings.server.allowed_origins,
+        limits=shared.limits,
+        tenant_of=services.store.tenant_of,
+    )
 
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
-    """Raises ConfigError where strangers could knock and nobody could be let in."""
+    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
     if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
@@ -181,127 +209,143 @@ def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
 
 @asynccontextmanager
 async def _doors(
-    settings: Settings,
-    stores: Stores,
-    store: Store,
+    services: Services,
     execution: "Execution",
-    metrics: Metrics,
-    pace: Callable[[str], None],
-    stopping: asyncio.Event,
+    limits: RateLimits,
     transport: "AsyncBaseTransport | None",
 ) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
     """Where chats come in, if any are configured."""
-    if not settings.channels:
+    if not services.settings.channels:
         yield {}
         return
-    from clew.server.channels import open_doors  # noqa: PLC0415 - not everybody has one
+    from clew.server.channels import open_doors  # noqa: PLC0415 - only for settings with channels
 
     opened = open_doors(
-        settings,
-        stores,
-        store,
-        execution.commands,
-        execution.notifier,
-        execution.registry,
-        metrics,
-        pace,
-        stopping,
-        transport,
+        settings=services.settings,
+        stores=services.stores,
+        store=services.store,
+        commands=execution.commands,
+        notifier=execution.notifier,
+        graphs=execution.registry,
+        metrics=services.metrics,
+        pace=limits.count_delivery,
+        stopping=services.stopping,
+        transport=transport,
     )
     async with opened as doors:
         yield doors
 
 
-def _uploads(settings: Settings, stores: Stores) -> Uploads:
-    return Uploads(files=stores.files, clock=utc_now, new_id=new_id, max_bytes=settings.limits.upload_bytes)
-
-
-def _workflow_routers(
-    settings: Settings,
-    stores: Stores,
-    store: Store,
-    execution: "Execution",
-    authenticator: Authenticator,
-    metrics: Metrics,
-    streams: Streams,
-    limits: RateLimits,
-) -> list[APIRouter]:
-    commands, notifier, live = execution.commands, execution.notifier, execution.live
-    access = ThreadAccess(store, utc_now)
-    numbering = Numbering(stores.numbers)
-    offer = StartPolicy(
-        numbering=numbering,
-        graphs=execution.registry,
-        profiles=settings.profiles,
-        ttl=timedelta(days=settings.threads.ttl_days),
+def _operation_routers(services: Services, shared: HttpServices) -> list[APIRouter]:
+    stores, settings = services.stores, services.settings
+    uploads = Uploads(
         files=stores.files,
-        assignments=execution.assignments,
+        clock=services.clock,
+        new_id=services.new_id,
+        max_bytes=settings.limits.upload_bytes,
     )
     return [
-        workflows_router(
-            commands,
-            store,
-            stores.inbox,
-            stores.files,
-            execution.graph_driver,
-            notifier,
-            access=access,
+        page_router(WEB, authenticator=shared.authenticator, version=__version__),
+        health_router(Readiness(stores.version, services.stopping), services.metrics),
+        threads_router(services.store, services.clock),
+        audit_router(stores.audit, access=services.access),
+        files_router(stores.files, uploads, numbering=services.numbering),
+    ]
+
+
+def _workflow_routers(services: Services, execution: "Execution", shared: HttpServices) -> list[APIRouter]:
+    commands, notifier, live = execution.commands, execution.notifier, execution.live
+    store, stores, access, numbering = services.store, services.stores, services.access, services.numbering
+    authenticator, streams = shared.authenticator, shared.streams
+    apps = execution.apps.workflow_apps()
+    policy = StartPolicy(
+        numbering=numbering,
+        graphs=execution.registry,
+        profiles=services.settings.profiles,
+        ttl=services.thread_ttl,
+        files=stores.files,
+        apps=apps,
+    )
+    workflows = Workflows(
+        commands=commands,
+        store=store,
+        inbox=stores.inbox,
+        notifier=notifier,
+        access=access,
+        policy=policy,
+        views=WorkflowViews(
+            store=store,
+            files=stores.files,
+            graph_driver=execution.graph_driver,
             numbering=numbering,
-            offer=offer,
-            streams=streams,
-            metrics=metrics,
+            apps=apps,
         ),
-        messages_router(commands, store, stores.files, access=access, numbering=numbering),
+        streams=streams,
+        metrics=services.metrics,
+    )
+    return [
+        start_router(workflows),
+        read_router(workflows),
+        command_router(workflows),
+        messages_router(commands, store, stores.files, access=access, numbering=numbering, apps=apps),
         documents_router(stores.files, access=access, numbering=numbering),
-        graphs_router(execution.registry, offer.fields),
+        graphs_router(execution.registry, policy.fields, default=apps.default),
         tool_calls_router(commands, store, stores.calls, access=access),
         approvals_router(commands, store, "/api", access=access),
         approvals_router(commands, store, "", access=access),
         events_router(store, notifier, live, authenticator=authenticator, access=access, streams=streams),
         ws_router(
-            store, notifier, live, authenticator=authenticator, access=access, streams=streams, limits=limits
+            store,
+            notifier,
+            live,
+            authenticator=authenticator,
+            access=access,
+            streams=streams,
+            limits=shared.limits,
         ),
     ]
 
 
-def _retention_routers(
-    settings: Settings, stores: Stores, store: Store, execution: "Execution", metrics: Metrics
-) -> list[APIRouter]:
-    commands, cleanup = execution.commands, execution.cleanup
-    access = ThreadAccess(store, utc_now)
+def _retention_routers(services: Services, execution: "Execution") -> list[APIRouter]:
+    commands, cleanup, settings = execution.commands, execution.cleanup, services.settings
     gate = CleanupAuth(
         cleanup.cluster_state,
-        clock=utc_now,
+        clock=services.clock,
         api_key=_revealed(settings.cleanup.api_key),
         cron_secret=_revealed(settings.cleanup.cron_secret),
     )
     is_memory = settings.database.url.kind == "memory"
-    numbering = Numbering(stores.numbers)
+    export = Export(store=services.store, files=services.stores.files, latest=execution.graph_driver.latest)
     return [
         retention_router(
             commands,
             commands.trash,
             cleanup,
-            Export(store=store, files=stores.files, latest=execution.graph_driver.latest),
-            access=access,
-            numbering=numbering,
-            clock=utc_now,
-            metrics=metrics,
+            export,
+            access=services.access,
+            numbering=services.numbering,
+            clock=services.clock,
+            metrics=services.metrics,
         ),
-        optimize_router(
-            commands,
-            store,
-            stores.files,
-            execution.registry,
-            execution.notifier,
-            access=access,
-            numbering=numbering,
-            clock=utc_now,
-            ttl=timedelta(days=settings.threads.ttl_days),
-            sweep=Sweep(cleanup=cleanup, gate=gate, clock=utc_now, is_memory=is_memory),
-            metrics=metrics,
-        ),
+        cleanup_router(Sweep(cleanup=cleanup, gate=gate, clock=services.clock, is_memory=is_memory)),
     ]
+
+
+def _app_routers(services: Services, execution: "Execution") -> list[APIRouter]:
+    from clew.apps.app import AppServices, RouteServices  # noqa: PLC0415 - imported with the engine
+
+    def route_services(app: AppServices) -> RouteServices:
+        return RouteServices(
+            app=app,
+            commands=execution.commands,
+            access=services.access,
+            numbering=services.numbering,
+            notifier=execution.notifier,
+            graphs=execution.registry,
+            ttl=services.thread_ttl,
+        )
+
+    return execution.apps.routers(route_services)
 
 
 def _revealed(secret: SecretStr | None) -> str | None:

@@ -1,36 +1,20 @@
-"""The engine, put together: graphs, bridge, commands, runner and chores on the stores of one database."""
+"""The engine, put together: graphs, graph driver, commands, runner and chores on the services of one server."""
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
-from langchain_core.language_models import BaseChatModel
-
-from clew.apps.builtin import OUTPUT, Builtin, builtin_graphs
-from clew.apps.chat.agents.registry import find_agents
-from clew.apps.chat.workers import open_workers
-from clew.apps.coding.assignments import Assignments
-from clew.apps.coding.plan import CODING, WORKTREES
-from clew.apps.coding.ports import Worktrees
-from clew.apps.coding.trackers.profiles import TrackerAccess, Trackers
-from clew.apps.coding.worktrees.git import GitWorktrees
-from clew.apps.drivers.api import ApiDriver, ModelAccess
-from clew.apps.drivers.profiles import DEFAULT, Drivers, Programs
+from clew.apps.drivers.profiles import DEFAULT
 from clew.checkpointer.saver import Checkpointer
 from clew.config import Settings, secrets_of
-from clew.documents.documents import Documents
-from clew.documents.extraction.guard import open_extractor
-from clew.domain.errors import ConfigError
 from clew.domain.events import Opening
 from clew.domain.model_settings import ModelSettings
-from clew.domain.retry import RetryPolicy
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Status
 from clew.engine.commands import Commands
 from clew.engine.notifier import LocalNotifier
 from clew.engine.run_context import RunStores
@@ -43,26 +27,23 @@ from clew.graph.driver import LangGraphDriver
 from clew.graph.failures import classify
 from clew.graph.introspection import LangGraphIntrospection
 from clew.graph.loop_watch import watching_loop
-from clew.graph.registry import Registry, compiled, import_from, open_registry
-from clew.history.graph_store import GraphStore
+from clew.graph.registry import Registry, import_from, open_registry
 from clew.history.model_settings import find_model_settings
-from clew.ports.files import Files
 from clew.ports.graphs import GraphIntrospection
-from clew.ports.inbox import Inbox
-from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.notifier import ClusterNotifier, Notifier
 from clew.ports.streams import StreamParts, Tokens
 from clew.ports.threads import Store
-from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.runners.local import LocalRunner
+from clew.server.apps import OpenApps, open_apps
 from clew.server.database import open_space
+from clew.server.drivers import retry_policy
+from clew.server.services import Services
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.stream_parts import StreamPartRows
 from clew.stores.sql.trash import TrashRows
-from clew.stores.sql.work import Database
 from clew.telemetry import shared_metrics
 from clew.telemetry.scrub import Scrubber
 
@@ -70,28 +51,22 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineParts:
-    """What the engine stands on."""
+class GraphRuntime:
+    """The graphs of a server, and what runs them."""
 
-    db: Database
-    # Of the graph store: the same database, unless the settings name another.
-    graph_db: Database
-    graph_store: GraphStore
-    store: Store
-    # Another way to the same store for the heartbeat, which lives in a thread and an event loop of its own.
-    open_store: Callable[[], AbstractAsyncContextManager[Store]]
-    calls: Calls
-    summaries: Summaries
-    audit: ModelCalls
-    files: Files
-    inbox: Inbox
-    cluster: ClusterNotifier
-    clock: Callable[[], datetime]
-    new_id: Callable[[], str]
+    registry: Registry
+    apps: OpenApps
+    driver: LangGraphDriver
+    notifier: LocalNotifier
+    live: Tokens
+    chunks: StreamParts
+    memory: RunStores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
+    """The engine, running."""
+
     commands: Commands
     notifier: Notifier
     live: Tokens
@@ -100,245 +75,189 @@ class Execution:
     registry: Registry
     introspection: GraphIntrospection
     cleanup: Cleanup
-    # None where the graph `coding` is somebody's own.
-    assignments: Assignments | None
+    apps: OpenApps
 
 
 @asynccontextmanager
-async def open_execution(
-    settings: Settings, parts: EngineParts, stopping: asyncio.Event
-) -> AsyncGenerator[Execution]:
+async def open_execution(services: Services) -> AsyncGenerator[Execution]:
     """Start running threads; once `stopping` is set, drain what is under way and leave the rest to others."""
     async with AsyncExitStack() as stack:
         stack.enter_context(contained_tasks(asyncio.get_running_loop()))
         stack.enter_context(watching_loop(shared_metrics().loop_lag.observe))
-        saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(parts.db))))
-        import_from(settings.import_paths)
-        registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=parts.graph_store)
-        for name, reason in registry.broken.items():
-            logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
-        worktrees = GitWorktrees(settings.coding.roots, _environment(settings))
-        builtin = await _builtin(settings, parts, worktrees, stack)
-        has_own_coding = CODING in registry.graphs or CODING in registry.broken
-        for name, graph in builtin.graphs.items():
-            if name not in registry.graphs and name not in registry.broken:
-                registry.graphs[name] = compiled(graph, saver=saver, store=parts.graph_store)
-
-        cluster = parts.cluster
-        await _tell_stranded(parts.store, registry)
-        notifier = LocalNotifier(beyond=cluster.ring)
-        live = LocalTokens()
-        chunks = LocalStreamParts(StreamPartRows(parts.db), notifier, parts.clock)
-        graph_driver = LangGraphDriver(
-            registry.graphs,
-            saver,
-            parts.graph_store,
-            clock=parts.clock,
-            live=live,
-            chunks=chunks,
-            verbose=settings.runner.verbose,
-            stages=registry.stages,
-            shows={} if has_own_coding else builtin.shows,
-        )
-        memory = RunStores(
-            calls=parts.calls,
-            summaries=parts.summaries,
-            audit=parts.audit,
-            keeps_context=settings.model_calls.record,
-            scrub=Scrubber(secrets_of(settings)),
-            audit_rows=settings.model_calls.rows_per_thread,
-        )
-        step = Step(
-            store=parts.store,
-            memory=memory,
-            graph_driver=graph_driver,
-            notifier=notifier,
-            clock=parts.clock,
-            new_id=parts.new_id,
-            classify=classify,
-            policy=lambda thread: _policy(settings, thread),
-            max_recoveries=settings.runner.max_recoveries,
-            prunes=settings.checkpoints.keep == "latest",
-            limit=timedelta(seconds=settings.limits.round_seconds),
-            closings=builtin.closings,
-        )
-        runner = LocalRunner(
-            name=parts.new_id(),
-            store=parts.store,
-            open_store=parts.open_store,
-            step=step,
-            lease=timedelta(seconds=settings.runner.lease_seconds),
-            poll_seconds=settings.runner.poll_seconds,
-            concurrency=settings.runner.concurrency,
-            grace_seconds=settings.server.shutdown_seconds,
-            graphs=registry.graphs,
-            call=cluster.call,
-        )
-        commands = Commands(
-            store=parts.store,
-            calls=parts.calls,
-            files=parts.files,
-            summaries=parts.summaries,
-            trash=TrashRows(parts.db),
-            graph_driver=graph_driver,
-            notifier=notifier,
-            clock=parts.clock,
-            new_id=parts.new_id,
-            wake=lambda: _wake(runner, cluster),
-            place=runner.place,
-            halt=runner.halt,
-            drafts=memory.drafts,
-            closings=builtin.closings,
-            model_settings=_model_settings(settings, registry, builtin),
-            reservation_limits={WORKTREES: settings.coding.concurrent_workflows},
-        )
-        trackers = await stack.enter_async_context(aclosing(_trackers(settings)))
-        assignments = None if has_own_coding else Assignments(worktrees=worktrees, tracker=trackers.of)
-        chores = Chores(
-            store=parts.store,
-            calls=parts.calls,
-            audit=parts.audit,
-            files=parts.files,
-            inbox=parts.inbox,
-            commands=commands,
-            clock=parts.clock,
-            items=parts.graph_store,
-            audit_ttl=_days(settings.model_calls.ttl_days),
-        )
-        cleanup = Cleanup(
-            rows=CleanupRows(parts.db),
-            memory=CleanupRows(parts.graph_db),
-            cluster_state=ClusterStateRows(parts.db),
-            store=parts.store,
-            calls=parts.calls,
-            space=open_space(parts.db, settings.database.url.path),
-            clock=parts.clock,
-            new_id=parts.new_id,
-            evict=_cleaned_up(commands),
-            lease=timedelta(seconds=settings.runner.lease_seconds),
-            budget_seconds=settings.cleanup.budget_seconds,
-            ttl=timedelta(days=settings.threads.ttl_days),
-            next_turn=_schedule(settings),
-        )
+        graphs = await _open_graphs(services, stack)
+        runner = _runner(services, graphs)
+        commands = _commands(services, graphs, runner)
+        cleanup = _cleanup(services, commands)
         async with (
-            sweeping([*chores.all(), *cleanup.chores()]),
-            cluster.listening(notifier.ring, runner.look),
-            runner.running(stopping),
+            sweeping([*_chores(services, commands).all(), *cleanup.chores()]),
+            services.cluster.listening(graphs.notifier.ring, runner.look),
+            runner.running(services.stopping),
         ):
             yield Execution(
                 commands=commands,
-                notifier=notifier,
-                live=live,
-                chunks=chunks,
-                graph_driver=graph_driver,
-                registry=registry,
-                introspection=LangGraphIntrospection(registry.graphs),
+                notifier=graphs.notifier,
+                live=graphs.live,
+                chunks=graphs.chunks,
+                graph_driver=graphs.driver,
+                registry=graphs.registry,
+                introspection=LangGraphIntrospection(graphs.registry.graphs),
                 cleanup=cleanup,
-                assignments=assignments,
+                apps=graphs.apps,
             )
 
 
-async def _tell_stranded(store: Store, registry: Registry) -> None:
-    """Threads of graphs that are not here run on when these are back; until then somebody should know."""
+async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntime:
+    """The user's graphs and those of apps. Raises ConfigError for a wrong setting of an app."""
+    settings, db = services.settings, services.stores.db
+    saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(db))))
+    import_from(settings.import_paths)
+    registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=services.graph_store)
+    for name, reason in registry.broken.items():
+        logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
+    apps = await open_apps(services, registry, saver, stack)
+    await _warn_of_stranded(services.store, registry)
+
+    notifier = LocalNotifier(beyond=services.cluster.ring)
+    live = LocalTokens()
+    chunks = LocalStreamParts(StreamPartRows(db), notifier, services.clock)
+    driver = LangGraphDriver(
+        registry.graphs,
+        saver,
+        services.graph_store,
+        clock=services.clock,
+        live=live,
+        chunks=chunks,
+        verbose=settings.runner.verbose,
+        stages=registry.stages,
+        shows=apps.breakpoint_values,
+    )
+    memory = RunStores(
+        calls=services.stores.calls,
+        summaries=services.stores.summaries,
+        audit=services.stores.audit,
+        keeps_context=settings.model_calls.record,
+        scrub=Scrubber(secrets_of(settings)),
+        audit_rows=settings.model_calls.rows_per_thread,
+    )
+    return GraphRuntime(
+        registry=registry,
+        apps=apps,
+        driver=driver,
+        notifier=notifier,
+        live=live,
+        chunks=chunks,
+        memory=memory,
+    )
+
+
+async def _warn_of_stranded(store: Store, registry: Registry) -> None:
+    """Threads of graphs that are not here run on when these are back."""
     running = await store.find(status=(Status.RUNNING,), limit=1000)
     for graph, count in Counter(t.graph for t in running if t.graph not in registry.graphs).items():
         logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
 
 
-async def _builtin(
-    settings: Settings, parts: EngineParts, worktrees: Worktrees, stack: AsyncExitStack
-) -> Builtin:
-    """The graphs of our own, with the agents there are. Raises ConfigError when two agents have one name."""
-    agents = find_agents(settings.agents.folder)
-    for source, reason in agents.broken.items():
-        logger.error("agent cannot be loaded: %s", reason, extra={"source": source})
-    extractor = await stack.enter_async_context(open_extractor())
-    workers = await stack.enter_async_context(
-        open_workers(
-            memory_bytes=settings.limits.task_memory_bytes,
-            output_bytes=OUTPUT * settings.limits.upload_bytes,
-        )
+def _runner(services: Services, graphs: GraphRuntime) -> LocalRunner:
+    settings = services.settings
+    step = Step(
+        store=services.store,
+        memory=graphs.memory,
+        graph_driver=graphs.driver,
+        notifier=graphs.notifier,
+        clock=services.clock,
+        new_id=services.new_id,
+        classify=classify,
+        policy=partial(retry_policy, settings),
+        max_recoveries=settings.runner.max_recoveries,
+        prunes=settings.checkpoints.keep == "latest",
+        limit=timedelta(seconds=settings.limits.round_seconds),
+        closings=graphs.apps.closings,
     )
-    models = settings.models
-    access = ModelAccess(
-        openai_key=models.openai_api_key,
-        openai_base_url=models.openai_base_url,
-        openai_model=models.openai_model,
-        anthropic_key=models.anthropic_api_key,
-        anthropic_base_url=models.anthropic_base_url,
-        anthropic_model=models.anthropic_model,
-        seconds=models.call_seconds,
-    )
-    programs = Programs(
-        environment=_environment(settings),
-        folder=Path(stack.enter_context(TemporaryDirectory(prefix="clew-"))),
-        seconds=settings.coding.cli_seconds,
-    )
-    drivers = await stack.enter_async_context(
-        aclosing(Drivers(settings.profiles, access, programs, settings.profile_keys))
-    )
-    return builtin_graphs(
-        documents=Documents(files=parts.files, extractor=extractor, clock=parts.clock),
-        agents=agents,
-        driver=drivers.of,
-        policy=lambda thread: _policy(settings, thread),
-        max_bytes=settings.limits.upload_bytes,
-        cpu_seconds=settings.limits.round_cpu_seconds,
-        workers=workers,
-        worktrees=worktrees,
-        review_rounds=settings.coding.review_rounds,
-        model=_default_model(drivers),
+    return LocalRunner(
+        name=services.new_id(),
+        store=services.store,
+        open_store=services.open_store,
+        step=step,
+        lease=services.lease,
+        poll_seconds=settings.runner.poll_seconds,
+        concurrency=settings.runner.concurrency,
+        grace_seconds=settings.server.shutdown_seconds,
+        graphs=graphs.registry.graphs,
+        call=services.cluster.call,
     )
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    return {name: value.get_secret_value() for name, value in settings.program_environment.items()}
-
-
-def _trackers(settings: Settings) -> Trackers:
-    trackers = settings.trackers
-    access = TrackerAccess(
-        github_url=trackers.github_url,
-        github_repository=trackers.github_repository or "",
-        github_token=trackers.github_token,
-        jira_url=trackers.jira_url,
-        jira_user=trackers.jira_user,
-        jira_token=trackers.jira_token,
-        seconds=trackers.call_seconds,
+def _commands(services: Services, graphs: GraphRuntime, runner: LocalRunner) -> Commands:
+    stores = services.stores
+    return Commands(
+        store=services.store,
+        calls=stores.calls,
+        files=stores.files,
+        summaries=stores.summaries,
+        trash=TrashRows(stores.db),
+        graph_driver=graphs.driver,
+        notifier=graphs.notifier,
+        clock=services.clock,
+        new_id=services.new_id,
+        wake=lambda: _wake(runner, services.cluster),
+        place=runner.place,
+        halt=runner.halt,
+        drafts=graphs.memory.drafts,
+        closings=graphs.apps.closings,
+        model_settings=_model_settings(services.settings, graphs.registry, graphs.apps),
+        reservation_limits=graphs.apps.reservation_limits,
     )
-    return Trackers(settings.profiles, access)
 
 
-def _default_model(drivers: Drivers) -> BaseChatModel | None:
-    """What the `agent` graph speaks with: the model of the default profile, if it has one."""
-    try:
-        driver = drivers.named(DEFAULT)
-    except ConfigError as exc:
-        logger.warning("no graph `agent`: %s", exc)
-        return None
-    return driver.chat if isinstance(driver, ApiDriver) else None
+def _chores(services: Services, commands: Commands) -> Chores:
+    stores, days = services.stores, services.settings.model_calls.ttl_days
+    return Chores(
+        store=services.store,
+        calls=stores.calls,
+        audit=stores.audit,
+        files=stores.files,
+        inbox=stores.inbox,
+        commands=commands,
+        clock=services.clock,
+        items=services.graph_store,
+        audit_ttl=None if days is None else timedelta(days=days),
+    )
+
+
+def _cleanup(services: Services, commands: Commands) -> Cleanup:
+    settings, db = services.settings, services.stores.db
+    return Cleanup(
+        rows=CleanupRows(db),
+        memory=CleanupRows(services.graph_db),
+        cluster_state=ClusterStateRows(db),
+        store=services.store,
+        calls=services.stores.calls,
+        space=open_space(db, settings.database.url.path),
+        clock=services.clock,
+        new_id=services.new_id,
+        evict=_evict_cleaned_up(commands),
+        lease=services.lease,
+        budget_seconds=settings.cleanup.budget_seconds,
+        ttl=services.thread_ttl,
+        next_turn=_cleanup_schedule(settings),
+    )
 
 
 def _wake(runner: LocalRunner, cluster: ClusterNotifier) -> None:
-    """Whoever has room first takes it: this process, or another one."""
+    """The first process with a free slot takes the thread: this one, or another."""
     runner.wake()
     cluster.call()
 
 
-def _policy(settings: Settings, thread: Thread) -> RetryPolicy:
-    profile = settings.profiles.get(str(thread.settings.get("profile", "default")))
-    return profile.retry if profile else RetryPolicy()
-
-
 def _model_settings(
-    settings: Settings, registry: Registry, builtin: Builtin
+    settings: Settings, registry: Registry, apps: OpenApps
 ) -> Callable[[Opening], ModelSettings | None]:
     """Of the graph's own model; of the profile's, where the graph asks a driver."""
     own = {name: find_model_settings(graph) for name, graph in registry.graphs.items()}
     defaults = {"api:openai": settings.models.openai_model, "api:anthropic": settings.models.anthropic_model}
 
     def of(opening: Opening) -> ModelSettings | None:
-        if opening.graph not in builtin.asks_drivers or opening.graph in settings.graphs:
+        if not apps.uses_profiles(opening.graph):
             return own.get(opening.graph)
         profile = settings.profiles.get(str(opening.settings.get("profile", DEFAULT)))
         if profile is None:
@@ -349,7 +268,7 @@ def _model_settings(
     return of
 
 
-def _cleaned_up(commands: Commands) -> Callable[[str], None]:
+def _evict_cleaned_up(commands: Commands) -> Callable[[str], None]:
     deleted = shared_metrics().deleted_threads.labels("cleanup")
 
     def evict(thread_id: str) -> None:
@@ -359,14 +278,10 @@ def _cleaned_up(commands: Commands) -> Callable[[str], None]:
     return evict
 
 
-def _schedule(settings: Settings) -> Callable[[datetime], datetime] | None:
-    """When to clean up unasked, after the last time it was done."""
+def _cleanup_schedule(settings: Settings) -> Callable[[datetime], datetime] | None:
+    """When the next scheduled cleanup is, after the last one. None without a schedule."""
     cleanup = settings.cleanup
     if cleanup.schedule is not None:
         return cleanup.schedule.next_after
     every = timedelta(seconds=cleanup.every_seconds)
     return (lambda last: last + every) if every else None
-
-
-def _days(days: int | None) -> timedelta | None:
-    return None if days is None else timedelta(days=days)

@@ -7,6 +7,7 @@ FIELDS = frozenset(
         "run_id",
         "cron_id",
         "graph",
+        "app",
         "round",
         "seq",
         "stage",

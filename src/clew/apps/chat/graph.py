@@ -235,27 +235,6 @@ class Chat:
         )
         return {"messages": [said]}
 
-    def closing(
-        self,
-        thread: Thread,  # noqa: ARG002 - other graphs may need it
-        log: Sequence[Event],
-        status: Status,
-        reason: str,
-    ) -> list[Body]:
-        """What a round ends with, in the same commit as its end."""
-        if status is Status.COMPLETED:
-            return [_ending("Workflow completed successfully", status)]
-        language = self._language(log)
-        if status is Status.STOPPED:
-            text = say(Text.STOPPED, language)
-            return [_ending("Workflow stopped by user", status), _last(text)]
-        text = say(Text.FAILED, language, reason=reason)
-        return [
-            _ending("Workflow failure reported", status),
-            _last(text),
-            _ending(f"Workflow failed: {reason}", status),
-        ]
-
     async def _take_in(self, run: RunContext, file_id: str, known: Sequence[Entry]) -> Entry | None:
         thread = run.thread
         fresh = [entry.label for entry in known if entry.origin == "user" and entry.round == thread.round]
@@ -361,17 +340,36 @@ class Chat:
             for message in said
         ]
 
-    def _language(self, log: Sequence[Event]) -> str:
-        """The language this round is held in: what its steps found, else what the user's own words say."""
-        for event in reversed(log):
-            match event.body:
-                case StageCompleted(output={"language": str(language)}) if language:
-                    return language
-                case UserMessage(content=content):
-                    return self.detect(_text(content), None)
-                case _:
-                    pass
-        return DEFAULT
+
+def closing(
+    log: Sequence[Event], status: Status, reason: str, *, detect: Callable[[str, str | None], str]
+) -> list[Body]:
+    """What a round ends with, in the same commit as its end."""
+    if status is Status.COMPLETED:
+        return [_ending("Workflow completed successfully", status)]
+    language = _language(log, detect)
+    if status is Status.STOPPED:
+        text = say(Text.STOPPED, language)
+        return [_ending("Workflow stopped by user", status), _last(text)]
+    text = say(Text.FAILED, language, reason=reason)
+    return [
+        _ending("Workflow failure reported", status),
+        _last(text),
+        _ending(f"Workflow failed: {reason}", status),
+    ]
+
+
+def _language(log: Sequence[Event], detect: Callable[[str, str | None], str]) -> str:
+    """The language this round is held in: what its steps found, else what the user's own words say."""
+    for event in reversed(log):
+        match event.body:
+            case StageCompleted(output={"language": str(language)}) if language:
+                return language
+            case UserMessage(content=content):
+                return detect(_text(content), None)
+            case _:
+                pass
+    return DEFAULT
 
 
 def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> str:

@@ -17,6 +17,7 @@ import clew.apps.chat.agents.summarizer
 import clew.apps.chat.agents.translator
 import clew.apps.chat.agents.writer  # noqa: F401 - loaded once, for every child
 from clew.apps.chat.agents.agent import ChatAgent
+from clew.apps.chat.offline.rules import RULES
 from clew.apps.chat.plan import AgentTask
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
@@ -143,7 +144,9 @@ def attend(parent: int, descriptor: int) -> None:
 def _done(job: Mapping[str, Any], wire: ParentConnection) -> dict[str, Json]:
     match job:
         case {"agent": str(place), "task": dict(task), "driver": dict(driver)}:
-            asked: Driver = OfflineDriver() if driver["name"] == OFFLINE else ParentDriver(wire, **driver)
+            asked: Driver = (
+                OfflineDriver(RULES) if driver["name"] == OFFLINE else ParentDriver(wire, **driver)
+            )
             return {"result": asyncio.run(_agent(place, asked).process_task(cast(AgentTask, task)))}
         case {"texts": list(texts), "prompt": str(prompt), "limit": int(limit)}:
             found = [

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clew.apps.coding.plan import WORKTREE, WORKTREES, require_issue_id
+from clew.apps.coding.plan import WORKTREE, require_issue_id
 from clew.apps.coding.ports import Tracker, Worktrees
 from clew.domain.errors import Invalid
-from clew.domain.lifecycle import RESERVED
 from clew.domain.thread import Json
 
 
@@ -14,6 +13,7 @@ from clew.domain.thread import Json
 class Assignment:
     """`settings` are the thread's, which never change; `state` is what its graph begins with."""
 
+    worktree: str
     settings: dict[str, Json]
     state: dict[str, Json]
     title: str
@@ -26,7 +26,7 @@ class Assignments:
     tracker: Callable[[str], Tracker]
 
     async def make(
-        self, issue_id: str | None, path: str | None, *, profile: str, text: str | None, is_local: bool
+        self, issue_id: str, path: str, *, profile: str, text: str | None, is_local: bool
     ) -> Assignment:
         """Raises Invalid naming the field, NotFound for an unknown issue, Transient or Permanent of the tracker.
 
@@ -34,10 +34,6 @@ class Assignments:
         nobody said which are allowed.
         """
         issue_id = require_issue_id(issue_id)
-        if path is None:
-            raise Invalid(
-                "a coding workflow needs the absolute path of a git work tree", field="worktreePath"
-            )
         if not self.worktrees.has_roots and not is_local:
             raise Invalid("no folder is open to coding workflows: set coding.roots", field="worktreePath")
         tracker = self.tracker(profile)
@@ -49,7 +45,8 @@ class Assignments:
             "worktree_name": worktree.name,
         }
         return Assignment(
-            settings={**known, RESERVED: {WORKTREES: worktree.path}},
+            worktree=worktree.path,
+            settings=known,
             state={**known, "profile": profile, "issue": issue.as_json(), "remark": ""},
             title=f"{issue_id}: {issue.title}",
         )

@@ -5,9 +5,11 @@ Nothing is programmed, and the plan says so.
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
-from clew.apps.drivers.inquiries import Inquiry
+from clew.apps.drivers.inquiries import Inquiry, Purpose
+from clew.apps.drivers.offline import OfflineRule
 from clew.documents.passages import sentences
 
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(\S.*)$")
@@ -77,3 +79,10 @@ def _found(pattern: re.Pattern[str], lines: Sequence[str]) -> list[str]:
 
 def _material(inquiry: Inquiry, label: str) -> str:
     return next((one.text for one in inquiry.material if one.label == label), "")
+
+
+RULES: Final[Mapping[Purpose, OfflineRule]] = {
+    Purpose.DESIGN: plan,
+    Purpose.CHANGE: change,
+    Purpose.REVIEW: review,
+}

@@ -9,7 +9,8 @@ from pydantic import SecretStr
 from clew.apps.drivers.api import ApiDriver, ModelAccess, open_model
 from clew.apps.drivers.cli import CliDriver
 from clew.apps.drivers.driver import Driver
-from clew.apps.drivers.offline import OfflineDriver
+from clew.apps.drivers.inquiries import Purpose
+from clew.apps.drivers.offline import OfflineDriver, OfflineRule
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
 from clew.domain.thread import Thread
@@ -43,11 +44,17 @@ class Drivers:
         self._programs = programs
         self._opened: dict[str, Driver] = {}
 
-    def of(self, thread: Thread) -> Driver:
-        """Raises ConfigError when the thread's profile is gone, or its driver cannot be used here."""
-        return self.named(str(thread.settings.get("profile", DEFAULT)))
+    def of(self, thread: Thread, rules: Mapping[Purpose, OfflineRule]) -> Driver:
+        """`rules` answer where the profile has no model.
+
+        Raises ConfigError when the thread's profile is gone, or its driver cannot be used here.
+        """
+        name = str(thread.settings.get("profile", DEFAULT))
+        profile = self._profiles.get(name)
+        return OfflineDriver(rules) if profile is not None and _is_offline(profile) else self.named(name)
 
     def named(self, name: str) -> Driver:
+        """Raises ConfigError."""
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]
@@ -61,8 +68,8 @@ class Drivers:
         if name not in self._profiles:
             raise ConfigError(f"there is no profile {name!r} any more")
         profile = self._profiles[name]
-        if profile.driver == "offline":
-            return OfflineDriver()
+        if _is_offline(profile):
+            return OfflineDriver({})
         if profile.driver == CliDriver.name:
             return CliDriver(
                 profile.command,
@@ -78,3 +85,7 @@ class Drivers:
             base_url=profile.base_url,
             key=self._keys.get(name),
         )
+
+
+def _is_offline(profile: Profile) -> bool:
+    return profile.driver == OfflineDriver.name

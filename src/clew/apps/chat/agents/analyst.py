@@ -39,7 +39,7 @@ _MAX_TABLES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """What to look at: one column added up by another, and how to draw it."""
 
     table: Table
@@ -77,7 +77,7 @@ class Analyst:
             ],
         }
 
-    async def _view(self, task: AgentTask, found: Sequence[Table]) -> View:
+    async def _view(self, task: AgentTask, found: Sequence[Table]) -> TableView:
         complaint = ""
         for _ in range(2):
             reply = await self._driver.ask(
@@ -101,7 +101,7 @@ class Analyst:
 class Sight:
     """One view of a table, in every form it can be asked for."""
 
-    view: View
+    view: TableView
     groups: Groups
     language: str
 
@@ -184,7 +184,7 @@ class Sight:
         return f"## {say(Text.COLUMNS, self.language)}\n\n" + "\n".join(lines)
 
 
-def read_view(value: Json, found: Sequence[Table]) -> View:
+def read_view(value: Json, found: Sequence[Table]) -> TableView:
     """What a model, or a rule, chose to look at, if it exists. Raises Invalid."""
     if not isinstance(value, Mapping):
         raise Invalid("expected an object", "view")
@@ -203,7 +203,9 @@ def read_view(value: Json, found: Sequence[Table]) -> View:
         numbers = [name for name, column in columns.items() if column.kind is ColumnKind.NUMBER]
         raise Invalid(f"expected one of {', '.join(numbers) or 'none: there are no numbers'}", "measure")
     chart = value.get("chart") or "auto"
-    return View(table, by, measure, How(how) if measure else How.COUNT, chart if chart in CHARTS else "auto")
+    return TableView(
+        table, by, measure, How(how) if measure else How.COUNT, chart if chart in CHARTS else "auto"
+    )
 
 
 def _read(task: AgentTask) -> list[Table]:

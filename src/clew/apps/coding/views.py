@@ -1,13 +1,11 @@
-"""A coding workflow as its own clients know it: with underscores, beside the names every workflow has."""
+"""Coding views: a coding workflow as its own clients know it, with underscores beside the names of every workflow."""
 
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from clew.api.numbers import OwnerNumbers
 from clew.api.schemas import WireModel
-from clew.api.workflow_schemas import StartedOut, StateOut, WholeWorkflowOut
 from clew.apps.coding.plan import WORKTREE
 from clew.domain.thread import Json, Thread
 
@@ -27,30 +25,11 @@ class CodingFields(WireModel):
     """The values of the graph's state: issue, plan, human_approved, review and the rest."""
 
 
-class StartedCodingOut(StartedOut, CodingFields):
-    """A coding workflow that was started."""
-
-
-class WholeCodingOut(WholeWorkflowOut, CodingFields):
-    """A coding workflow with the newest of its messages and logs."""
-
-
-def is_coding(thread: Thread) -> bool:
-    return WORKTREE in thread.settings
-
-
-def started_out(
-    thread: Thread, numbers: OwnerNumbers, given: Json, state: StateOut | None = None
-) -> StartedOut:
-    """`given` is what its graph begins with."""
-    if not is_coding(thread):
-        return StartedOut.of(thread, numbers, state=state)
-    values = given if state is None else state.values
-    return StartedCodingOut.of(thread, numbers, state=state, **coding_fields(thread, values, None))
-
-
-def coding_fields(thread: Thread, values: Json, completed_at: datetime | None) -> dict[str, Any]:
+def coding_fields(thread: Thread, values: Json, completed_at: datetime | None) -> dict[str, Any] | None:
+    """None for a thread that was started without a worktree, as another API may do."""
     settings = thread.settings
+    if WORKTREE not in settings:
+        return None
     known = {name: settings[name] for name in ("issue_id", WORKTREE, "worktree_name")}
     return {
         **known,

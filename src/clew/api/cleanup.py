@@ -1,0 +1,192 @@
+"""/api/optimize/cleanup: deletes threads that are due. Names are as its callers know them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+from starlette.requests import Request as HttpRequest
+
+from clew.api.access import public
+from clew.api.cleanup_auth import CleanupAuth
+from clew.api.errors import OutOfRange
+from clew.api.openapi import errors
+from clew.api.routing import Router
+from clew.domain import retention
+from clew.domain.errors import InvalidState, Unauthenticated, Unavailable
+from clew.domain.thread import Owner
+from clew.ports.clock import Clock
+from clew.retention.cleanup import Cleanup, CleanupOutcome
+
+logger = logging.getLogger(__name__)
+
+CLEANUP = "/api/optimize/cleanup"
+# Beyond its budget a cleanup may take as long as one portion does; cron services hang up after ten seconds.
+SLACK_SECONDS = 1.5
+
+DAYS_OLD = range(1, 366)
+MOST_DIGITS = 20  # of a number that is looked at
+
+DaysOld = Annotated[
+    str | None,
+    Query(
+        description="Delete threads not accessed for so many days, 1 to 365; left out, expired threads.",
+    ),
+]
+
+DryRun = Annotated[bool, Query(description="Only say what would be deleted.")]
+Soft = Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")]
+Force = Annotated[bool, Query(description="Even though the clock jumped lately.")]
+Tenant = Annotated[str | None, Query(max_length=256, description="Only this tenant's.")]
+UserId = Annotated[
+    str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
+]
+
+
+class CleanupOut(BaseModel):
+    status: Literal["completed", "more", "already_running", "dry_run"]
+    deleted: int
+    preserved: int
+    errors: int
+    due: int
+    """How many are left to be deleted."""
+    more: bool
+    """Whether the rest goes on by itself."""
+    continuation: str | None
+    """The cleanup that goes on."""
+    thread_ids: list[str]
+    """Up to a thousand of them; all are in the log."""
+    message: str
+
+    @classmethod
+    def of(cls, outcome: CleanupOutcome, what: str) -> Self:
+        job = outcome.job
+        return cls(
+            status=outcome.status,
+            deleted=job.deleted if job else 0,
+            preserved=outcome.preserved,
+            errors=job.failed if job else 0,
+            due=outcome.due,
+            more=outcome.more,
+            continuation=job.id if job and outcome.more else None,
+            thread_ids=list(outcome.thread_ids),
+            message=_MESSAGES[outcome.status].format(what),
+        )
+
+
+_MESSAGES = {
+    "completed": "{}",
+    "more": "{}; there is more, which goes on by itself",
+    "already_running": "A cleanup is under way already",
+    "dry_run": "Nothing was deleted: a dry run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """How the cleanup endpoint runs one."""
+
+    cleanup: Cleanup
+    gate: CleanupAuth
+    clock: Clock
+    is_memory: bool
+
+    async def __call__(
+        self,
+        days_old: int | None,
+        *,
+        owner: Owner | None,
+        dry_run: bool,
+        soft: bool,
+        force: bool,
+    ) -> CleanupOut:
+        wanted = retention.selection(now=self.clock(), days_old=days_old, owner=owner, soft=soft)
+        if self.is_memory:
+            what = "No database configured, memory-only cleanup"
+        elif days_old is None:
+            what = "Cleaned up expired threads"
+        else:
+            what = f"Cleaned up threads not accessed in {days_old} days"
+        if dry_run:
+            return CleanupOut.of(await self.cleanup.preview(wanted), what)
+        return CleanupOut.of(await self.cleanup.run(wanted, force=force), what)
+
+    @asynccontextmanager
+    async def in_time(self) -> AsyncGenerator[None]:
+        """The caller is answered before it hangs up, with Unavailable at the latest."""
+        try:
+            async with asyncio.timeout(self.cleanup.budget_seconds + SLACK_SECONDS):
+                yield
+        except TimeoutError:
+            raise Unavailable("the database is slow; a cleanup that has begun goes on by itself") from None
+
+
+def cleanup_router(sweep: Sweep) -> APIRouter:
+    router = Router(prefix="/api/optimize", tags=["optimize"])
+
+    @router.post("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
+    @public
+    async def clean_up(
+        request: HttpRequest,
+        days_old: DaysOld = None,
+        dry_run: DryRun = False,
+        soft: Soft = False,
+        force: Force = False,
+        tenant: Tenant = None,
+        user_id: UserId = "",
+    ) -> CleanupOut:
+        """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
+        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+
+    @router.get("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
+    @public
+    async def clean_up_by_cron(
+        request: HttpRequest,
+        days_old: DaysOld = None,
+        dry_run: DryRun = False,
+        soft: Soft = False,
+        force: Force = False,
+        tenant: Tenant = None,
+        user_id: UserId = "",
+    ) -> CleanupOut:
+        """The same as POST: cron services know no other method."""
+        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+
+    async def cleaned_up(
+        request: HttpRequest,
+        days_old: str | None,
+        dry_run: bool,
+        soft: bool,
+        force: bool,
+        owner: Owner | None,
+    ) -> CleanupOut:
+        query = request.url.query
+        target = f"{CLEANUP}?{query}" if query else CLEANUP
+        try:
+            async with sweep.in_time():
+                await sweep.gate.admit(request.headers, request.method, target)
+                return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
+        except Unavailable as exc:
+            logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
+            raise
+
+    return router
+
+
+def _days(text: str | None) -> int | None:
+    if text is None:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    if not is_number or int(text) not in DAYS_OLD:
+        raise OutOfRange("expected a whole number from 1 to 365", field="days_old")
+    return int(text)
+
+
+def _owner(tenant: str | None, user_id: str) -> Owner | None:
+    if tenant is None:
+        return Owner(user_id=user_id) if user_id else None
+    return Owner(tenant=tenant, user_id=user_id)

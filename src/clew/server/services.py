@@ -1,0 +1,49 @@
+"""Services: what every part of one server shares, opened once."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from clew.api.numbers import Numbering
+from clew.api.thread_access import ThreadAccess
+from clew.config import Settings
+from clew.ports.notifier import ClusterNotifier
+from clew.ports.threads import Store
+from clew.server.database import Stores
+from clew.stores.sql.work import Database
+from clew.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from clew.history.graph_store import GraphStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    settings: Settings
+    stores: Stores
+    store: Store
+    """The threads of `stores`, with each call measured."""
+    open_store: Callable[[], AbstractAsyncContextManager[Store]]
+    """The same threads for another event loop: the heartbeat has a thread of its own."""
+    graph_db: Database
+    """Of the graph store: the database of `stores`, unless the settings name another."""
+    graph_store: "GraphStore"
+    cluster: ClusterNotifier
+    access: ThreadAccess
+    numbering: Numbering
+    metrics: Metrics
+    clock: Callable[[], datetime]
+    new_id: Callable[[], str]
+    stopping: asyncio.Event
+    """Set when the server comes to its end."""
+
+    @property
+    def thread_ttl(self) -> timedelta:
+        return timedelta(days=self.settings.threads.ttl_days)
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.settings.runner.lease_seconds)
