@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 from pydantic import SecretStr
 
 from clew.config.database import DatabaseUrl, parse_database_url
-from clew.domain.cron import Cron
+from clew.domain.errors import Invalid
+from clew.domain.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -171,9 +172,12 @@ def secret() -> SettingKind[SecretStr]:
     return SettingKind("a secret in printable ASCII without spaces", read)
 
 
-def cron() -> SettingKind[Cron]:
-    def read(raw: object) -> Cron:
-        return Cron.parse(_text(raw))
+def cron() -> SettingKind[Schedule]:
+    def read(raw: object) -> Schedule:
+        try:
+            return Schedule.parse(_text(raw))
+        except Invalid:
+            raise ValueError from None
 
     return SettingKind("a cron expression like `0 3 * * *`", read)
 

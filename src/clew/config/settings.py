@@ -36,8 +36,8 @@ from clew.config.kinds import (
     variables,
     whole,
 )
-from clew.domain.cron import Cron
 from clew.domain.profile import Profile
+from clew.domain.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class CleanupSettings:
         ),
     ]
     schedule: Annotated[
-        Cron | None,
+        Schedule | None,
         Setting(None, cron(), "When to clean up unasked, in UTC, once for all processes; not unless set."),
     ]
     every_seconds: Annotated[
