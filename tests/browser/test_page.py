@@ -494,7 +494,7 @@ def test_an_answer_shows_its_markdown(visit: Visit, server: Server) -> None:
 
 
 # What is said, what is shown of it, and the addresses it links to.
-LINKS = (
+LINKS: tuple[tuple[str, str, list[str]], ...] = (
     ("[a](javascript:alert(1))", "[a](javascript:alert(1))", []),
     ("[a](JaVaScRiPt&#58;alert(1))", "[a](JaVaScRiPt:alert(1))", []),
     ("<javascript:alert(1)>", "<javascript:alert(1)>", []),

@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import NoneType
+from typing import Generic, TypeVar, get_args
 
 from pydantic import SecretStr
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function, nullable_schema
 
 from clew.config.database import DatabaseUrl, parse_database_url
 from clew.domain.errors import Invalid
@@ -42,8 +44,14 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[T]):
+    """An annotation of a field: pydantic reads the field's value with `read`, and with nothing else."""
+
     expected: str
     read: Callable[[object], T]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        schema = no_info_plain_validator_function(self.read)
+        return nullable_schema(schema) if NoneType in get_args(source) else schema
 
 
 def whole(low: int, high: int) -> SettingKind[int]:
