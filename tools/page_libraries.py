@@ -10,7 +10,13 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 VENDOR = ROOT / "src" / "clew" / "web" / "vendor"
-MODULES = {"preact": "dist/preact.mjs", "htm": "dist/htm.mjs"}
+MODULES = {
+    "preact": "dist/preact.mjs",
+    "htm": "dist/htm.mjs",
+    "markdown-it": "dist/browser/markdown-it.esm.min.mjs",
+}
+# Packages whose code is inside one of those files.
+BUNDLED = ("entities", "linkify-it", "mdurl", "punycode.js", "uc.micro")
 STAMP = VENDOR / "versions.json"
 
 
@@ -63,7 +69,9 @@ def take_over(modules: Path, versions: dict[str, str]) -> None:
     VENDOR.mkdir(parents=True)
     for name, file in MODULES.items():
         shutil.copyfile(modules / name / file, VENDOR / f"{name}.mjs")
-        shutil.copyfile(modules / name / "LICENSE", VENDOR / f"{name}.LICENSE")
+    for name in (*MODULES, *BUNDLED):
+        [licence] = (modules / name).glob("LICENSE*")
+        shutil.copyfile(licence, VENDOR / f"{name}.LICENSE")
     # Last, for it says that the others are there.
     STAMP.write_text(json.dumps(versions, indent=2) + "\n", "utf-8")
 

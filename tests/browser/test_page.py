@@ -444,6 +444,80 @@ def test_whatever_is_said_is_text(visit: Visit, server: Server) -> None:
     visit.check(server)
 
 
+MARKDOWN = """this
+
+## Sales *and* `costs`
+
+Two lines
+of **one** paragraph, with a [link](https://example.com/a?b=1 "x"), https://example.com/bare and report.md.
+
+> A quote
+> > inside a quote
+
+1. first
+   - nested
+     - deeper
+2. second, ~~gone~~
+
+| Region | Sum |
+|:-------|----:|
+| a \\| b | 12 |
+
+```python
+<b>not bold</b>
+```
+
+***
+
+&lt;entity&gt; and \\*no emphasis\\*
+"""
+
+
+def test_an_answer_shows_its_markdown(visit: Visit, server: Server) -> None:
+    visit.start("agent", MARKDOWN)
+    visit.wait_for("completed")
+    prose = visit.page.locator(".said.assistant .prose")
+    expect(prose.locator(".heading")).to_have_text("Sales and costs")
+    expect(prose.locator(".heading em, .heading code")).to_have_text(["and", "costs"])
+    expect(prose.locator("strong, s")).to_have_text(["one", "gone"])
+    expect(prose.locator("a")).to_have_text(["link", "https://example.com/bare"])
+    assert prose.locator("a").first.get_attribute("href") == "https://example.com/a?b=1"
+    assert prose.locator("a").first.get_attribute("rel") == "noopener noreferrer nofollow"
+    expect(prose.locator("blockquote blockquote p")).to_have_text("inside a quote")
+    expect(prose.locator("ol > li > ul > li > ul > li")).to_have_text("deeper")
+    expect(prose.locator("th, td")).to_have_text(["Region", "Sum", "a | b", "12"])
+    expect(prose.locator("td.right")).to_have_css("text-align", "right")
+    expect(prose.locator("pre code")).to_have_text("<b>not bold</b>")
+    expect(prose.locator("hr")).to_have_count(1)
+    expect(prose.locator(":scope > p").last).to_have_text("<entity> and *no emphasis*")
+    visit.check(server)
+
+
+# What is said, what is shown of it, and the addresses it links to.
+LINKS: tuple[tuple[str, str, list[str]], ...] = (
+    ("[a](javascript:alert(1))", "[a](javascript:alert(1))", []),
+    ("[a](JaVaScRiPt&#58;alert(1))", "[a](JaVaScRiPt:alert(1))", []),
+    ("<javascript:alert(1)>", "<javascript:alert(1)>", []),
+    ("[a](data:text/html,x)", "[a](data:text/html,x)", []),
+    ("[a](//example.com) [b](/api/workflows)", "a b", []),
+    ("![a chart](https://example.com/x.png)", "a chart", ["https://example.com/x.png"]),
+    ("![a chart](/api/x.png) ![](x.svg)", "a chart image", []),
+    ("[![a](https://example.com/x.png)](https://example.com/)", "a", ["https://example.com/"]),
+    ('[a](https://example.com/"onclick=alert(1))', "a", ["https://example.com/%22onclick=alert(1)"]),
+)
+
+
+def test_only_whole_web_addresses_are_links_and_no_picture_is_loaded(visit: Visit, server: Server) -> None:
+    visit.start("agent", "\n\n".join(["these", *(said for said, _, _ in LINKS)]))
+    visit.wait_for("completed")
+    paragraphs = visit.page.locator(".said.assistant .prose > p")
+    expect(paragraphs).to_have_text(["you said: these", *(shown for _, shown, _ in LINKS)])
+    expect(visit.page.locator("main img")).to_have_count(0)
+    for paragraph, (_, _, addresses) in zip(paragraphs.all()[1:], LINKS, strict=True):
+        assert [link.get_attribute("href") for link in paragraph.locator("a").all()] == addresses
+    visit.check(server)
+
+
 def test_the_keyboard_is_enough(visit: Visit, server: Server) -> None:
     page = visit.page
     expect(page.get_by_role("textbox", name="Describe the task")).to_be_focused()

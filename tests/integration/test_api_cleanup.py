@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
-from clew.domain.cron import Cron
+from clew.domain.schedule import Schedule
 from clew.server.app import Server
 from tests.databases import DATABASES, SHARED, locate, query
 from tests.doors import ADDRESS, client_of, new_key, opened_app
@@ -208,13 +208,13 @@ class TestExamples:
 
     async def test_vercel(self, app: Server) -> None:
         (cron,) = json.loads(example("Vercel"))["crons"]
-        Cron.parse(cron["schedule"])
+        Schedule.parse(cron["schedule"])
         answer = await ask(app, {"Authorization": f"Bearer {SECRET}"}, "GET", cron["path"])
         assert (answer.status_code, answer.json()["status"]) == (200, "completed")
 
     async def test_crontab_by_http(self, app: Server) -> None:
         *schedule, command = example("Crontab").strip().split(maxsplit=5)
-        Cron.parse(" ".join(schedule))
+        Schedule.parse(" ".join(schedule))
         words = shlex.split(command.replace("$(cat /etc/clew/cleanup-key)", KEY))
         name, _, value = words[words.index("-H") + 1].partition(": ")
         address = urlsplit(words[-1])
@@ -224,7 +224,7 @@ class TestExamples:
 
     def test_crontab_by_command(self) -> None:
         *schedule, command = example("Crontab", 1).strip().split(maxsplit=5)
-        Cron.parse(" ".join(schedule))
+        Schedule.parse(" ".join(schedule))
         assert_cleans_up(command.partition(" && ")[2])
 
     def test_systemd(self) -> None:
@@ -238,7 +238,7 @@ class TestExamples:
     def test_kubernetes(self) -> None:
         job = yaml.safe_load(example("Kubernetes"))
         assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
-        Cron.parse(job["spec"]["schedule"])
+        Schedule.parse(job["spec"]["schedule"])
         (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
         assert_cleans_up(shlex.join(container["command"]))
 

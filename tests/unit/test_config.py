@@ -4,14 +4,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from clew.config import (
     DatabaseUrl,
@@ -151,10 +150,18 @@ class TestWhereValuesComeFrom:
         assert loaded.threads.ttl_days == 9
         assert loaded.database.url.path == tmp_path / ".clew" / "clew.db"
 
+    def test_only_the_environment_that_is_handed_in_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CLEW_PORT", "1")
+        monkeypatch.setenv("SERVER", '{"port": 2}')
+        (tmp_path / ".env").write_text("CLEW_PORT=3\n")
+        assert load(tmp_path).server.port == by_key["server.port"].default
+
     def test_settings_are_frozen(self, tmp_path: Path) -> None:
         loaded = load(tmp_path)
-        with pytest.raises(FrozenInstanceError):
-            loaded.server.port = 1  # type: ignore[misc]
+        with pytest.raises(ValidationError, match="frozen"):
+            loaded.server.port = 1
         with pytest.raises(TypeError):
             loaded.profiles["x"] = loaded.profiles["default"]  # type: ignore[index]
 

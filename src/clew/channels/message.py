@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from clew.domain.thread import Json
-from clew.texts.language import DEFAULT
+from clew.texts.catalog import DEFAULT
 
 # Files that extraction reads, whatever graph they are for. Others are for graphs that know what to do with them.
 READABLE = ("document", "photo")

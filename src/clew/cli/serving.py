@@ -43,7 +43,8 @@ def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
     with bind(settings.server.host, settings.server.port) as listener:
         # From here on the address is the one we really have: a name may have meant another, and 0 a free port.
         bound, real_port, *_ = listener.getsockname()
-        settings = replace(settings, server=replace(settings.server, host=bound, port=real_port))
+        server = settings.server.model_copy(update={"host": bound, "port": real_port})
+        settings = replace(settings, server=server)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
             _run(runner.get_loop(), _serve(settings, listener))
 

@@ -61,10 +61,10 @@ def alone(settings: Settings, plan: BotPlan) -> Settings:
     memory = read_database_url("memory://")
     return replace(
         settings,
-        database=replace(settings.database, url=memory),
+        database=settings.database.model_copy(update={"url": memory}),
         graph_store_url=memory,
         channels=(plan.channel,),
-        server=replace(settings.server, host="127.0.0.1"),
+        server=settings.server.model_copy(update={"host": "127.0.0.1"}),
     )
 
 

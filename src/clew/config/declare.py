@@ -1,24 +1,43 @@
-"""How a setting is declared: an annotation on a field that says its kind, its default and its variables."""
+"""Declaration of a setting: a field of a section, which pydantic validates by its kind."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, get_type_hints
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from clew.config.kinds import SettingKind
 
 
+class Section(BaseModel):
+    """A section of clew.yaml. PREFIX begins the names of its variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    PREFIX: ClassVar[str]
+
+
+def setting(
+    default: object, about: str, *, env: str = "", aliases: tuple[str, ...] = (), in_file: bool = True
+) -> Any:
+    """A pydantic field. The default is raw: its kind reads it, as any other value. A default of None means not set."""
+    names: JsonDict = {"env": env, "aliases": list(aliases), "in_file": in_file}
+    return Field(default, description=about, json_schema_extra=names)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting before it has a value. The default is raw: its kind reads it, as any other."""
+    """What is known of a setting before it has a value."""
 
+    section: str
+    name: str
     default: object
     kind: SettingKind[Any]
     about: str
-    env: str = ""
-    aliases: tuple[str, ...] = ()
-    in_file: bool = True
-    section: str = ""
-    name: str = ""
+    env: str
+    aliases: tuple[str, ...]
+    in_file: bool
 
     @property
     def key(self) -> str:
@@ -29,10 +48,18 @@ class Setting:
         return (self.env, *self.aliases)
 
 
-def declared_in(section: str, cls: Any) -> Iterator[Setting]:
+def declared_in(section: str, cls: type[Section]) -> Iterator[Setting]:
     """The settings of a section under their full names."""
-    hints = get_type_hints(cls, include_extras=True)
-    for field in fields(cls):
-        setting: Setting = hints[field.name].__metadata__[0]
-        env = setting.env or f"{cls.PREFIX}{field.name.upper()}"
-        yield replace(setting, section=section, name=field.name, env=env)
+    for name, field in cls.model_fields.items():
+        [kind] = [found for found in field.metadata if isinstance(found, SettingKind)]
+        names: Any = field.json_schema_extra
+        yield Setting(
+            section=section,
+            name=name,
+            default=field.default,
+            kind=kind,
+            about=field.description or "",
+            env=names["env"] or f"{cls.PREFIX}{name.upper()}",
+            aliases=tuple(names["aliases"]),
+            in_file=names["in_file"],
+        )

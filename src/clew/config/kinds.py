@@ -8,12 +8,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import NoneType
+from typing import Generic, TypeVar, get_args
 
 from pydantic import SecretStr
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function, nullable_schema
 
 from clew.config.database import DatabaseUrl, parse_database_url
-from clew.domain.cron import Cron
+from clew.domain.errors import Invalid
+from clew.domain.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -41,8 +44,14 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[T]):
+    """An annotation of a field: pydantic reads the field's value with `read`, and with nothing else."""
+
     expected: str
     read: Callable[[object], T]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        schema = no_info_plain_validator_function(self.read)
+        return nullable_schema(schema) if NoneType in get_args(source) else schema
 
 
 def whole(low: int, high: int) -> SettingKind[int]:
@@ -171,9 +180,12 @@ def secret() -> SettingKind[SecretStr]:
     return SettingKind("a secret in printable ASCII without spaces", read)
 
 
-def cron() -> SettingKind[Cron]:
-    def read(raw: object) -> Cron:
-        return Cron.parse(_text(raw))
+def cron() -> SettingKind[Schedule]:
+    def read(raw: object) -> Schedule:
+        try:
+            return Schedule.parse(_text(raw))
+        except Invalid:
+            raise ValueError from None
 
     return SettingKind("a cron expression like `0 3 * * *`", read)
 

@@ -1,7 +1,6 @@
 """Settings that depend on each other: which database is meant, and what looks like a mistake."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from clew.config.database import DatabaseUrl
@@ -19,25 +18,32 @@ _SHORT_SECRET = 16
 
 
 def choose_database(
-    database: DatabaseSettings, checkpoints: CheckpointSettings, sources: dict[str, str]
+    database: DatabaseSettings, checkpoints: CheckpointSettings, sources: dict[str, str], folder: Path
 ) -> DatabaseSettings:
-    """Threads and their checkpoints are written under one fence, so they are in one database."""
+    """Threads and their checkpoints are written under one fence, so they are in one database.
+
+    A relative path starts from `folder`.
+    """
     if database.pool_min > database.pool_max:
         where = sources.get("database.pool_min") or sources["database.pool_max"]
         raise ConfigError(f"{where}: expected pool_min no larger than pool_max")
     if checkpoints.backend in (None, database.url.kind):
-        return database
+        return _at(database, database.url.under(folder))
     where = sources["checkpoints.backend"]
     if "database.url" in sources:
         raise ConfigError(
             f"{where}: expected {database.url.kind}, as {sources['database.url']} says, or nothing"
         )
     if checkpoints.backend == "memory":
-        return replace(database, url=DatabaseUrl("memory"))
+        return _at(database, DatabaseUrl("memory"))
     if database.postgres_dsn is None:
         raise ConfigError(f"{where}: postgres needs CLEW_DATABASE_URL or CLEW_POSTGRES_DSN")
     sources["database.url"] = sources["database.postgres_dsn"]
-    return replace(database, url=database.postgres_dsn)
+    return _at(database, database.postgres_dsn)
+
+
+def _at(database: DatabaseSettings, url: DatabaseUrl) -> DatabaseSettings:
+    return database.model_copy(update={"url": url})
 
 
 def choose_graph_store(

@@ -1,77 +1,87 @@
-// The little of Markdown that answers are written in, as elements: headings, lists, tables, code, bold. The rest is text.
+// Markdown of answers: markdown-it reads it, Preact shows its tokens as elements. HTML in an answer stays text.
 
-import { html } from "./html.js";
+import { Component, html } from "./html.js";
+import MarkdownIt from "./vendor/markdown-it.mjs";
 
-const INLINE = /(`[^`\n]+`|\*\*[^*\n]+\*\*)/;
+const SCHEMES = new Set(["http:", "https:", "mailto:"]);
 
-export function Markdown({ text }) {
-  return html`<div class="prose" dir="auto">${blocks(text).map(show)}</div>`;
-}
+const reader = new MarkdownIt({ html: false, linkify: true });
+// Only whole addresses become links: `report.md` is a file, though .md is a top-level domain.
+reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
 
-function blocks(text) {
-  const found = [];
-  const fences = text.split(/^```[^\n]*\n([\s\S]*?)(?:^```[ \t]*$|$(?![\s\S]))/m);
-  fences.forEach((part, number) => {
-    if (number % 2) found.push({ kind: "code", text: part.replace(/\n$/, "") });
-    else found.push(...part.split(/\n{2,}/).flatMap(paragraphs));
-  });
-  return found;
-}
-
-// Lines of one kind that stand together, within what blank lines set apart.
-function paragraphs(part) {
-  const found = [];
-  for (const line of part.split("\n")) {
-    if (!line.trim()) continue;
-    const kind = kindOf(line);
-    if (found.at(-1)?.kind !== kind || kind === "heading") found.push({ kind, lines: [] });
-    found.at(-1).lines.push(line);
+// The page renders with each token of an answer: a message that is still the same is not read again.
+export class Markdown extends Component {
+  shouldComponentUpdate({ text }) {
+    return text !== this.props.text;
   }
-  return found;
+
+  render({ text }) {
+    return html`<div class="prose" dir="auto">${elements(reader.parse(text, {}))}</div>`;
+  }
 }
 
-function kindOf(line) {
-  if (/^#{1,6} /.test(line)) return "heading";
-  if (/^\s*[-*•] /.test(line)) return "list";
-  if (/^\s*\d+[.)] /.test(line)) return "steps";
-  if (/^\s*\|.*\|\s*$/.test(line)) return "table";
-  return "text";
+// Tokens come in a row: one that opens an element, its content, one that closes it.
+function elements(tokens) {
+  const stack = [{ content: [] }];
+  for (const token of tokens) {
+    const { opening, content } = stack.at(-1);
+    if (token.nesting > 0) stack.push({ opening: token, content: [] });
+    else if (token.nesting === 0) content.push(leaf(token, opening));
+    else {
+      stack.pop();
+      stack.at(-1).content.push(element(opening, content));
+    }
+  }
+  return stack[0].content;
 }
 
-function show({ kind, lines, text }) {
-  switch (kind) {
-    case "code":
-      return html`<pre><code>${text}</code></pre>`;
-    case "heading":
-      return html`<p class="heading">${inline(lines[0].replace(/^#+ /, ""))}</p>`;
-    case "list":
-      return html`<ul>${lines.map((line) => html`<li>${inline(line.replace(/^\s*[-*•] /, ""))}</li>`)}</ul>`;
-    case "steps":
-      return html`<ol start=${parseInt(lines[0], 10)}>
-        ${lines.map((line) => html`<li>${inline(line.replace(/^\s*\d+[.)] /, ""))}</li>`)}
-      </ol>`;
-    case "table":
-      return table(lines.filter((line) => !/^[\s|:-]+$/.test(line)).map(cells));
+function element(token, content) {
+  switch (token.type) {
+    case "paragraph_open":
+      return token.hidden ? content : html`<p>${content}</p>`; // hidden: in a list without blank lines
+    case "heading_open":
+      return html`<p class="heading">${content}</p>`;
+    case "ordered_list_open":
+      return html`<ol start=${token.attrGet("start") ?? 1}>${content}</ol>`;
+    case "table_open":
+      return html`<div class="wide"><table>${content}</table></div>`;
+    case "th_open":
+    case "td_open":
+      return html`<${token.tag} class=${token.attrGet("style")?.replace("text-align:", "")}>${content}<//>`;
+    case "link_open":
+      return link(token.attrGet("href"), content);
     default:
-      return html`<p>${inline(lines.join("\n"))}</p>`;
+      return html`<${token.tag}>${content}<//>`; // ul, li, blockquote, thead, tbody, tr, em, strong, s
   }
 }
 
-function table([head = [], ...rows]) {
-  return html`<div class="wide"><table>
-    <thead><tr>${head.map((cell) => html`<th>${inline(cell)}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${row.map((cell) => html`<td>${inline(cell)}</td>`)}</tr>`)}</tbody>
-  </table></div>`;
+function leaf(token, parent) {
+  switch (token.type) {
+    case "inline":
+      return elements(token.children);
+    case "code_inline":
+      return html`<code>${token.content}</code>`;
+    case "code_block":
+    case "fence":
+      return html`<pre><code>${token.content.replace(/\n$/, "")}</code></pre>`;
+    case "softbreak":
+      return "\n";
+    case "hardbreak":
+      return html`<br />`;
+    case "hr":
+      return html`<hr />`;
+    case "image": {
+      // Pictures of elsewhere are not loaded: an answer could tell another server what it holds. Their text is shown.
+      const text = token.content || "image";
+      return parent?.type === "link_open" ? text : link(token.attrGet("src"), text);
+    }
+    default:
+      return token.content;
+  }
 }
 
-function cells(line) {
-  return line.trim().slice(1, -1).split("|").map((cell) => cell.trim());
-}
-
-function inline(text) {
-  return text.split(INLINE).map((part) => {
-    if (/^`[^`]+`$/.test(part)) return html`<code>${part.slice(1, -1)}</code>`;
-    if (/^\*\*[^*]+\*\*$/.test(part)) return html`<strong>${part.slice(2, -2)}</strong>`;
-    return part;
-  });
+// A new tab keeps the thread open. Its address is the title, because a text can claim any other.
+function link(address, content) {
+  if (!URL.canParse(address) || !SCHEMES.has(new URL(address).protocol)) return content;
+  return html`<a href=${address} title=${address} target="_blank" rel="noopener noreferrer nofollow">${content}</a>`;
 }

@@ -53,7 +53,7 @@ from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, Status, Thread
 from clew.graph.stream import clew_message
 from clew.ports.run_context import RunContext
-from clew.texts.language import DEFAULT
+from clew.texts.catalog import DEFAULT
 from clew.texts.phrases import Text, listed, say
 
 # What is said here is private; it is written only where debugging is switched on.

@@ -6,57 +6,13 @@ from difflib import SequenceMatcher
 
 from clew.documents.passages import words
 from clew.domain.thread import Json
+from clew.texts.catalog import merge_words
 
-_BY = frozenset(
-    {
-        "by",
-        "per",
-        "nach",
-        "pro",
-        "je",
-        "par",
-        "por",
-        "each",
-        "über",
-        "across",
-        "jede",
-        "cada",
-        "chaque",
-        "ogni",
-    }
-)
-_HOW = {
-    "mean": ("average", "mean", "avg", "durchschnitt", "mittelwert", "mittler", "moyen", "promedio", "medio", "media", "médi", "平均"),
-    "median": ("median", "médian", "median", "mediana", "中位"),
-    "count": ("how many", "number of", "count", "anzahl", "wie viele", "nombre", "combien", "cuánt", "número", "quanti", "numero", "quant", "数量", "多少", "几"),
-    "max": ("highest", "maximum", "largest", "höchst", "größt", "maximal", "máximo", "massimo", "最大", "最高"),
-    "min": ("lowest", "minimum", "smallest", "niedrigst", "kleinst", "minimal", "mínimo", "minimo", "最小", "最低"),
-}  # fmt: skip
-_CHARTS = {
-    "pie": ("pie", "torte", "kreis", "camembert", "circular", "torta", "pizza", "饼"),
-    "line": ("line", "linie", "trend", "verlauf", "courbe", "línea", "linea", "linha", "折线", "趋势"),
-    "bar": ("bar", "balken", "säulen", "barre", "histogram", "barra", "柱"),
-}
-# Numbers that name things rather than measure them.
-_NAMES = frozenset(
-    {
-        "id",
-        "nr",
-        "no",
-        "number",
-        "nummer",
-        "year",
-        "jahr",
-        "année",
-        "año",
-        "anno",
-        "ano",
-        "zip",
-        "plz",
-        "code",
-        "年",
-    }
-)
+_PACKAGE = "clew.apps.chat.offline"
+
+# Of those a prompt names, the first is taken.
+_AGGREGATES = ("mean", "median", "count", "max", "min")
+_CHARTS = ("pie", "line", "bar")
 _CLOSE = 0.8
 _MANY = 50
 
@@ -69,7 +25,9 @@ class _Column:
 
     @property
     def is_measure(self) -> bool:
-        return self.kind == "number" and not set(words(self.name)) & _NAMES
+        return (
+            self.kind == "number" and not set(words(self.name)) & merge_words(_PACKAGE, "columns")["labels"]
+        )
 
 
 def choose_view(prompt: str, tables: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
@@ -79,7 +37,7 @@ def choose_view(prompt: str, tables: Sequence[Mapping[str, Json]]) -> dict[str, 
     best = max(tables, key=lambda table: len(_mentioned(_columns(table), asked)))
     columns = _columns(best)
     mentioned = _mentioned(columns, asked)
-    how = next((name for name, said in _HOW.items() if any(word in spoken for word in said)), "sum")
+    how = _first_named(_AGGREGATES, merge_words(_PACKAGE, "aggregates"), spoken) or "sum"
     group = _group(columns, mentioned, asked)
     measure = _measure(columns, mentioned, group)
     return {
@@ -87,10 +45,12 @@ def choose_view(prompt: str, tables: Sequence[Mapping[str, Json]]) -> dict[str, 
         "groupBy": group.name,
         "measure": None if how == "count" or measure is None else measure.name,
         "aggregate": how if measure is not None else "count",
-        "chart": next(
-            (name for name, said in _CHARTS.items() if any(word in spoken for word in said)), "auto"
-        ),
+        "chart": _first_named(_CHARTS, merge_words(_PACKAGE, "charts"), spoken) or "auto",
     }
+
+
+def _first_named(names: Sequence[str], words: Mapping[str, frozenset[str]], spoken: str) -> str | None:
+    return next((name for name in names if any(word in spoken for word in words[name])), None)
 
 
 def _columns(table: Mapping[str, Json]) -> list[_Column]:
@@ -123,7 +83,8 @@ def _is_close(word: str, other: str) -> bool:
 
 
 def _group(columns: Sequence[_Column], mentioned: Mapping[str, int], asked: Sequence[str]) -> _Column:
-    after = [place + 1 for place, word in enumerate(asked) if word in _BY]
+    by_words = merge_words(_PACKAGE, "columns")["by"]
+    after = [place + 1 for place, word in enumerate(asked) if word in by_words]
     by = [c for c in columns if c.name in mentioned and any(0 <= mentioned[c.name] - at <= 1 for at in after)]
     named = [c for c in columns if c.name in mentioned and not c.is_measure]
     # A column of few different values sorts things; one where every row is different names them.

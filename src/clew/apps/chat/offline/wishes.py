@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clew.domain.documents import clean_name, split_name
+from clew.texts.catalog import merge_words
+
+_PACKAGE = "clew.apps.chat.offline"
 
 
 class Wish(StrEnum):
@@ -19,60 +22,6 @@ class Wish(StrEnum):
     CONVERSION = "conversion"
 
 
-# Beginnings of words; in Chinese, the words themselves.
-_WORDS = {
-    Wish.SUMMARY: (
-        "summar", "sum up", "tl;dr", "tldr", "key points", "digest",
-        "zusammenfass", "fasse", "fass ", "überblick", "kurzfassung",
-        "résum", "resum", "synthès", "synthét",
-        "sintetiz", "síntesis", "riassu", "sintesi", "sintetizz", "sumári", "sumar",
-        "摘要", "总结", "概括", "概要",
-    ),
-    Wish.CHART: (
-        "chart", "graph", "plot", "diagram", "visuali", "draw",
-        "grafik", "schaubild", "zeichne",
-        "graphique", "courbe", "camembert", "gráfic", "grafic", "diagramm",
-        "图表", "图形", "绘制", "画图", "柱状图", "折线图", "饼图",
-    ),
-    Wish.TABLE: (
-        "table", "spreadsheet", "excel", "analy", "aggregat", "group", "total", "average", "statistic", "pivot",
-        "tabell", "auswert", "gruppier", "durchschnitt", "statistik", "summier",
-        "tableau", "moyenne", "statistique", "regroup",
-        "tabla", "análisis", "analiz", "promedio", "estadístic", "agrup",
-        "tabella", "analizz", "media ", "statistic", "raggrupp",
-        "tabela", "análise", "analis", "média", "estatístic",
-        "表格", "分析", "统计", "汇总", "平均", "合计",
-    ),
-    Wish.SEARCH: (
-        "find", "search", "look up", "quote", "where", "which", "what", "who", "when", "how ", "why", "does ",
-        "finde", "suche", "zitier", "wo ", "welche", "was ", "wer ", "wann", "wie ", "warum",
-        "trouve", "cherche", "cite", "où", "quel", "que ", "qui ", "quand", "comment", "pourquoi",
-        "encuentra", "busca", "dónde", "cuál", "qué", "quién", "cuándo", "cómo", "por qué",
-        "trova", "cerca", "dove", "quale", "chi ", "quando", "come ", "perché", "che cosa",
-        "encontr", "procur", "onde", "qual ", "quem", "como ", "por que",
-        "查找", "搜索", "检索", "哪里", "什么", "谁", "为什么", "怎么", "多少",
-    ),
-    Wish.TRANSLATION: (
-        "translat", "übersetz", "traduc", "traduir", "tradui", "tradurr", "tradu", "翻译",
-    ),
-    Wish.CODE: (
-        "code", "script", "program", "function", "python", "javascript", "sql",
-        "skript", "programm", "funktion", "fonction", "función", "funzione", "função",
-        "代码", "脚本", "程序", "函数",
-    ),
-    Wish.WRITING: (
-        "write", "draft", "prepare", "compose", "create", "make", "produce",
-        "schreib", "verfass", "erstell", "mach",
-        "rédige", "écri", "prépare", "crée", "fais",
-        "escrib", "redact", "prepar", "crea", "haz", "elabor",
-        "scriv", "redig", "fai ", "prepara",
-        "escrev", "cria", "faz", "faça",
-        "写", "编写", "起草", "生成", "制作",
-    ),
-    Wish.CONVERSION: (
-        "convert", "turn ", "wandle", "umwandel", "konvertier", "conviert", "transform", "trasform", "转换", "转成",
-    ),
-}  # fmt: skip
 _CODE_ENDINGS = frozenset(
     {
         "py",
@@ -101,15 +50,7 @@ _TEXT_ENDINGS = frozenset({"md", "txt", "html", "docx", "pdf"})
 _TABLE_ENDINGS = frozenset({"xlsx", "csv"})
 _PICTURE_ENDINGS = frozenset({"png"})
 _NAME = re.compile(r"(?<![\w/\\.-])[\w-]+(?:\.[\w-]+)*\.[A-Za-z0-9]{1,5}(?![\w/\\])")
-_FORMATS = {
-    "docx": ("word", "docx"),
-    "pdf": ("pdf",),
-    "html": ("html", "web page", "webseite", "page web", "página web", "pagina web", "网页"),
-    "md": ("markdown",),
-    "xlsx": ("excel", "xlsx", "spreadsheet", "workbook", "arbeitsmappe"),
-    "csv": ("csv",),
-    "png": ("png", "image", "bild", "imagen", "immagine", "imagem", "图片"),
-}
+_FORMATS = ("docx", "pdf", "html", "md", "xlsx", "csv", "png")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +106,12 @@ def read_wishes(prompt: str, documents: Collection[str]) -> Wishes:
     endings = _TEXT_ENDINGS | _TABLE_ENDINGS | _PICTURE_ENDINGS | _CODE_ENDINGS
     outputs = tuple(name for name in names if name.casefold() not in known and split_name(name)[1] in endings)
     spoken = f" {_NAME.sub(' ', prompt).casefold()} "
-    wishes = {
-        wish for wish, beginnings in _WORDS.items() if any(_begins(spoken, word) for word in beginnings)
-    }
+    words = merge_words(_PACKAGE, "wishes")
+    wishes = {wish for wish in Wish if any(_begins(spoken, word) for word in words[wish])}
     if "?" in prompt or "？" in prompt:  # noqa: RUF001 - Chinese asks with it
         wishes.add(Wish.SEARCH)
-    formats = tuple(
-        ending for ending, names in _FORMATS.items() if any(_begins(spoken, name) for name in names)
-    )
+    called = merge_words(_PACKAGE, "formats")
+    formats = tuple(ending for ending in _FORMATS if any(_begins(spoken, name) for name in called[ending]))
     return Wishes(frozenset(wishes), outputs, named, formats)
 
 
