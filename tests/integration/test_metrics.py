@@ -69,6 +69,7 @@ async def start(client: httpx.AsyncClient, graph: str, prompt: str, wait: int = 
     return answer.json()
 
 
+@pytest.mark.timeout(400)
 async def test_every_metric_moves(house: House, tmp_path: Path) -> None:
     async with client_of(house.app.http) as client:
         client.timeout = httpx.Timeout(60)
@@ -83,7 +84,7 @@ async def test_every_metric_moves(house: House, tmp_path: Path) -> None:
         delivered = await client.post("/channels/telegram/bot", json=update(1, "hello"), headers=HEADER)
         assert delivered.status_code == 200
         await remember_and_forget()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while "clew_channel_answers" not in seen.moved:
                 await seen.look()
                 await asyncio.sleep(0.05)
@@ -95,7 +96,7 @@ async def lose_a_lease(house: House, client: httpx.AsyncClient, seen: Seen, fold
     """While a node takes its time, another runner takes its thread."""
     marks = folder / "slow"
     running = asyncio.create_task(start(client, "slow", "go", wait=5, marks=str(marks), log=[]))
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while not marks.exists():
             await asyncio.sleep(0.01)
         await seen.look()
