@@ -49,6 +49,7 @@ NAMES = frozenset(
         "run_stopped_before_undone",
         "state_written_before_asked",
         "cron_begun_before_advance",
+        "thread_created_before_queued",
         "webhook_before_send",
         "webhook_after_send",
         # inside the stores, around one transaction

@@ -294,8 +294,11 @@ async def test_a_kill_leaves_nothing_undone(lonely: Stage, receiver: Provider, f
         assert lonely.sql(f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-async def test_a_kill_in_the_middle_of_a_run_without_a_thread(lonely: Stage, receiver: Provider) -> None:
-    with lonely.serving(CLEW_FAILPOINTS="checkpoint_put:kill", CLEW_LANGGRAPH_TEMPORARY_SECONDS="0") as dying:
+@pytest.mark.parametrize("failpoint", ["accept_after_commit_before_reply", "checkpoint_put"])
+async def test_a_kill_in_the_middle_of_a_run_without_a_thread(
+    lonely: Stage, receiver: Provider, failpoint: str
+) -> None:
+    with lonely.serving(CLEW_FAILPOINTS=f"{failpoint}:kill", CLEW_LANGGRAPH_TEMPORARY_SECONDS="0") as dying:
         async with clients_of(dying) as clients:
             with suppress(httpx.TransportError):  # it may be gone before it has answered
                 await clients.ann.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
@@ -307,6 +310,29 @@ async def test_a_kill_in_the_middle_of_a_run_without_a_thread(lonely: Stage, rec
         async with clients_of(served) as clients:
             with pytest.raises(NotFoundError):
                 await clients.ann.threads.get(body["thread_id"])
+
+
+async def test_a_kill_before_a_run_is_started_leaves_no_hook(lonely: Stage, receiver: Provider) -> None:
+    with lonely.serving(CLEW_FAILPOINTS="accept_before_commit:kill") as dying:
+        async with clients_of(dying) as clients:
+            with pytest.raises(httpx.TransportError):
+                await clients.ann.runs.create(None, "echo", input=HELLO, webhook=receiver.url)
+        dying.server.wait()
+    assert [lonely.sql(f"SELECT count(*) FROM {table}") for table in ("threads", "run_hooks")] == [[(0,)]] * 2
+
+
+async def test_a_kill_before_a_run_for_later_is_queued_leaves_no_temporary_thread(lonely: Stage) -> None:
+    with lonely.serving(CLEW_FAILPOINTS="thread_created_before_queued:kill") as dying:
+        async with clients_of(dying) as clients:
+            with pytest.raises(httpx.TransportError):
+                await clients.ann.runs.create(None, "echo", input=HELLO, after_seconds=1)
+        dying.server.wait()
+    ((due_at,),) = lonely.sql("SELECT due_at FROM run_hooks")
+    assert due_at > (time.time() + 500) * 1_000_000, "a slow process has time to queue its run"
+    lonely.sql("UPDATE run_hooks SET due_at = 0")
+    with lonely.serving():
+        await until(lambda: lonely.sql("SELECT count(*) FROM run_hooks") == [(0,)])
+        await until(lambda: lonely.sql("SELECT count(*) FROM threads") == [(0,)])
 
 
 async def test_the_outcome_of_a_run_without_a_thread_can_be_read(clients: Clients, stage: Stage) -> None:

@@ -195,6 +195,7 @@ class Runs:
             # Written with the thread too, due later: a kill before the run is queued leaves no temporary thread behind.
             unqueued = replace(hook, wait=hook.wait + UNQUEUED) if hook else None
             await self.threads.create(thread_id, owner, {}, is_chosen=False, hook=unqueued)
+            failpoint("thread_created_before_queued")
             run = await self.queue.put(thread_id, request, hook)
         await self._name(thread_id, request.spec, {})
         return run
