@@ -1,5 +1,6 @@
 """Sources of settings for pydantic-settings: options over environment over file; defaults are pydantic's."""
 
+from abc import abstractmethod
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,9 +34,9 @@ class _Source(PydanticBaseSettingsSource):
                 self.names[setting.key], values[setting.name] = found
         return values, field_name, False
 
+    @abstractmethod
     def find(self, setting: Setting) -> tuple[str, object] | None:
         """The name under which this source has the setting, and its raw value."""
-        raise NotImplementedError
 
 
 class Options(_Source):
