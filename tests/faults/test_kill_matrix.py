@@ -200,7 +200,7 @@ def test_a_migration_that_failed_is_made_by_the_next_server(
     stage = Stage(forks, url, tmp_path / "stage")
     client = talker(stage, world, "effect", f"migration-{action}")
     # The server may die of it, or try again by itself.
-    assert stage.twice(f"migration_mid:{action}@3", client.carry_on, from_start=True).fired
+    assert stage.twice(f"migration_mid:{action}@1", client.carry_on, from_start=True).fired
     check_tool(client, "effect")
 
 
