@@ -31,9 +31,7 @@ PLAN = plan_of(
 # In a model call, after each kind of step, between a message and what follows it.
 PLACES = (
     "llm_after_before_commit",
-    "checkpoint_put@3",
     "checkpoint_put@4",
-    "commit_done@15",
     "commit_written@18",
 )
 # Of the store's own places some at the beginning, in the middle and at the end.
@@ -140,4 +138,4 @@ def kill_at(places: Sequence[str], forks: ForkServer, where: str, tmp_path: Path
             assert sum(ran.values()) <= len(PROMPTS) + first.was_killed, (place, ran)
             if name == "checkpoint_put":
                 assert sum(ran.values()) == len(PROMPTS), (place, ran)
-    assert killed >= len(places) - 3
+    assert killed > len(places) / 2

@@ -64,7 +64,7 @@ def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int) -> None:
-    assert kill_many(forks, where, 15, seed) > 0
+    assert kill_many(forks, where, 10, seed) > 0
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_no_acknowledged_turn_is_lost_by_many_kills(forks: ForkServer, where: st
 @pytest.mark.parametrize("point", ["checkpoint_put", "commit_begun", "commit_written", "commit_done"])
 def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: str) -> None:
     acknowledged: list[str] = []
-    for passage in range(1, 8):
+    for passage in (1, 2, 4, 7):
         ended = forks.run(
             "tests.faults.turns:talk",
             where=where,

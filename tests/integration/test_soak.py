@@ -23,8 +23,8 @@ from tests.house import House, open_house
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 # Runs in a stretch. A leak grows by an object a run in every stretch; a cache that fills up grows in the first ones.
-RUNS = 40
-STRETCHES = 4
+RUNS = 20
+STRETCHES = 3
 # What is kept on purpose, so that it is full before the counting begins.
 KEPT = 16
 
