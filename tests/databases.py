@@ -15,6 +15,8 @@ from clew.stores.sql.work import Database, Rows, Statement, Value, Work
 from clew.stores.sqlite import open_sqlite
 
 DATABASES = ("memory", "sqlite", "postgres")
+# For tests of the whole app, where memory differs from a file in little: it has its turn in `make faults`.
+APP_DATABASES = (pytest.param("memory", marks=pytest.mark.long), "sqlite", "postgres")
 SHARED = ("sqlite", "postgres")  # those that several processes can open at once
 
 

@@ -32,7 +32,7 @@ from clew.engine.commands import Request
 from clew.server.app import App, open_app
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
-from tests.databases import DATABASES, SHARED, locate, query
+from tests.databases import APP_DATABASES, SHARED, locate, query
 from tests.doors import client_of, new_key
 from tests.postgres import PostgresServer, postgres_server
 from tests.processes import SECONDS, serving, until
@@ -178,7 +178,7 @@ async def opened(where: str, folder: Path, **environ: str) -> AsyncGenerator[Spe
         yield Spec(app, http)
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 
@@ -289,7 +289,7 @@ class TestThreadMetadata:
     async def test_what_is_shown_is_at_most_two_seconds_older_than_the_last_call(self, spec: Spec) -> None:
         """A client that polls every half second, as the page does: both the answer and the table follow."""
         thread_id = await spec.start()
-        for n in range(8):
+        for n in range(6):
             called = datetime.now(UTC)
             path = (f"/api/optimize/status/{thread_id}", f"/api/threads/{thread_id}")[n % 2]
             body = (await spec.http.get(path)).json()
@@ -772,7 +772,7 @@ class TestCleanup:
         self, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         short = {"CLEW_DATABASE_ACQUIRE_SECONDS": "1", "CLEW_DATABASE_STATEMENT_SECONDS": "1"}
-        async with opened(where, tmp_path, CLEW_RUNNER_LEASE_SECONDS="10", **short) as spec:
+        async with opened(where, tmp_path, CLEW_RUNNER_LEASE_SECONDS="4", **short) as spec:
             await _make(spec.db, 20)
             await _slow_down(spec.db, "events", seconds=600, only="WHEN (old.thread_id = 'old-7')")
             with caplog.at_level(logging.INFO, "clew.retention.cleanup"):

@@ -20,7 +20,7 @@ from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
 from clew.domain.cron import Cron
 from clew.server.app import App
-from tests.databases import DATABASES, SHARED, locate, query
+from tests.databases import APP_DATABASES, SHARED, locate, query
 from tests.doors import ADDRESS, client_of, new_key, opened_app
 from tests.processes import ROOT
 
@@ -51,7 +51,7 @@ async def app(tmp_path: Path) -> AsyncGenerator[App]:
         yield app
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def url(request: pytest.FixtureRequest) -> str:
     where = locate(request.param, request)
     return {"memory": "memory://", "sqlite": f"sqlite:///{where}"}.get(request.param, where)

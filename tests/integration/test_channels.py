@@ -702,6 +702,7 @@ async def test_a_body_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
         async with opened_bots(tmp_path, channels, known, CLEW_LIMITS_BODY_BYTES="2000") as bots:
             await bots.deliver(update(1, "x" * 3000), status=413)
+            assert list(await query(bots.app.stores.db, "SELECT 1 FROM inbox")) == []
 
 
 async def test_a_bot_with_another_graph_begins_another_thread(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from clew.domain.thread import Status
 from clew.domain.views import messages as messages_of
 from tests import made_files
 from tests.chats import CSV, agents_folder, open_chat, plan_of, planning, tasks_of
-from tests.databases import DATABASES, locate
+from tests.databases import APP_DATABASES, locate
 from tests.openai_server import Hang, Refuse, Say, in_turn, openai_server, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ PAGES = (
 PROMPT = "Summarize the report and chart sales by region as report.docx"
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 

@@ -31,13 +31,13 @@ from clew.domain.views import Token
 from clew.engine.commands import Request
 from clew.ports.tool_calls import Calls
 from clew.server.app import open_app
-from tests.databases import DATABASES, locate
+from tests.databases import APP_DATABASES, locate
 from tests.house import House, open_house
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 

@@ -94,7 +94,7 @@ async def test_every_metric_moves(house: House, tmp_path: Path) -> None:
 async def lose_a_lease(house: House, client: httpx.AsyncClient, seen: Seen, folder: Path) -> None:
     """While a node takes its time, another runner takes its thread."""
     marks = folder / "slow"
-    running = asyncio.create_task(start(client, "slow", "go", wait=5, marks=str(marks), log=[]))
+    running = asyncio.create_task(start(client, "slow", "go", wait=2, marks=str(marks), log=[]))
     async with asyncio.timeout(40):
         while not marks.exists():
             await asyncio.sleep(0.01)
