@@ -733,7 +733,7 @@ class TestCleanup:
         assert (await spec.cleanup())["thread_ids"] == [threads[owners[3]]]
 
     @pytest.mark.accept("003-26", "003-27")
-    @pytest.mark.parametrize("count", [300, pytest.param(1000, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [600, pytest.param(1000, marks=pytest.mark.long)])
     async def test_many_within_the_budget_and_the_rest_by_itself(
         self, where: str, tmp_path: Path, count: int
     ) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.chats import agents_folder, plan_of, planning, tasks_of
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer
 from tests.openai_server import openai_server
 
@@ -60,11 +59,6 @@ LOGGED = [
     "Creating final response",
     "Workflow completed successfully",
 ]
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import SHARED, locate
+from tests.databases import locate
 from tests.faults.forkserver import ForkServer, fork_server
 from tests.faults.remains import until_gone
 from tests.postgres import PostgresServer
@@ -20,11 +20,6 @@ POINTS = ("commit_begun", "commit_written", "commit_done")
 def forks() -> Iterator[ForkServer]:
     with fork_server("tests.faults.commits") as server:
         yield server
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 class Client:

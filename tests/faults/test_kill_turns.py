@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import Ended, ForkServer, fork_server
 from tests.faults.remains import until_gone
 
@@ -14,11 +13,6 @@ from tests.faults.remains import until_gone
 def forks() -> Iterator[ForkServer]:
     with fork_server("tests.faults.turns") as server:
         yield server
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 def heard(ended: Ended, where: str) -> list[str]:

@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer
 from tests.processes import until
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 def together(

@@ -18,6 +18,7 @@ from clew.api.bodies import LARGE_AT_ONCE, SMALL
 from clew.api.strict_json import MAX_DEPTH, MAX_VALUES, check_json, storable_json
 from clew.domain.errors import Invalid
 from tests.doors import SmallApi, client_of, small_api
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -291,9 +292,7 @@ async def test_large_bodies_share_a_room_and_small_ones_always_pass() -> None:
 
     async with small_api(router, max_body_bytes=LARGE) as api, client_of(api.http) as client:
         held = [asyncio.create_task(client.post("/hold", content=b"x" * LARGE)) for _ in range(LARGE_AT_ONCE)]
-        async with asyncio.timeout(30):
-            while inside < LARGE_AT_ONCE:
-                await asyncio.sleep(0.01)
+        await until(lambda: inside >= LARGE_AT_ONCE)
         refused = await client.post("/hold", content=b"x" * LARGE)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "TOO_MANY")
         assert refused.headers["retry-after"] == "1"

@@ -26,6 +26,7 @@ from clew.domain.documents import Extraction
 from clew.domain.errors import Permanent, Transient
 from clew.ports.files import Extractor
 from tests.made_files import giant_png, image, one_of_each, packed, pdf, read_here
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -377,12 +378,6 @@ async def test_bombs_do_not_go_off(name: str) -> None:
         assert sum(len(item.data) for item in found.contents) < 1000
         assert found.warnings
         assert (await extractor.extract("a.txt", parts(b"x"))).contents
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Caged:

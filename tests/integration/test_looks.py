@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,10 +26,10 @@ from clew.domain.thread import Owner
 from clew.server.database import new_id, utc_now
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
-from tests.databases import SHARED, locate
 from tests.house import House, open_house
 from tests.samples import ANN, NOW, opened
 from tests.serving import served
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -235,17 +235,6 @@ class Place:
         """A thread that waits to be begun: nothing happens to it by itself."""
         change = opened(thread_id, owner=ANYBODY, ttl=DAY, held=True)
         await self.house.app.stores.threads.commit(change)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clew.history.agent_node import AgentNode
 from clew.telemetry import Metrics
-from tests.databases import SHARED, locate, query
+from tests.databases import query
 from tests.doors import client_of
 from tests.fakes import echo
 from tests.house import House, open_house
@@ -45,11 +45,6 @@ class Seen:
         if self._first is None:
             self._first = samples
         self.moved |= {key[0] for key, value in samples.items() if value != self._first.get(key, 0.0)}
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture

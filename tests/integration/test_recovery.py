@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import replace
 from datetime import timedelta
@@ -30,20 +30,16 @@ from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.tool_calls import CallRows
-from tests.databases import SHARED, locate, query
+from tests.databases import query
 from tests.house import House, open_house
 from tests.odd_graphs import open_odd_house
 from tests.postgres import PostgresServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 QUICK = {"CLEW_RUNNER_POLL_SECONDS": "0.05"}  # and a lease of 30 s: nobody waits for one to run out
 SHORT = QUICK | {"CLEW_RUNNER_LEASE_SECONDS": "0.5"}
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture
@@ -59,12 +55,6 @@ def marks(tmp_path: Path) -> Path:
 
 def left(marks: Path) -> list[str]:
     return marks.read_text().split() if marks.exists() else []
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def steal(house: House, thread: Thread) -> Lease:

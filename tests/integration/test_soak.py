@@ -16,7 +16,6 @@ from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.graph import driver as graph_driver
-from tests.databases import SHARED, locate
 from tests.doors import client_of
 from tests.house import House, open_house
 
@@ -27,11 +26,6 @@ RUNS = 20
 STRETCHES = 3
 # What is kept on purpose, so that it is full before the counting begins.
 KEPT = 16
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture

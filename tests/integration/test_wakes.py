@@ -14,7 +14,7 @@ from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status
 from clew.runners import heartbeat
 from clew.stores.sql.threads import ThreadRows
-from tests.databases import SHARED, locate, query
+from tests.databases import query
 from tests.doors import client_of
 from tests.house import House, open_house
 
@@ -23,11 +23,6 @@ pytestmark = pytest.mark.anyio
 # The runner looks by the clock once a minute, which is longer than any of these tests may take.
 SELDOM = {"CLEW_RUNNER_POLL_SECONDS": "60"}
 RUNS = 20
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.mark.timeout(180)
