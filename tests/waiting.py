@@ -1,15 +1,14 @@
 """Waiting in async tests: poll a condition under a deadline. For tests without an event loop: `tests.processes.until`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from inspect import isawaitable
-from typing import TypeVar
+from typing import Any
 
-T = TypeVar("T")
 SECONDS = 60.0
 
 
-async def until(condition: Callable[[], T | Awaitable[T]], seconds: float = SECONDS) -> T:
+async def until(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """Wait for the condition, a function or a coroutine function, to return something true; return that.
 
     Raises TimeoutError after so many seconds.
