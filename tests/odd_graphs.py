@@ -29,8 +29,8 @@ from clew.graph.middleware import ToolLedger
 from clew.graph.run import current_run
 from clew.graph.tools import tool
 from clew.server.app import open_app
+from tests.app import House
 from tests.chains import chain
-from tests.house import House
 from tests.processes import filled
 
 GRAPHS = (

@@ -23,9 +23,9 @@ from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.work import Database
+from tests.app import House, graphs_yaml, open_house
 from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query
 from tests.faults.forkserver import ForkServer
-from tests.house import House, graphs_yaml, open_house
 from tests.processes import ROOT, serving
 from tests.samples import opened, recorded
 

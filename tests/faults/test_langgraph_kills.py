@@ -14,7 +14,7 @@ from langgraph_sdk.errors import APIConnectionError, NotFoundError
 
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer, clients_of
-from tests.acceptance.sdk_doors import Door, heard
+from tests.acceptance.sdk_runs import Door, heard
 from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.waiting import until
 

@@ -19,7 +19,7 @@ from clew.api.sdk import streaming
 from clew.domain.thread import Owner
 from clew.server.app import App
 from clew.server.database import utc_now
-from tests.doors import EVERYTHING, client_of, new_key, opened_app, small_api
+from tests.http_client import EVERYTHING, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, opened
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from clew.api.access import needs, public
 from clew.api.bodies import LARGE_AT_ONCE, SMALL
 from clew.api.strict_json import MAX_DEPTH, MAX_VALUES, check_json, storable_json
 from clew.domain.errors import Invalid
-from tests.doors import SmallApi, client_of, small_api
+from tests.http_client import SmallApi, client_of, small_api
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -21,7 +21,7 @@ from clew.cli import app as cli
 from clew.domain.cron import Cron
 from clew.server.app import App
 from tests.databases import APP_DATABASES, SHARED, locate, query
-from tests.doors import ADDRESS, client_of, new_key, opened_app
+from tests.http_client import ADDRESS, client_of, new_key, opened_app
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.anyio

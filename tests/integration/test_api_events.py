@@ -28,8 +28,8 @@ from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.server.database import new_id, utc_now
 from clew.telemetry import Metrics
-from tests.doors import client_of, new_key
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.http_client import client_of, new_key
 from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import Sse, served, sse
 

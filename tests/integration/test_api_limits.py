@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from clew.api.access import needs
 from clew.api.limits import REMEMBERED, Pace, RateLimits
 from clew.cli.protocol import counted
-from tests.doors import ADDRESS, SmallApi, client_of, new_key, opened_app, small_api
+from tests.http_client import ADDRESS, SmallApi, client_of, new_key, opened_app, small_api
 from tests.serving import served
 from tests.waiting import until
 

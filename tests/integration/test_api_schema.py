@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.house import graphs_yaml
+from tests.app import graphs_yaml
 from tests.integration.test_api_access import HTTP
 from tests.processes import ROOT, clew, serving, until
 

@@ -16,7 +16,7 @@ from clew.domain.thread import Owner, Status
 from clew.server.app import App
 from tests import samples
 from tests.databases import APP_DATABASES, locate
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, recorded, said, stamp, waits
 
 pytestmark = pytest.mark.anyio

@@ -17,9 +17,9 @@ from clew.domain.lifecycle import finish, redact
 from clew.domain.records import File
 from clew.domain.thread import Owner, Status
 from clew.server.app import App
+from tests.app import House, open_house
 from tests.databases import query
-from tests.doors import client_of, new_key, opened_app
-from tests.house import House, open_house
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, opened, recorded, stamp
 from tests.waiting import until
 

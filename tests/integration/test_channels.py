@@ -24,7 +24,7 @@ from clew.domain.thread import Owner, Status, Thread
 from clew.server.app import App, open_app
 from clew.server.database import open_histories
 from tests.databases import SHARED, locate, query
-from tests.doors import client_of
+from tests.http_client import client_of
 from tests.providers import (
     HEADER,
     SECRET,

@@ -31,8 +31,8 @@ from clew.domain.views import Token
 from clew.engine.commands import Request
 from clew.ports.tool_calls import Calls
 from clew.server.app import open_app
+from tests.app import House, open_house
 from tests.databases import APP_DATABASES, locate
-from tests.house import House, open_house
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from clew.retention.salvage import PAGE, Problem
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.work import Database
 from tests.databases import APP_DATABASES, locate, open_database, open_store, query
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, new_id, opened, recorded, said, stamp
 
 pytestmark = pytest.mark.anyio

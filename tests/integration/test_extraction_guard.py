@@ -30,7 +30,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-HOSTILE = "tests.hostile:read"
+HOSTILE = "tests.malicious_files:read"
 SMALL = ExtractionLimits(cpu_seconds=1, wall_seconds=60, memory_bytes=256 * 2**20, output_bytes=4 * 2**20)
 SHORT = replace(SMALL, wall_seconds=3)  # enough for one that does nothing, on a busy machine too
 FILTERED = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
@@ -316,7 +316,7 @@ async def test_children_die_with_the_server(tmp_path: Path) -> None:
         "async def parts():\n"
         "    yield b'sleep'\n"
         "async def main():\n"
-        "    async with open_extractor(reader='tests.hostile:read') as extractor:\n"
+        "    async with open_extractor(reader='tests.malicious_files:read') as extractor:\n"
         "        await extractor.extract('x', parts())\n"
         "asyncio.run(main())\n"
     )

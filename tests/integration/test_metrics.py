@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clew.history.agent_node import AgentNode
 from clew.telemetry import Metrics
+from tests.app import House, open_house
 from tests.databases import query
-from tests.doors import client_of
 from tests.fakes import echo
-from tests.house import House, open_house
+from tests.http_client import client_of
 from tests.providers import HEADER, SECRET, TOKEN, provider, update
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from clew.domain.events import AssistantMessage, StageChanged, StageCompleted, S
 from clew.domain.records import Lease
 from clew.domain.thread import Status, Thread
 from clew.engine.commands import Request
+from tests.app import House
 from tests.databases import query
-from tests.house import House
 from tests.odd_graphs import WAITS, open_odd_house
 from tests.waiting import until
 

@@ -30,8 +30,8 @@ from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.threads import PURGED
 from clew.stores.sql.tool_calls import CallRows
+from tests.app import House, open_house
 from tests.databases import query
-from tests.house import House, open_house
 from tests.odd_graphs import open_odd_house
 from tests.postgres import PostgresServer
 from tests.waiting import until

@@ -12,10 +12,10 @@ from clew.domain.events import AssistantMessage, Opening, UserMessage
 from clew.domain.records import Summary
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
+from tests.app import House, open_house
 from tests.chats import CSV, open_chat, plan_of
 from tests.databases import APP_DATABASES, locate
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.http_client import client_of
 from tests.openai_server import Refuse, Say, in_turn, openai_server, prompt_of
 from tests.samples import NOW
 

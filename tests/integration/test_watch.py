@@ -12,7 +12,7 @@ from clew.api.watch import Watch
 from clew.domain.thread import Owner
 from clew.ports.notifier import Subscription
 from clew.server.database import utc_now
-from tests.house import open_house
+from tests.app import open_house
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

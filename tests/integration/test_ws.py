@@ -25,9 +25,9 @@ from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 from clew.server.database import new_id, utc_now
+from tests.app import House, open_house
 from tests.databases import query
-from tests.doors import new_key
-from tests.house import House, open_house
+from tests.http_client import new_key
 from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import served
 from tests.waiting import until

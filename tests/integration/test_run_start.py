@@ -14,9 +14,9 @@ from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status
 from clew.runners import heartbeat
 from clew.stores.sql.threads import ThreadRows
+from tests.app import House, open_house
 from tests.databases import query
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.http_client import client_of
 
 pytestmark = pytest.mark.anyio
 

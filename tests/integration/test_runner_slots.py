@@ -12,8 +12,8 @@ from clew.domain.errors import Conflict, Unavailable
 from clew.domain.events import Opening
 from clew.domain.lifecycle import Change, Stamp, open_thread
 from clew.domain.thread import Owner, Status, Thread
+from tests.app import House, open_house
 from tests.databases import query
-from tests.house import House, open_house
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -26,7 +26,7 @@ from clew.domain.thread import Owner
 from clew.server.database import new_id, utc_now
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
-from tests.house import House, open_house
+from tests.app import House, open_house
 from tests.samples import ANN, NOW, opened
 from tests.serving import served
 from tests.waiting import until

@@ -21,7 +21,7 @@ from clew.stores.postgres_notifier import PostgresNotifier
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
 from clew.stores.sqlite_notifier import SQLiteNotifier
-from tests.house import House, open_house
+from tests.app import House, open_house
 from tests.postgres import PostgresServer
 from tests.waiting import until
 

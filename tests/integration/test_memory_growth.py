@@ -16,8 +16,8 @@ from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.graph import driver as graph_driver
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.http_client import client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -33,7 +33,7 @@ from clew.server.app import App, open_app
 from clew.stores.sql.threads import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
 from tests.databases import APP_DATABASES, SHARED, locate, query
-from tests.doors import client_of, new_key
+from tests.http_client import client_of, new_key
 from tests.postgres import PostgresServer, postgres_server
 from tests.processes import SECONDS, serving, until
 
