@@ -246,7 +246,7 @@ async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
         both: dict[str, Any] = {
             "authenticator": authenticator,
-            "looks": ThreadAccess(app.stores.threads, clock),
+            "access": ThreadAccess(app.stores.threads, clock),
             "streams": Streams(app.stopping, app.metrics),
         }
         rooms = (app.stores.threads, execution.notifier, execution.live)
