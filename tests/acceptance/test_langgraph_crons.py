@@ -356,7 +356,7 @@ async def test_of_several_servers_one_begins_it(clients: Clients, stage: Stage) 
                 assert [run["status"] for run in runs] == ["success"] * count
 
 
-@pytest.mark.parametrize("strategy", ["enqueue", "interrupt", "reject"])
+@pytest.mark.parametrize("strategy", ["enqueue", "interrupt", pytest.param("reject", marks=pytest.mark.long)])
 async def test_a_kill_neither_loses_a_time_nor_doubles_it(lonely: Stage, strategy: str) -> None:
     with lonely.serving(CLEW_FAILPOINTS="cron_begun_before_advance:kill") as dying:
         async with clients_of(dying) as clients:

@@ -39,6 +39,8 @@ PLACES = (
 )
 ONE_OF_EACH = tuple({place.partition("@")[0]: place for place in PLACES}.values())
 TOOLS = ("effect", "effect_once", "effect_approved")
+# What is cancelled leaves by the same way as what is raised.
+ACTIONS = ("kill", "raise", pytest.param("cancel", marks=pytest.mark.long))
 AROUND_A_TOOL = (
     *("lease_taken", "llm_after_before_commit@1", "toolcall_logged"),
     *("tool_before_effect", "tool_after_effect", "tool_result_logged", "checkpoint_put@3"),
@@ -135,7 +137,7 @@ def fail_at(places: Sequence[str], stage: Stage, world: Sink, action: str) -> No
         check_tool(client, "effect_approved")
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect_if_quick", action)
     client.says_yes = False
@@ -145,7 +147,7 @@ def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: st
     assert [what for what, _ in world.received(client.name)] == ["model", "model"], "it was never allowed"
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: Sink, action: str) -> None:
     prompts = ("one", "two", "three", "four")
     client = Client(f"{_of(stage)}-{action}", world, "forgetting", prompts)
@@ -157,7 +159,7 @@ def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: S
     assert len(ends) == len(set(ends)), (ends, "the same was summed up twice")
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect", action)
 
@@ -175,7 +177,7 @@ def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == set())
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sink, action: str) -> None:
     old, young = (talker(stage, world, "effect", f"{age}-{action}") for age in ("old", "young"))
 
@@ -198,7 +200,7 @@ def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sin
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == {young.thread_id})
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("how", ["stream", "socket"])
 def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str, action: str) -> None:
     for hit in (1, 6):

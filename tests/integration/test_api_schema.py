@@ -26,7 +26,7 @@ from tests.integration.test_api_access import HTTP
 from tests.processes import ROOT, clew, serving, until
 
 # Of what fits the description, and of what does not: for each route. The same ones every time.
-EXAMPLES = 10
+EXAMPLES = 6
 SECONDS = 20.0
 
 CLEANUP_KEY = "a-key-for-the-cleanup"
