@@ -10,12 +10,13 @@ PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c cons
 WORKERS ?= -n 4 --dist worksteal
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup serve test faults check fix screenshot bench clean
+.PHONY: help setup serve test test-fast faults check fix screenshot bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve   start Clew on SQLite      (ARGS='--port 9000' goes to clew serve)"
 	@echo "make test    run the tests, with a real Postgres  (ARGS='-k word' goes to pytest)"
+	@echo "make test-fast  unit and contract tests on SQLite alone, about a minute"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make fix     format, and repair what lint can repair"
 	@echo "make faults  the long tests: kills, faults, load"
@@ -32,6 +33,10 @@ serve: $(PAGE) $(VENV)/.serve
 test: $(PAGE) $(VENV)/.dev
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+
+# For the inner loop: no Postgres, no server, no browser.
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest $(WORKERS) --without-postgres tests/unit tests/contract $(ARGS)
 
 # One after another: these measure time and kill processes, and should not disturb each other.
 faults: $(VENV)/.dev

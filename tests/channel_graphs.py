@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, BaseMessage
-from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 
 from clew.history.agent_node import AgentNode
 from clew.history.chat_history import ChatHistory
+from tests.chains import chain
 from tests.fakes import ScriptedModel
 from tests.graphs import Obedient
 
@@ -22,11 +22,7 @@ class Chat(TypedDict, total=False):
 
 def remembering() -> Any:
     """An AgentNode on the parsed message, as the templates of its history keys want it."""
-    graph = StateGraph(Chat)
-    graph.add_node("agent", AgentNode(Obedient(), use_graph_chat_history=True))
-    graph.add_edge(START, "agent")
-    graph.add_edge("agent", END)
-    return graph
+    return chain(Chat, ("agent", AgentNode(Obedient(), use_graph_chat_history=True)))
 
 
 def recounting() -> Any:
@@ -41,13 +37,7 @@ def recounting() -> Any:
             assert await ChatHistory(store).append(words[1], words[2])
         return {}
 
-    graph = StateGraph(Chat)
-    graph.add_node("push", push)
-    graph.add_node("agent", AgentNode(ScriptedModel(answer=recount), use_graph_chat_history=True))
-    graph.add_edge(START, "push")
-    graph.add_edge("push", "agent")
-    graph.add_edge("agent", END)
-    return graph
+    return chain(Chat, push, ("agent", AgentNode(ScriptedModel(answer=recount), use_graph_chat_history=True)))
 
 
 def verbose() -> Any:
@@ -57,11 +47,7 @@ def verbose() -> Any:
         word, _, times = state["messages"][-1].text.partition(" ")
         return {"messages": [AIMessage(" ".join([word] * int(times)))]}
 
-    graph = StateGraph(Chat)
-    graph.add_node("say", say)
-    graph.add_edge(START, "say")
-    graph.add_edge("say", END)
-    return graph
+    return chain(Chat, say)
 
 
 class Filing(Chat, total=False):
@@ -75,11 +61,7 @@ def filing() -> Any:
         files = [f"{one['name']} {one['mime']} {one['size']}" for one in state.get("documents", [])]
         return {"messages": [AIMessage(", ".join(files) or "no files")]}
 
-    graph = StateGraph(Filing)
-    graph.add_node("name", name)
-    graph.add_edge(START, "name")
-    graph.add_edge("name", END)
-    return graph
+    return chain(Filing, name)
 
 
 def curious() -> Any:
@@ -88,8 +70,4 @@ def curious() -> Any:
     def ask(state: Chat) -> Chat:
         return {"messages": [AIMessage(f"so it is {interrupt('which colour?')}")]}
 
-    graph = StateGraph(Chat)
-    graph.add_node("ask", ask)
-    graph.add_edge(START, "ask")
-    graph.add_edge("ask", END)
-    return graph
+    return chain(Chat, ask)

@@ -13,7 +13,7 @@ from clew.domain.records import Document
 from clew.domain.thread import Owner, Thread
 from clew.engine.commands import Request
 from clew.server.database import new_id, utc_now
-from tests.house import House, open_house
+from tests.app import House, open_house
 from tests.openai_server import Move, Say, prompt_of
 
 CSV = b"region,month,sales\nNorth,2024-01,100\nSouth,2024-01,50\nNorth,2024-02,120.5\nEast,2024-02,75\nSouth,2024-03,25\n"

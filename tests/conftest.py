@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from clew.stores.postgres import migrate
+from tests.databases import SHARED, locate
 from tests.postgres import PostgresServer, postgres_server
 
 # A slow machine is not a failing property. A change is measured by the same examples every time; others are tried with
@@ -24,6 +25,22 @@ TEMPLATE = "clew_template"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="replay a test of chance with the seed it printed")
+    parser.addoption(
+        "--without-postgres", action="store_true", help="leave out every test that needs a Postgres"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--without-postgres"):
+        config.hook.pytest_deselected(items=[item for item in items if _needs_postgres(item)])
+        items[:] = [item for item in items if not _needs_postgres(item)]
+
+
+def _needs_postgres(item: pytest.Item) -> bool:
+    """Because of one of its fixtures, or of the database it is parametrized with."""
+    called = getattr(item, "callspec", None)
+    parameters = [value for value in called.params.values() if isinstance(value, str)] if called else []
+    return "postgres" in parameters or any("postgres" in name for name in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
@@ -82,6 +99,15 @@ def postgres_url(new_postgres_url: Callable[[str], str]) -> str:
 def empty_postgres_url(new_postgres_url: Callable[[str], str]) -> str:
     """A fresh database without tables, for tests of the migrations themselves."""
     return new_postgres_url("template1")
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    """A fresh database that several processes can open: a SQLite file, and a database of the tests' Postgres.
+
+    `@pytest.mark.parametrize("where", [...], indirect=True)` for others, as `tests.databases.locate` names them.
+    """
+    return locate(request.param, request)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clew.ports.threads import Store
+from clew.stores.migrations import Migration, migrations
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_threads import PostgresThreads
 from clew.stores.sql.threads import ThreadRows
@@ -14,6 +15,8 @@ from clew.stores.sql.work import Database, Rows, Statement, Value, Work
 from clew.stores.sqlite import open_sqlite
 
 DATABASES = ("memory", "sqlite", "postgres")
+# For tests of the whole app, where memory differs from a file in little: it has its turn in `make faults`.
+APP_DATABASES = (pytest.param("memory", marks=pytest.mark.long), "sqlite", "postgres")
 SHARED = ("sqlite", "postgres")  # those that several processes can open at once
 
 
@@ -72,3 +75,20 @@ async def schema_of(db: Database) -> list[str]:
     else:
         rows = await query(db, "SELECT coalesce(sql, name) FROM sqlite_schema")
     return sorted(text for (text,) in rows)
+
+
+def later_migrations(dialect: str) -> list[Migration]:
+    """Every migration of this Clew, and two such as a later version may bring: columns, rows, an index, a table."""
+    known = migrations(dialect)
+    number = len(known)
+    colours = """\
+-- A comment; with a semicolon.
+ALTER TABLE threads ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';
+UPDATE threads SET colour = 'green' WHERE tenant <> '';
+CREATE INDEX threads_by_colour ON threads (colour);
+"""
+    shades = """\
+CREATE TABLE shades (thread_id TEXT PRIMARY KEY, shade TEXT NOT NULL);
+INSERT INTO shades (thread_id, shade) SELECT id, 'dark ' || colour FROM threads;
+"""
+    return [*known, Migration(number + 1, "colours", colours), Migration(number + 2, "shades", shades)]

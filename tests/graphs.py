@@ -34,6 +34,7 @@ from clew.graph.agent import Agent
 from clew.graph.context_window import Compaction, Rendered
 from clew.graph.middleware import ToolLedger
 from clew.graph.tools import tool
+from tests.chains import chain
 
 
 class Notes(TypedDict, total=False):
@@ -86,11 +87,7 @@ def two_questions(state: Notes) -> Notes:
 
 def asking() -> StateGraph[Notes]:
     """One node that asks twice."""
-    graph = StateGraph(Notes)
-    graph.add_node("two_questions", two_questions)
-    graph.add_edge(START, "two_questions")
-    graph.add_edge("two_questions", END)
-    return graph
+    return chain(Notes, two_questions)
 
 
 class Branch(TypedDict):
@@ -121,13 +118,7 @@ def failing_twice(state: Notes) -> Notes:
 
 def flaky() -> StateGraph[Notes]:
     """architect, then a node that fails twice with what a retry cures."""
-    graph = StateGraph(Notes)
-    graph.add_node("architect", architect)
-    graph.add_node("failing", failing_twice)
-    graph.add_edge(START, "architect")
-    graph.add_edge("architect", "failing")
-    graph.add_edge("failing", END)
-    return graph
+    return chain(Notes, architect, ("failing", failing_twice))
 
 
 def broken_node(state: Notes) -> Notes:
@@ -136,11 +127,7 @@ def broken_node(state: Notes) -> Notes:
 
 
 def broken() -> StateGraph[Notes]:
-    graph = StateGraph(Notes)
-    graph.add_node("broken", broken_node)
-    graph.add_edge(START, "broken")
-    graph.add_edge("broken", END)
-    return graph
+    return chain(Notes, ("broken", broken_node))
 
 
 async def slow_node(state: Notes) -> Notes:
@@ -150,11 +137,7 @@ async def slow_node(state: Notes) -> Notes:
 
 
 def slow() -> StateGraph[Notes]:
-    graph = StateGraph(Notes)
-    graph.add_node("slow", slow_node)
-    graph.add_edge(START, "slow")
-    graph.add_edge("slow", END)
-    return graph
+    return chain(Notes, ("slow", slow_node))
 
 
 def blocking_node(state: Notes) -> Notes:
@@ -165,11 +148,7 @@ def blocking_node(state: Notes) -> Notes:
 
 def blocking() -> StateGraph[Notes]:
     """One node that sits in a thread and cannot be ended."""
-    graph = StateGraph(Notes)
-    graph.add_node("blocking", blocking_node)
-    graph.add_edge(START, "blocking")
-    graph.add_edge("blocking", END)
-    return graph
+    return chain(Notes, ("blocking", blocking_node))
 
 
 async def walk(state: Notes) -> Notes:
@@ -194,11 +173,7 @@ def overloaded(state: Notes) -> Notes:
 
 
 def always_overloaded() -> StateGraph[Notes]:
-    graph = StateGraph(Notes)
-    graph.add_node("overloaded", overloaded)
-    graph.add_edge(START, "overloaded")
-    graph.add_edge("overloaded", END)
-    return graph
+    return chain(Notes, overloaded)
 
 
 def told_to_wait(state: Notes) -> Notes:
@@ -208,11 +183,7 @@ def told_to_wait(state: Notes) -> Notes:
 
 def overloaded_for_long() -> StateGraph[Notes]:
     """Fails, and says that it is to be tried again minutes later."""
-    graph = StateGraph(Notes)
-    graph.add_node("told_to_wait", told_to_wait)
-    graph.add_edge(START, "told_to_wait")
-    graph.add_edge("told_to_wait", END)
-    return graph
+    return chain(Notes, told_to_wait)
 
 
 def endless() -> StateGraph[Notes]:
@@ -249,13 +220,7 @@ def typed() -> Any:
 
 def two_steps() -> StateGraph[Notes]:
     """Two nodes that do next to nothing."""
-    graph = StateGraph(Notes)
-    graph.add_node("architect", architect)
-    graph.add_node("developer", developer)
-    graph.add_edge(START, "architect")
-    graph.add_edge("architect", "developer")
-    graph.add_edge("developer", END)
-    return graph
+    return chain(Notes, architect, developer)
 
 
 def writing() -> StateGraph[Notes]:

@@ -29,7 +29,8 @@ from clew.graph.middleware import ToolLedger
 from clew.graph.run import current_run
 from clew.graph.tools import tool
 from clew.server.app import open_app
-from tests.house import House
+from tests.app import House
+from tests.chains import chain
 from tests.processes import filled
 
 GRAPHS = (
@@ -115,14 +116,7 @@ def danger(state: Notes) -> Notes:
 
 
 def _line(*nodes: Any, state: Any = Notes) -> StateGraph[Any]:
-    graph = StateGraph(state)
-    names = [node.__name__ for node in nodes]
-    for node, name in zip(nodes, names, strict=True):
-        graph.add_node(name, node)
-    graph.add_edge(START, names[0])
-    for one, two in zip(names, [*names[1:], END], strict=True):
-        graph.add_edge(one, two)
-    return graph
+    return chain(state, *nodes)
 
 
 def plain_gate() -> Any:
@@ -142,11 +136,7 @@ def more_danger(state: Notes) -> Notes:
 def nested_gates() -> Any:
     """Two stops, both inside of a graph in a graph."""
     inner = _line(plan, danger, more_danger).compile(interrupt_before=["danger", "more_danger"])
-    graph = StateGraph(Notes)
-    graph.add_node("inner", inner)
-    graph.add_edge(START, "inner")
-    graph.add_edge("inner", END)
-    return graph
+    return chain(Notes, ("inner", inner))
 
 
 def decided(state: Decided) -> Notes:
@@ -157,13 +147,7 @@ def decided(state: Decided) -> Notes:
 def nested_decision() -> Any:
     """A stop inside of a graph in a graph, where only the inner one has a word for the decision."""
     inner = _line(plan, decided, state=Decided).compile(interrupt_before=["decided"])
-    graph = StateGraph(Notes)
-    graph.add_node("inner", inner)
-    graph.add_node("danger", danger)
-    graph.add_edge(START, "inner")
-    graph.add_edge("inner", "danger")
-    graph.add_edge("danger", END)
-    return graph
+    return chain(Notes, ("inner", inner), danger)
 
 
 class Collected(Notes, total=False):
@@ -224,11 +208,7 @@ def two_gates_checked() -> Any:
 
 
 def _inside(inner: Any, schema: Any = Notes) -> Any:
-    graph = StateGraph(schema)
-    graph.add_node("inner", inner)
-    graph.add_edge(START, "inner")
-    graph.add_edge("inner", END)
-    return graph
+    return chain(schema, ("inner", inner))
 
 
 def two_gates_inside() -> Any:
@@ -279,13 +259,7 @@ def asks(state: Notes) -> Notes:
 
 
 def nested_question() -> Any:
-    graph = StateGraph(Notes)
-    graph.add_node("plan", plan)
-    graph.add_node("inner", _line(asks, danger).compile())
-    graph.add_edge(START, "plan")
-    graph.add_edge("plan", "inner")
-    graph.add_edge("inner", END)
-    return graph
+    return chain(Notes, plan, ("inner", _line(asks, danger).compile()))
 
 
 def question_first() -> Any:
@@ -399,13 +373,7 @@ async def waits(state: Bare) -> Bare:
 
 def anonymous() -> Any:
     """Messages without ids, then a node to be killed in."""
-    graph = StateGraph(Bare)
-    graph.add_node("speaks", speaks)
-    graph.add_node("waits", waits)
-    graph.add_edge(START, "speaks")
-    graph.add_edge("speaks", "waits")
-    graph.add_edge("waits", END)
-    return graph
+    return chain(Bare, speaks, waits)
 
 
 def says_all(state: Notes) -> Notes:
@@ -457,11 +425,7 @@ def stubborn() -> Any:
             return await will_not_stop(state)
         return {"log": ["meek"]}
 
-    graph = StateGraph(Notes)
-    graph.add_node("maybe", maybe)
-    graph.add_edge(START, "maybe")
-    graph.add_edge("maybe", END)
-    return graph
+    return chain(Notes, maybe)
 
 
 def says_half_a_character(state: Notes) -> Notes:
@@ -718,10 +682,8 @@ class Whispers(TypedDict, total=False):
 
 def whispering() -> Any:
     """What a node says is in the state until the next one has spoken."""
-    graph = StateGraph(Whispers)
-    graph.add_node("first", lambda _: {"messages": [AIMessage("one", id="one")]})
-    graph.add_node("second", lambda _: {"messages": [AIMessage("two", id="two")]})
-    graph.add_edge(START, "first")
-    graph.add_edge("first", "second")
-    graph.add_edge("second", END)
-    return graph
+    return chain(
+        Whispers,
+        ("first", lambda _: {"messages": [AIMessage("one", id="one")]}),
+        ("second", lambda _: {"messages": [AIMessage("two", id="two")]}),
+    )

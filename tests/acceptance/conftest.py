@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.acceptance import graphs
-from tests.house import graphs_yaml
+from tests.app import graphs_yaml
 from tests.processes import ROOT, Server, serving, until
 
 RESTING = ("blocked", "completed", "failed", "stopped")

@@ -25,6 +25,7 @@ from clew.graph.agent import Agent
 from clew.graph.context_window import Compaction, ContextBudget
 from clew.graph.run import current_run
 from clew.graph.tools import tool
+from tests.chains import chain
 from tests.graphs import (
     Notes,
     Obedient,
@@ -67,11 +68,7 @@ def fail(state: Failing) -> Notes:
 
 
 def failing() -> Any:
-    graph = StateGraph(Failing)
-    graph.add_node("fail", fail)
-    graph.add_edge(START, "fail")
-    graph.add_edge("fail", END)
-    return graph
+    return chain(Failing, fail)
 
 
 def replanning() -> Any:
@@ -120,11 +117,7 @@ async def work(state: Haunted) -> Notes:
 
 def haunted() -> Any:
     """What a process that was thought dead may still be at work on."""
-    graph = StateGraph(Haunted)
-    graph.add_node("work", work)
-    graph.add_edge(START, "work")
-    graph.add_edge("work", END)
-    return graph
+    return chain(Haunted, work)
 
 
 async def stroll(state: Haunted) -> Notes:

@@ -10,7 +10,7 @@ from langgraph_sdk.errors import BadRequestError
 
 from tests.acceptance import context_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
-from tests.acceptance.sdk_doors import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,6 @@
 """Crons as LangGraph's own client orders them, of real servers on either database."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -15,6 +13,7 @@ from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEnti
 
 from tests.acceptance.sdk import Clients, SdkServer, clients_of
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -78,15 +77,6 @@ def miss(stage: Stage, *cron_ids: str, since: timedelta = timedelta(days=3)) -> 
 def free(stage: Stage) -> None:
     """What a server held that was killed, before its lease has run out."""
     stage.sql("UPDATE crons SET claimed_until = 0")
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    """What it says at last."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := await condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.05)
-    return found
 
 
 async def taken(clients: Clients, cron_id: str) -> Any:
@@ -366,7 +356,7 @@ async def test_of_several_servers_one_begins_it(clients: Clients, stage: Stage) 
                 assert [run["status"] for run in runs] == ["success"] * count
 
 
-@pytest.mark.parametrize("strategy", ["enqueue", "interrupt", "reject"])
+@pytest.mark.parametrize("strategy", ["enqueue", "interrupt", pytest.param("reject", marks=pytest.mark.long)])
 async def test_a_kill_neither_loses_a_time_nor_doubles_it(lonely: Stage, strategy: str) -> None:
     with lonely.serving(CLEW_FAILPOINTS="cron_begun_before_advance:kill") as dying:
         async with clients_of(dying) as clients:

@@ -4,7 +4,7 @@ threads of stateless runs go, and what was streamed is forgotten."""
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.acceptance.sdk import Clients, SdkServer, clients_of
 from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.processes import ROOT, clew, serving
 from tests.providers import Provider, Reply, provider
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -68,13 +69,6 @@ async def clients(served: SdkServer) -> AsyncIterator[Clients]:
 def receiver() -> Iterator[Provider]:
     with provider() as receiver:
         yield receiver
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.05)
 
 
 async def told(receiver: Provider, count: int = 1) -> list[Any]:

@@ -13,7 +13,8 @@ from langgraph_sdk.errors import NotFoundError
 
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
-from tests.acceptance.sdk_doors import Door, heard, until
+from tests.acceptance.sdk_runs import Door, heard
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -22,6 +22,7 @@ import pytest
 
 from clew.config import load_settings
 from clew.server.database import open_stores
+from clew.stores.migrations import migrations
 from tests.processes import Server, begin_upload, clew, environment, one_line, serving, until
 from tests.samples import opened
 
@@ -404,7 +405,7 @@ class TestKeys:
 class TestOtherCommands:
     def test_migrate_makes_the_database(self, tmp_path: Path) -> None:
         version = json.loads(clew(tmp_path, "migrate", "--json").stdout)["version"]
-        assert version >= 3
+        assert version == len(migrations("sqlite"))
         assert clew(tmp_path, "migrate").stdout == f"The database is at version {version}.\n"
 
     def test_threads_are_shown(self, tmp_path: Path) -> None:
@@ -497,6 +498,23 @@ class TestOtherCommands:
             assert (result.returncode, one_line(result)) == (
                 2,
                 "clew: the database holds tables of something else, such as 'threads': choose another file",
+            )
+
+    def test_a_database_from_before_0_1_0_is_one_line(self, tmp_path: Path) -> None:
+        with closing(sqlite3.connect(tmp_path / "old.db")) as file:
+            file.execute(
+                "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT, applied_at BIGINT)"
+            )
+            file.executemany(
+                "INSERT INTO migrations VALUES (?, ?, 1)", [(1, "threads_and_events"), (2, "checkpoints")]
+            )
+            file.commit()
+        for arguments in (("serve", "--port", "0"), ("migrate",)):
+            result = clew(tmp_path, *arguments, CLEW_DATABASE_URL="sqlite:///old.db")
+            assert (result.returncode, one_line(result)) == (
+                2,
+                "clew: the database is at version 2 of a Clew from before 0.1.0, which cannot be upgraded:"
+                " choose another file, or keep using the Clew that wrote it",
             )
 
 

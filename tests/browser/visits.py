@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from tests.house import graphs_yaml
+from tests.app import graphs_yaml
 from tests.processes import ROOT, Server, serving
 
 # What a page shows soon may be late on a busy machine. Whoever waits for it waits no longer than it takes.

@@ -15,7 +15,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.test_utils import generate_checkpoint, generate_metadata
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
@@ -28,6 +28,7 @@ from clew.domain.thread import Status
 from clew.ports.threads import Store
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
+from tests.chains import chain
 from tests.databases import SHARED, open_database, query
 from tests.samples import NOW, opened, recorded
 
@@ -53,11 +54,7 @@ async def answer(state: MessagesState) -> dict[str, Any]:
 
 
 def chat(saver: Checkpointer) -> CompiledStateGraph[Any, Any, Any, Any]:
-    builder = StateGraph(MessagesState)
-    builder.add_node("answer", answer)
-    builder.add_edge(START, "answer")
-    builder.add_edge("answer", END)
-    return builder.compile(checkpointer=saver)
+    return chain(MessagesState, answer).compile(checkpointer=saver)
 
 
 async def say(graph: Any, text: str, config: RunnableConfig) -> None:

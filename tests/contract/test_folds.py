@@ -204,4 +204,4 @@ def _unmarked(call: Call) -> Call:
 
 
 TestThreadMachine = ThreadMachine.TestCase
-TestThreadMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestThreadMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

@@ -241,7 +241,7 @@ def plain(op: Op, result: Any) -> Any:
     return (result.namespace, result.key, result.value) if isinstance(result, Item) else result
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(batches=st.lists(st.tuples(st.lists(operations, max_size=6), listings), max_size=6))
 def test_it_answers_as_the_store_in_memory_does(batches: list[tuple[list[Op], Op]]) -> None:
     async def check() -> None:

@@ -144,7 +144,9 @@ async def test_a_write_that_is_cut_off_is_done_or_unavailable(
     way: Way,
 ) -> None:
     proxy, db = through
-    for at in itertools.count(1):
+    # A deletion has dozens of requests: each way of cutting it takes others of them.
+    places = itertools.count(1 + WAYS.index(way), len(WAYS)) if write is _delete else itertools.count(1)
+    for at in places:
         ground = await _ground(db, straight, f"t{at}")
         cut = proxy.cut(at, way)
         try:

@@ -72,7 +72,10 @@ async def test_who_has_it_may_begin_and_go_on(store: Store, calls: Calls) -> Non
     thread = await commit(store, suspend(thread, [waits("c1")], stamp=stamp()))
     call = await calls.get("a", "c1")
     thread = await commit(store, resolve(thread, call, {"approved": True}, stamp=stamp()), most=1)
-    await commit(store, record(thread, [said()], stamp=stamp()))
+    thread = await commit(store, record(thread, [said()], stamp=stamp()))
+    assert await store.get("a") == thread
+    with pytest.raises(AlreadyReserved):
+        await commit(store, opened("b"), most=1)
 
 
 async def test_another_round_takes_it_again_or_is_refused(store: Store) -> None:

@@ -9,8 +9,8 @@ from clew import failpoints
 from clew.domain.events import AssistantMessage, DocumentAdded, Log, Opening
 from clew.domain.thread import Owner, Thread
 from clew.engine.commands import Request
+from tests.app import RESTING
 from tests.chats import CSV, ChatHouse, open_chat
-from tests.house import RESTING
 
 Report = Callable[[Any], None]
 LEASE = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}

@@ -29,11 +29,10 @@ from clew.domain.thread import Status
 from clew.domain.tool_calls import CallStatus, fold_calls
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
-from clew.stores.migrations import migrations
 from clew.stores.sql import migrate
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
-from tests.databases import open_database, open_store, query, schema_of
+from tests.databases import later_migrations, open_database, open_store, query, schema_of
 from tests.samples import ANN, NOW, asks, opened, said, waits
 
 Report = Callable[[Any], None]
@@ -144,18 +143,16 @@ async def _checked(db: Database, thread_id: str) -> list[str]:
 
 
 def migrated(report: Report, *, where: str, failpoint: str = "", versions: int | None = None) -> None:
-    """Open a database, made and brought up to date as needed, or only to an older version; say what is in it."""
+    """Open a database, made and brought to so many versions (unless given: all) as needed; report its schema."""
 
     async def main() -> None:
-        if versions is not None:
-            # This process is thrown away, so nobody has to put it back.
-            vars(migrate)["migrations"] = lambda dialect: migrations(dialect)[:versions]
+        # This process ends with its job, so the module stays changed.
+        vars(migrate)["migrations"] = lambda dialect: later_migrations(dialect)[:versions]
         failpoints.install(failpoint)
         async with open_database(where) as db:
             failpoints.install("")
             schema = "\n".join(await schema_of(db))
             report(hashlib.sha256(schema.encode()).hexdigest())
-            if versions is None:
-                await open_store(db).commit(opened(f"t{random.random()}"))
+            await open_store(db).commit(opened(f"t{random.random()}"))
 
     asyncio.run(main())

@@ -12,8 +12,8 @@ from clew.domain.lifecycle import open_thread
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Commands, Request
 from clew.server.database import open_stores
+from tests.app import House, open_house
 from tests.faults import standstills
-from tests.house import House, open_house
 from tests.odd_graphs import odd_settings, open_odd_house
 from tests.samples import stamp
 

@@ -14,9 +14,9 @@ from clew.domain.errors import InvalidState
 from clew.domain.retention import Candidate, selection
 from clew.retention.cleanup import Portions
 from clew.server import app
+from tests.app import open_house
 from tests.databases import query
-from tests.doors import client_of
-from tests.house import open_house
+from tests.http_client import client_of
 
 Report = Callable[[Any], None]
 LEASE = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}

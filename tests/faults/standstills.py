@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from langgraph.graph import END, START, StateGraph
-
+from tests.chains import chain
 from tests.odd_graphs import Notes, mark
 
 GRAPHS = "".join(
@@ -39,13 +38,7 @@ async def lingers(state: Notes) -> Notes:
 
 def freezing() -> Any:
     """Freezes the first process that runs it, and then waits in the next node."""
-    graph = StateGraph(Notes)
-    graph.add_node("freezes", freezes)
-    graph.add_node("lingers", lingers)
-    graph.add_edge(START, "freezes")
-    graph.add_edge("freezes", "lingers")
-    graph.add_edge("lingers", END)
-    return graph
+    return chain(Notes, freezes, lingers)
 
 
 async def blocks(state: Notes) -> Notes:
@@ -57,17 +50,9 @@ async def blocks(state: Notes) -> Notes:
 
 def standing_still() -> Any:
     """Blocks the event loop."""
-    graph = StateGraph(Notes)
-    graph.add_node("blocks", blocks)
-    graph.add_edge(START, "blocks")
-    graph.add_edge("blocks", END)
-    return graph
+    return chain(Notes, blocks)
 
 
 def lingering() -> Any:
     """Waits as a long call to a model does."""
-    graph = StateGraph(Notes)
-    graph.add_node("lingers", lingers)
-    graph.add_edge(START, "lingers")
-    graph.add_edge("lingers", END)
-    return graph
+    return chain(Notes, lingers)

@@ -12,12 +12,12 @@ import pytest
 from tests.acceptance.conftest import Api, api_serving
 from tests.processes import Server, until
 
-RUNS = 24
+RUNS = 12
 # A transaction that its client has forgotten is ended after twice the two deadlines together.
 SHORT = {
-    "CLEW_RUNNER_LEASE_SECONDS": "5",
-    "CLEW_DATABASE_ACQUIRE_SECONDS": "2",
-    "CLEW_DATABASE_STATEMENT_SECONDS": "2",
+    "CLEW_RUNNER_LEASE_SECONDS": "3",
+    "CLEW_DATABASE_ACQUIRE_SECONDS": "1",
+    "CLEW_DATABASE_STATEMENT_SECONDS": "1",
 }
 TIMES = [1, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
 

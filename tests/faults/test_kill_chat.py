@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.chats import agents_folder, plan_of, planning, tasks_of
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer
 from tests.openai_server import openai_server
 
@@ -31,9 +30,7 @@ PLAN = plan_of(
 # In a model call, after each kind of step, between a message and what follows it.
 PLACES = (
     "llm_after_before_commit",
-    "checkpoint_put@3",
     "checkpoint_put@4",
-    "commit_done@15",
     "commit_written@18",
 )
 # Of the store's own places some at the beginning, in the middle and at the end.
@@ -62,11 +59,6 @@ LOGGED = [
     "Creating final response",
     "Workflow completed successfully",
 ]
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @contextmanager
@@ -140,4 +132,4 @@ def kill_at(places: Sequence[str], forks: ForkServer, where: str, tmp_path: Path
             assert sum(ran.values()) <= len(PROMPTS) + first.was_killed, (place, ran)
             if name == "checkpoint_put":
                 assert sum(ran.values()) == len(PROMPTS), (place, ran)
-    assert killed >= len(places) - 3
+    assert killed > len(places) / 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import SHARED, locate
+from tests.databases import locate
 from tests.faults.forkserver import ForkServer, fork_server
 from tests.faults.remains import until_gone
 from tests.postgres import PostgresServer
@@ -20,11 +20,6 @@ POINTS = ("commit_begun", "commit_written", "commit_done")
 def forks() -> Iterator[ForkServer]:
     with fork_server("tests.faults.commits") as server:
         yield server
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 class Client:
@@ -66,9 +61,10 @@ class Client:
 @pytest.mark.parametrize(
     ("kind", "kills", "within"),
     [
-        ("sqlite", 80, 0.12),
-        ("postgres", 40, 0.3),
+        ("sqlite", 30, 0.12),
+        ("postgres", 15, 0.3),
         pytest.param("sqlite", 1000, 0.12, marks=pytest.mark.long),
+        pytest.param("postgres", 200, 0.3, marks=pytest.mark.long),
     ],
 )
 def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
@@ -84,8 +80,9 @@ def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
     url = locate("postgres", request) if kind == "postgres" else ""
     acknowledged = events = 0
     for start in range(0, kills, 40):  # a young database now and then, so that checking stays cheap
+        end = min(start + 40, kills)
         client = Client(forks, url or str(tmp_path / f"{start}.sqlite"), tmp_path / f"{start}.told")
-        for trial in range(start, start + 40):
+        for trial in range(start, end):
             client.listen(f"{seed} {trial}", kill_after=chance.uniform(0, within))
             events = client.check()
         assert events > 0
@@ -102,7 +99,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill_at_a_named_place(
     forks: ForkServer, where: str, tmp_path: Path, seed: int, point: str
 ) -> None:
     client = Client(forks, where, tmp_path / "told")
-    for hit in (1, 2, 3, 5, 8, 13, 21, 34):
+    for hit in (1, 2, 5, 13, 34):
         client.listen(f"{seed} {hit}", failpoint=f"{point}:kill@{hit}")
         client.check()
 
@@ -114,7 +111,7 @@ def test_nothing_acknowledged_is_lost_when_postgres_itself_is_killed(
     """As at a power cut, but for what the disk had promised: the server and every client die at once."""
     client = Client(forks, own_postgres.url(), tmp_path / "told")
     chance = random.Random(seed)
-    for trial in range(4):
+    for trial in range(2):
         client.listen(f"{seed} {trial}", kill_after=chance.uniform(0, 0.3))
         own_postgres.kill()
         own_postgres.start()

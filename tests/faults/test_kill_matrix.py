@@ -1,7 +1,7 @@
 """A server that dies or fails at every named place, with a thread in a model call, in a tool, before and after an approval."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,10 @@ PLACES = (
     *(f"commit_written@{n}" for n in (7, 14)),
     *(f"commit_done@{n}" for n in (5, 16)),
 )
+ONE_OF_EACH = tuple({place.partition("@")[0]: place for place in PLACES}.values())
+TOOLS = ("effect", "effect_once", "effect_approved")
+# What is cancelled leaves by the same way as what is raised.
+ACTIONS = ("kill", "raise", pytest.param("cancel", marks=pytest.mark.long))
 AROUND_A_TOOL = (
     *("lease_taken", "llm_after_before_commit@1", "toolcall_logged"),
     *("tool_before_effect", "tool_after_effect", "tool_result_logged", "checkpoint_put@3"),
@@ -59,10 +63,29 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
     return Stage(forks, locate(request.param, request), tmp_path / "stage")
 
 
-@pytest.mark.parametrize("tool", ["effect", "effect_once", "effect_approved"])
+def of_every_change(stage: Stage, places: Sequence[str]) -> Sequence[str]:
+    """Every second place on SQLite, the others on Postgres; the long tests visit all of them on both."""
+    return places[_of(stage) == "postgres" :: 2]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_thread_ends_right_wherever_its_server_died(stage: Stage, world: Sink, tool: str) -> None:
-    # The tool that must be approved and not repeated passes everywhere; with the others it is about the tool.
-    for n, place in enumerate(PLACES if tool == "effect_approved" else AROUND_A_TOOL):
+    die_at(of_every_change(stage, places_of(tool)), stage, world, tool)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_thread_ends_right_at_every_place_of_every_database(stage: Stage, world: Sink, tool: str) -> None:
+    die_at(places_of(tool), stage, world, tool)
+
+
+def places_of(tool: str) -> Sequence[str]:
+    """The tool that must be approved and not repeated passes everywhere; with the others it is about the tool."""
+    return PLACES if tool == "effect_approved" else AROUND_A_TOOL
+
+
+def die_at(places: Sequence[str], stage: Stage, world: Sink, tool: str) -> None:
+    for n, place in enumerate(places):
         failpoint, _, hit = place.partition("@")
         client = talker(stage, world, tool, str(n))
         stage.twice(f"{failpoint}:kill@{hit or 1}", client.carry_on).check("kill")
@@ -93,17 +116,28 @@ def check_tool(client: Client, tool: str) -> None:
 
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: str) -> None:
-    """The server lives on, and so does whoever waits for it."""
-    # One of each kind.
-    places = {place.partition("@")[0]: place for place in PLACES}
-    for failpoint, place in places.items():
+    fail_at(of_every_change(stage, ONE_OF_EACH), stage, world, action)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", ["raise", "cancel"])
+def test_a_thread_ends_right_whatever_failed_on_every_database(
+    stage: Stage, world: Sink, action: str
+) -> None:
+    fail_at(ONE_OF_EACH, stage, world, action)
+
+
+def fail_at(places: Sequence[str], stage: Stage, world: Sink, action: str) -> None:
+    """The server stays up, and its clients get their answers."""
+    for place in places:
+        failpoint, _, hit = place.partition("@")
         client = talker(stage, world, "effect_approved", f"{action}-{failpoint}")
-        hit = place.partition("@")[2] or 1
+        hit = hit or "1"
         stage.twice(f"{failpoint}:{action}@{hit}", client.carry_on).check(action)
         check_tool(client, "effect_approved")
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect_if_quick", action)
     client.says_yes = False
@@ -113,7 +147,7 @@ def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: st
     assert [what for what, _ in world.received(client.name)] == ["model", "model"], "it was never allowed"
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: Sink, action: str) -> None:
     prompts = ("one", "two", "three", "four")
     client = Client(f"{_of(stage)}-{action}", world, "forgetting", prompts)
@@ -125,7 +159,7 @@ def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: S
     assert len(ends) == len(set(ends)), (ends, "the same was summed up twice")
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect", action)
 
@@ -143,7 +177,7 @@ def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == set())
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sink, action: str) -> None:
     old, young = (talker(stage, world, "effect", f"{age}-{action}") for age in ("old", "young"))
 
@@ -166,10 +200,10 @@ def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sin
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == {young.thread_id})
 
 
-@pytest.mark.parametrize("action", ["kill", "raise", "cancel"])
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("how", ["stream", "socket"])
 def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str, action: str) -> None:
-    for hit in (1, 4, 8):
+    for hit in (1, 6):
         client = talker(stage, world, "effect", f"{how}-{action}-{hit}")
         heard: list[Heard] = [(0, "", {})]
 
@@ -200,7 +234,7 @@ def test_a_migration_that_failed_is_made_by_the_next_server(
     stage = Stage(forks, url, tmp_path / "stage")
     client = talker(stage, world, "effect", f"migration-{action}")
     # The server may die of it, or try again by itself.
-    assert stage.twice(f"migration_mid:{action}@3", client.carry_on, from_start=True).fired
+    assert stage.twice(f"migration_mid:{action}@1", client.carry_on, from_start=True).fired
     check_tool(client, "effect")
 
 

@@ -3,18 +3,18 @@
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from math import inf
 from pathlib import Path
 
 import pytest
 
-from clew.stores.migrations import migrations
+from tests.databases import later_migrations
 from tests.faults.forkserver import ForkServer, fork_server
 
 JOB = "tests.faults.commits:migrated"
-NEWEST = len(migrations("sqlite"))
+NEWEST = len(later_migrations("sqlite"))
 
 
 @pytest.fixture(scope="module")
@@ -40,49 +40,61 @@ def opened(forks: ForkServer, where: str) -> str:
     return schema
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("older", range(NEWEST), ids=lambda n: f"from {n}")
-def test_killed_at_every_step_of_a_migration(forks: ForkServer, new: Callable[[], str], older: int) -> None:
-    """From nothing in all of them, and from what a process of each version left in the next one."""
+def killed_at(
+    forks: ForkServer,
+    new: Callable[[], str],
+    hits: Iterable[int],
+    *,
+    older: int = 0,
+    point: str = "migration_mid",
+) -> int:
+    """Kill the opening of a database at each of these steps, until one is past its end; return that one."""
     fresh = opened(forks, new())
-    for hit in count(1):
+    for hit in hits:
         where = new()
         if older:
             assert forks.run(JOB, where=where, versions=older).code == 0
-        upto = older + 1 if older else None
-        ended = forks.run(JOB, where=where, versions=upto, failpoint=f"migration_mid:kill@{hit}")
+        ended = forks.run(JOB, where=where, failpoint=f"{point}:kill@{hit}")
         assert opened(forks, where) == fresh
         if not ended.was_killed:
             assert ended.code == 0, ended.reports
-            break
-    assert hit > (1 if older else NEWEST), "each migration has at least one step"
+            return hit
+    raise AssertionError("the last of the steps is past the end")
+
+
+@pytest.mark.parametrize("older", range(1, NEWEST), ids=lambda n: f"from {n}")
+def test_killed_at_every_step_of_an_upgrade(forks: ForkServer, new: Callable[[], str], older: int) -> None:
+    past = killed_at(forks, new, count(1), older=older)
+    assert past > NEWEST - older, "each migration has at least one step"
+
+
+def test_killed_at_some_steps_of_a_first_start(forks: ForkServer, new: Callable[[], str]) -> None:
+    assert killed_at(forks, new, (1, 2, 3, 20, 80, 1000)) > NEWEST
+
+
+@pytest.mark.long
+def test_killed_at_every_step_of_a_first_start(forks: ForkServer, new: Callable[[], str]) -> None:
+    assert killed_at(forks, new, count(1)) > NEWEST
 
 
 @pytest.mark.parametrize("point", ["commit_begun", "commit_written", "commit_done"])
 def test_killed_around_every_transaction_of_a_first_start(
     forks: ForkServer, new: Callable[[], str], point: str
 ) -> None:
-    fresh = opened(forks, new())
-    for hit in count(1):
-        where = new()
-        ended = forks.run(JOB, where=where, failpoint=f"{point}:kill@{hit}")
-        assert opened(forks, where) == fresh
-        if not ended.was_killed:
-            assert ended.code == 0, ended.reports
-            break
-    assert hit > NEWEST
+    assert killed_at(forks, new, count(1), point=point) > NEWEST
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("trials", [15, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("older", [0, 1], ids=["empty", "old"])
 def test_killed_at_any_moment_of_a_first_start(
-    forks: ForkServer, tmp_path: Path, seed: int, older: int
+    forks: ForkServer, tmp_path: Path, seed: int, older: int, trials: int
 ) -> None:
     chance = random.Random(seed)
     fresh = opened(forks, str(tmp_path / "fresh.sqlite"))
     setup = inf
     killed = 0
-    for trial in range(50):
+    for trial in range(trials):
         where = str(tmp_path / f"{trial}.sqlite")
         if older:
             assert forks.run(JOB, where=where, versions=older).code == 0
@@ -92,9 +104,9 @@ def test_killed_at_any_moment_of_a_first_start(
         if ended.was_killed:
             killed += 1
         else:
-            # The quickest one so far: whoever waited for the processor says little about when the others begin to write.
+            # The quickest so far: one that waited for the processor says little about when the others begin to write.
             assert ended.code == 0, ended.reports
             setup = min(setup, time.monotonic() - began)
         assert opened(forks, where) == fresh
-    assert killed > 10
+    assert killed > trials / 5
     sys.stdout.write(f"{killed} kills, all opened: fewer than {3 / killed:.1%} brick a database (95 %)\n")

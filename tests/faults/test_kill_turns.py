@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import Ended, ForkServer, fork_server
 from tests.faults.remains import until_gone
 
@@ -14,11 +13,6 @@ from tests.faults.remains import until_gone
 def forks() -> Iterator[ForkServer]:
     with fork_server("tests.faults.turns") as server:
         yield server
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 def heard(ended: Ended, where: str) -> list[str]:
@@ -64,7 +58,7 @@ def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int) -> None:
-    assert kill_many(forks, where, 15, seed) > 0
+    assert kill_many(forks, where, 10, seed) > 0
 
 
 @pytest.mark.long
@@ -76,7 +70,7 @@ def test_no_acknowledged_turn_is_lost_by_many_kills(forks: ForkServer, where: st
 @pytest.mark.parametrize("point", ["checkpoint_put", "commit_begun", "commit_written", "commit_done"])
 def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: str) -> None:
     acknowledged: list[str] = []
-    for passage in range(1, 8):
+    for passage in (1, 2, 4, 7):
         ended = forks.run(
             "tests.faults.turns:talk",
             where=where,

@@ -14,8 +14,9 @@ from langgraph_sdk.errors import APIConnectionError, NotFoundError
 
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer, clients_of
-from tests.acceptance.sdk_doors import Door, heard, until
+from tests.acceptance.sdk_runs import Door, heard
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -81,7 +82,10 @@ async def test_a_killed_run_and_those_behind_it_end_in_order(stage: Stage, door:
     assert door.marks() == ["began a", *(f"{what} {word}" for word in "abc" for what in ("began", "ended"))]
 
 
-async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(stage: Stage, seed: int) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
+async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(
+    stage: Stage, seed: int, kills: int
+) -> None:
     chance = random.Random(seed)
     thread = "01a1e45e-c125-7785-96f2-67a94c6a3e31"
     acknowledged: list[str] = []
@@ -94,7 +98,7 @@ async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(stage:
                 await clients.ann.runs.create(thread, "echo", input={"words": [word]}, if_not_exists="create")
                 acknowledged.append(word)
 
-    for _ in range(4):
+    for _ in range(kills):
         with stage.serving() as served:
             async with clients_of(served) as clients:
                 ordering = asyncio.create_task(order(clients))

@@ -12,9 +12,9 @@ import pytest
 from clew.domain.retention import selection
 from clew.domain.thread import Status
 from clew.stores.sql.work import Row, Value, placeholders
-from tests.databases import SHARED, locate, query
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.databases import query
+from tests.http_client import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -31,11 +31,6 @@ PATHS = (
     "/api/workflows/{}/tool-calls",
     "/api/threads/{}/events",
 )
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture

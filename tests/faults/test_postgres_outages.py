@@ -36,7 +36,7 @@ def restart(postgres: PostgresServer) -> None:
 
 FAULTS = {"terminated": terminate, "restarted": restart}
 # How often; the long runs are for `make faults`.
-TIMES = [12, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+TIMES = [4, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 
 
 class Client:

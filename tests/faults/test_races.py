@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.databases import SHARED, locate
 from tests.faults.forkserver import ForkServer
 from tests.processes import until
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 def together(
@@ -51,8 +45,11 @@ def together(
 
 
 @pytest.mark.accept("001-9", "002-18")
-def test_one_of_three_clients_in_two_processes_decides(forks: ForkServer, where: str, tmp_path: Path) -> None:
-    names = [f"t{n:03}" for n in range(100)]
+@pytest.mark.parametrize("threads", [30, pytest.param(100, marks=pytest.mark.long)])
+def test_one_of_three_clients_in_two_processes_decides(
+    forks: ForkServer, where: str, tmp_path: Path, threads: int
+) -> None:
+    names = [f"t{n:03}" for n in range(threads)]
     made = forks.run(
         "tests.faults.crowds:bring_to_gates", where=where, folder=str(tmp_path), names=names, timeout=90
     )
@@ -72,9 +69,9 @@ def test_one_of_three_clients_in_two_processes_decides(forks: ForkServer, where:
         assert seen["types"].count("resolution") == 1, seen
 
     # And whoever says something next: one round begins.
-    told = together(forks, where, tmp_path, names[:50], [["again", "again"], ["again"]], pace=0.02)
+    told = together(forks, where, tmp_path, names[: threads // 2], [["again", "again"], ["again"]], pace=0.02)
     found = {seen["id"]: seen for seen in _look(forks, where, tmp_path)}
-    for name in names[:50]:
+    for name in names[: threads // 2]:
         assert [outcome for _, outcome in told[name]].count("ok") == 1, (name, told[name])
         assert found[name]["round"] == 2
         assert found[name]["rounds"] == sorted(found[name]["rounds"]), "rounds are mixed up"

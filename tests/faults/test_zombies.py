@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from clew.stores.sql.work import Rows
-from tests.databases import SHARED, locate, open_database, query
+from tests.databases import open_database, query
 from tests.faults.forkserver import Child, ForkServer
 from tests.faults.standstills import let_go_on
 from tests.processes import until
@@ -18,11 +18,6 @@ from tests.processes import until
 # On a busy machine a short one is lost by those who only wait for the processor too, and then a node runs twice, as it
 # may. Where somebody is to lose it, it is taken away.
 LEASE = 60
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 class Crowd:

@@ -19,8 +19,8 @@ from clew.domain.events import (
 )
 from clew.domain.thread import Json, Owner, Pending, Status, SuspensionKind
 from clew.engine.commands import Request
+from tests.app import House
 from tests.databases import open_database, query
-from tests.house import House
 from tests.odd_graphs import open_odd_house
 
 Report = Callable[[Any], None]

@@ -168,6 +168,7 @@ class TestAnalyst:
         with Image.open(
             BytesIO(await chart_of(task(f"{kind} chart of sales by region", table("s.csv"))))
         ) as image:
+            assert image.format == "PNG"
             image.verify()
 
     async def test_chinese_names_are_no_error(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,10 +15,11 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message
 
 from clew.api.access import needs, public, rules_of
+from clew.api.sdk import streaming
 from clew.domain.thread import Owner
 from clew.server.app import Server
 from clew.server.database import utc_now
-from tests.doors import EVERYTHING, client_of, new_key, opened_app, small_api
+from tests.http_client import EVERYTHING, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, opened
 
 pytestmark = pytest.mark.anyio
@@ -212,6 +213,14 @@ TO_LOOK = [route for route in HTTP if route[0] in ("GET", "HEAD")]
 TO_CHANGE = [route for route in HTTP if route not in TO_LOOK]
 WITH_A_KEY = [route for route in HTTP if ROUTES[route] is not None]
 OF_A_THREAD = [route for route in WITH_A_KEY if "{thread_id}" in route[1] or "{workflow_id}" in route[1]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_answers() -> Iterator[None]:
+    """A request that waits for a run is answered with its first heartbeat."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "HEARTBEAT_SECONDS", 0.1)
+        yield
 
 
 @dataclass(frozen=True, slots=True)

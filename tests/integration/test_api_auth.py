@@ -19,7 +19,7 @@ from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 from clew.stores.sqlite import connect
 from clew.telemetry.scrub import Scrubber
-from tests.doors import EVERYTHING, SmallApi, client_of, new_key, opened_app, small_api
+from tests.http_client import EVERYTHING, SmallApi, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, NOW
 
 pytestmark = pytest.mark.anyio

@@ -20,8 +20,8 @@ from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
 from clew.domain.schedule import Schedule
 from clew.server.app import Server
-from tests.databases import DATABASES, SHARED, locate, query
-from tests.doors import ADDRESS, client_of, new_key, opened_app
+from tests.databases import APP_DATABASES, SHARED, locate, query
+from tests.http_client import ADDRESS, client_of, new_key, opened_app
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def app(tmp_path: Path) -> AsyncGenerator[Server]:
         yield app
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def url(request: pytest.FixtureRequest) -> str:
     where = locate(request.param, request)
     return {"memory": "memory://", "sqlite": f"sqlite:///{where}"}.get(request.param, where)

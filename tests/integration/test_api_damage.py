@@ -16,7 +16,7 @@ from clew.domain.events import Opening, RoundStarted
 from clew.domain.thread import CANNOT_BE_READ
 from clew.server.app import Server
 from tests.databases import SHARED, locate, query
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import opened
 
 pytestmark = pytest.mark.anyio

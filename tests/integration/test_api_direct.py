@@ -16,7 +16,7 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.schemas import WireModel
 from clew.api.workflow_schemas import Given
-from tests.doors import client_of, small_api
+from tests.http_client import client_of, small_api
 
 pytestmark = pytest.mark.anyio
 

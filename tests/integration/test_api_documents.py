@@ -12,7 +12,7 @@ import pytest
 from clew.domain.records import ContentItem, Document
 from clew.server.app import Server
 from clew.server.database import utc_now
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import opened
 
 pytestmark = pytest.mark.anyio

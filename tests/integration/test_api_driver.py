@@ -27,6 +27,7 @@ from tests.openai_server import (
     openai_server,
     prompt_of,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -139,9 +140,7 @@ async def test_an_endless_answer_is_cut_before_it_fills_the_memory() -> None:
     async with asked_by(in_turn(Endless())) as (driver, server):
         with pytest.raises(Permanent):
             await driver.ask(ASKED)
-        async with asyncio.timeout(SECONDS):
-            while server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.open, SECONDS)
     assert MAX_REPLY < 10**7
 
 
@@ -158,24 +157,18 @@ async def test_json_is_asked_for_and_given_up_where_the_server_does_not_know_how
 async def test_cancelling_ends_the_call_on_the_wire() -> None:
     async with asked_by(in_turn(Say("word " * 1000, seconds=0.05))) as (driver, server):
         asking = asyncio.create_task(driver.ask(ASKED))
-        async with asyncio.timeout(SECONDS):
-            while not server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: server.open, SECONDS)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        async with asyncio.timeout(SECONDS):
-            while server.open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.open, SECONDS)
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 6))
 async def test_a_stop_that_comes_together_with_a_word_is_a_stop(turns: int) -> None:
     async with asked_by(in_turn(Say("word " * 1000))) as (driver, server):
         asking = asyncio.create_task(driver.ask(ASKED))
-        async with asyncio.timeout(SECONDS):
-            while not server.open:
-                await asyncio.sleep(0)
+        await until(lambda: server.open, SECONDS)
         for _ in range(turns):
             await asyncio.sleep(0)
         assert asking.cancel()

@@ -22,7 +22,7 @@ from clew.domain.errors import (
     Transient,
     Unavailable,
 )
-from tests.doors import client_of, small_api
+from tests.http_client import client_of, small_api
 
 pytestmark = pytest.mark.anyio
 

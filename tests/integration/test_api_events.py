@@ -28,9 +28,8 @@ from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.server.database import new_id, utc_now
 from clew.telemetry import Metrics
-from tests.databases import SHARED, locate
-from tests.doors import client_of, new_key
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.http_client import client_of, new_key
 from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import Sse, served, sse
 
@@ -38,11 +37,6 @@ pytestmark = pytest.mark.anyio
 
 SECONDS = 60
 REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from clew.stores.sql.files import FileRows
 from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
-from tests.doors import SmallApi, client_of, new_key, small_api
+from tests.http_client import SmallApi, client_of, new_key, small_api
 from tests.made_files import image, packed, pdf
 from tests.samples import ANN, NOW, new_id, opened
 

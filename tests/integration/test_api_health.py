@@ -9,7 +9,7 @@ import pytest
 
 from clew.api.health import Readiness
 from clew.domain.errors import Unavailable
-from tests.doors import client_of, opened_app
+from tests.http_client import client_of, opened_app
 
 pytestmark = pytest.mark.anyio
 

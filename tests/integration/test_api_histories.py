@@ -11,7 +11,7 @@ import pytest
 
 from clew.domain.thread import Owner
 from tests.databases import query
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,9 @@ from websockets.exceptions import InvalidStatus
 from clew.api.access import needs
 from clew.api.limits import REMEMBERED, Pace, RateLimits
 from clew.cli.protocol import counted
-from tests.doors import ADDRESS, SmallApi, client_of, new_key, opened_app, small_api
+from tests.http_client import ADDRESS, SmallApi, client_of, new_key, opened_app, small_api
 from tests.serving import served
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -193,9 +194,7 @@ class TestConnections:
                 assert [answer.refused for answer in answers] == [False] * 20 + [True] * 80
                 assert await status_of(address, "/echo", "127.0.0.2") == 200
                 assert await status_of(address, "/echo") == 429
-            async with asyncio.timeout(SECONDS):
-                while http.addresses._open or psutil.Process().num_fds() > before:
-                    await asyncio.sleep(0.02)
+            await until(lambda: not (http.addresses._open or psutil.Process().num_fds() > before), SECONDS)
             assert await status_of(address, "/echo") == 200
 
     async def test_a_websocket_is_one_connection_from_its_beginning_to_its_end(self, tmp_path: Path) -> None:
@@ -206,9 +205,7 @@ class TestConnections:
         ):
             async with connect(f"ws://{address}/ws/events"):
                 assert await status_of(address, "/health") == 429
-            async with asyncio.timeout(SECONDS):
-                while http.addresses._open:
-                    await asyncio.sleep(0.02)
+            await until(lambda: not http.addresses._open, SECONDS)
             assert await status_of(address, "/health") == 200
 
 

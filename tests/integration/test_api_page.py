@@ -10,7 +10,7 @@ from clew.api.auth import Authenticator
 from clew.api.page import NOT_INSTALLED, page_router
 from clew.server.app import WEB
 from clew.server.database import utc_now
-from tests.doors import client_of, new_key, opened_app, small_api
+from tests.http_client import client_of, new_key, opened_app, small_api
 
 pytestmark = pytest.mark.anyio
 

@@ -21,12 +21,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.house import graphs_yaml
+from tests.app import graphs_yaml
 from tests.integration.test_api_access import HTTP
 from tests.processes import ROOT, clew, serving, until
 
 # Of what fits the description, and of what does not: for each route. The same ones every time.
-EXAMPLES = 10
+EXAMPLES = 6
 SECONDS = 20.0
 
 CLEANUP_KEY = "a-key-for-the-cleanup"

@@ -12,7 +12,7 @@ import pytest
 from clew.domain.thread import Owner
 from clew.server.app import Server
 from tests.databases import SHARED, locate, query
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from clew.server.app import Server
 from tests.databases import SHARED, locate
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 
 pytestmark = pytest.mark.anyio
 

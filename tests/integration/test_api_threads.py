@@ -15,14 +15,14 @@ from clew.domain.lifecycle import Change, finish, redact
 from clew.domain.thread import Owner, Status
 from clew.server.app import Server
 from tests import samples
-from tests.databases import DATABASES, locate
-from tests.doors import client_of, new_key, opened_app
+from tests.databases import APP_DATABASES, locate
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, recorded, said, stamp, waits
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def database_url(request: pytest.FixtureRequest) -> str:
     where = locate(request.param, request)
     return {"memory": "memory://", "sqlite": f"sqlite:///{where}"}.get(request.param, where)

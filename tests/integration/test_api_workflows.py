@@ -17,20 +17,16 @@ from clew.domain.lifecycle import finish, redact
 from clew.domain.records import File
 from clew.domain.thread import Owner, Status
 from clew.server.app import Server
-from tests.databases import SHARED, locate, query
-from tests.doors import client_of, new_key, opened_app
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.databases import query
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, opened, recorded, stamp
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 # Far more than anything here takes, and less than a slow graph does.
 SECONDS = 50
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture
@@ -806,9 +802,7 @@ class TestEnding:
     async def test_a_stop_is_at_once_and_final(self, house: House, ann: Client, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
         started = await ann.start("slow", input={"log": [], "marks": str(marks)})
-        async with asyncio.timeout(SECONDS):
-            while not marks.exists():
-                await asyncio.sleep(0.01)
+        await until(marks.exists, SECONDS)
         stopped = await ann.ask("POST", f"/api/workflows/{started['id']}/stop")
         assert stopped["status"] == "stopped"
         log = await house.app.stores.threads.read(started["id"])

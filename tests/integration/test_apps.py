@@ -15,7 +15,7 @@ import pytest
 from clew.domain.errors import ConfigError
 from clew.domain.thread import Owner
 from clew.server.app import Server
-from tests.doors import client_of, new_key, opened_app
+from tests.http_client import client_of, new_key, opened_app
 
 pytestmark = pytest.mark.anyio
 

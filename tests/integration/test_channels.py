@@ -24,7 +24,7 @@ from clew.domain.thread import Owner, Status, Thread
 from clew.server.app import Server, open_app
 from clew.server.database import open_histories
 from tests.databases import SHARED, locate, query
-from tests.doors import client_of
+from tests.http_client import client_of
 from tests.providers import (
     HEADER,
     SECRET,
@@ -38,6 +38,7 @@ from tests.providers import (
     text_of,
     update,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -84,7 +85,7 @@ class Bots:
 
     async def said(self, count: int) -> list[str]:
         """What chats were told, once it is so much."""
-        await eventually(lambda: len(self.provider.texts()) >= count)
+        await until(lambda: len(self.provider.texts()) >= count)
         return self.provider.texts()
 
     async def threads(self) -> list[Thread]:
@@ -109,12 +110,6 @@ OWED = (
     " OR c.wakes > c.seen_wakes OR c.is_active = 1 AND (t.status = 'running' OR t.last_seq > c.seen_seq)"
     " UNION ALL SELECT 1 FROM inbox WHERE status = 'queued'"
 )
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -234,7 +229,7 @@ async def test_an_approval_is_asked_with_its_arguments_and_answered_by_a_button(
     assert [button["text"] for button in row] == ["Approve", "Reject"]
     await bots.deliver(press(2, row[0]["callback_data"]))
     assert (await bots.said(2))[1] == "sent to bob"
-    await eventually(lambda: bool(bots.provider.sent("answerCallbackQuery")))
+    await until(lambda: bool(bots.provider.sent("answerCallbackQuery")))
     (thread,) = await bots.threads()
     (answer,) = await bots.app.stores.threads.read(thread.id, types=("resolution",))
     assert answer.body.by == "telegram:bot:42"  # type: ignore[union-attr]
@@ -292,12 +287,12 @@ async def test_a_question_that_nobody_has_seen_is_answered_by_nothing(tmp_path: 
             is_open = True
             if status == 403:
                 await bots.deliver(update(2, "yes"))
-            await eventually(lambda: bool(seen))
+            await until(lambda: bool(seen))
             await eventually_let_go(bots)
             assert seen == [question]
             assert (await bots.threads())[0].status is Status.BLOCKED
             await bots.deliver(update(3, "yes"))
-            await eventually(lambda: len(seen) == 3)
+            await until(lambda: len(seen) == 3)
             assert seen[1:] == ["sent to bob", "you said: yes"]
 
 
@@ -702,6 +697,7 @@ async def test_a_body_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         channels = f"  telegram: {{bot: {telegram_bot(known.url)}}}\n"
         async with opened_bots(tmp_path, channels, known, CLEW_LIMITS_BODY_BYTES="2000") as bots:
             await bots.deliver(update(1, "x" * 3000), status=413)
+            assert list(await query(bots.app.stores.db, "SELECT 1 FROM inbox")) == []
 
 
 async def test_a_bot_with_another_graph_begins_another_thread(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from clew.domain.thread import Status
 from clew.domain.views import messages as messages_of
 from tests import made_files
 from tests.chats import CSV, agents_folder, open_chat, plan_of, planning, tasks_of
-from tests.databases import DATABASES, locate
+from tests.databases import APP_DATABASES, locate
 from tests.openai_server import Hang, Refuse, Say, in_turn, openai_server, prompt_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +34,7 @@ PAGES = (
 PROMPT = "Summarize the report and chart sales by region as report.docx"
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 
@@ -428,14 +429,10 @@ class TestWithAModel:
             open_chat(where, tmp_path, CLEW_MODELS_OPENAI_BASE_URL=model.url) as chat,
         ):
             started = await chat.start("Fasse das zusammen", a__txt=b"Some text to sum up here.")
-            async with asyncio.timeout(60):
-                while len(model.requests) < 2 or not model.open:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(model.requests) >= 2 and model.open, 60)
             thread = await chat.house.app.execution.commands.stop(started.id, None)
             assert thread.status is Status.STOPPED
-            async with asyncio.timeout(30):
-                while model.open:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not model.open)
             seen = await chat.house.log(thread)
             await asyncio.sleep(0.2)
             assert await chat.house.log(thread) == seen
@@ -459,9 +456,7 @@ class TestWithAModel:
             open_chat("memory", tmp_path, CLEW_MODELS_OPENAI_BASE_URL=model.url) as chat,
         ):
             started = await chat.start("x", a__txt=b"Some text to sum up here.")
-            async with asyncio.timeout(60):
-                while len(model.requests) < 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(model.requests) >= 2, 60)
             thread = await chat.house.app.execution.commands.stop(started.id, None)
             thread = await chat.again(thread, "y")
             said = await chat.messages(thread)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from clew.domain.thread import Status, Thread
 from tests.chats import ChatHouse, open_chat, plan_of, planning
 from tests.openai_server import openai_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -63,12 +64,6 @@ def _command(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.Error:
         return []
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

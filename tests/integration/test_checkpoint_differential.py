@@ -347,7 +347,7 @@ async def compare(shape: Shape, actions: Sequence[tuple[Any, ...]], durability: 
 )
 # A message changed in place by a run that tells nobody what it writes.
 @example(shape=Shape([], [], [], [("ask",), ("edit", 0)]), actions=[("resume", "answer")], durability="exit")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     shape=SHAPES,
     actions=st.lists(ACTIONS, max_size=7),

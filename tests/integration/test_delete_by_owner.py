@@ -10,16 +10,11 @@ from clew.domain.errors import Invalid, InvalidState
 from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner
 from clew.stores.sql.cleanup import CleanupRows
-from tests.databases import SHARED, locate, open_database, open_store, query
-from tests.doors import client_of, opened_app
+from tests.databases import open_database, open_store, query
+from tests.http_client import client_of, opened_app
 from tests.samples import NOW, asks, opened, recorded, waits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.accept("002-39")]
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 def url_of(where: str) -> str:

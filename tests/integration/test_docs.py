@@ -10,7 +10,7 @@ import typer
 
 from clew.api.errors import STATUS
 from clew.cli import app as cli
-from tests.doors import client_of, opened_app
+from tests.http_client import client_of, opened_app
 
 pytestmark = pytest.mark.anyio
 

@@ -31,13 +31,14 @@ from clew.domain.views import Token
 from clew.engine.commands import Request
 from clew.ports.tool_calls import Calls
 from clew.server.app import open_app
-from tests.databases import DATABASES, locate
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.databases import APP_DATABASES, locate
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 
@@ -314,9 +315,7 @@ class TestStop:
     async def test_a_stop_ends_at_once_and_for_good(self, house: House, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
         thread = await house.start("slow", marks=str(marks))
-        async with asyncio.timeout(30):
-            while not marks.exists():
-                await asyncio.sleep(0.01)
+        await until(marks.exists)
         thread = await house.app.execution.commands.stop(thread.id, None)
         assert thread.status is Status.STOPPED
         length = len(await house.log(thread))
@@ -329,9 +328,7 @@ class TestStop:
         # More than can be said before the stop, however long that takes.
         thread = await house.start("agent", "slowly: one two " + "and so on " * 100 + "to the end")
         drafts = house.app.execution.commands.drafts
-        async with asyncio.timeout(30):
-            while "one two" not in drafts.get(thread.id, ""):
-                await asyncio.sleep(0.01)
+        await until(lambda: "one two" in drafts.get(thread.id, ""))
         thread = await house.app.execution.commands.stop(thread.id, None)
         (message,) = await house.bodies(thread, AssistantMessage)
         assert message.cancelled
@@ -452,9 +449,7 @@ async def test_whoever_woke_a_thread_is_known_to_the_process_that_runs_it(tmp_pa
     environ = {"CLEW_RUNNER_CONCURRENCY": "1", "CLEW_SHUTDOWN_SECONDS": "0"}
     async with open_house(where, tmp_path, **environ) as one:
         slow = await one.start("slow", marks=str(tmp_path / "marks"))
-        async with asyncio.timeout(30):
-            while not (tmp_path / "marks").exists():
-                await asyncio.sleep(0.01)
+        await until(lambda: (tmp_path / "marks").exists())
         ada = RunScope(user_id="ada", is_system=False)
         thread = await one.start("agent", "tools: my_name", scope=ada)
         deadline = await one.start("agent", "tools: my_name")

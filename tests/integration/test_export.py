@@ -22,8 +22,8 @@ from clew.retention.export import Export
 from clew.retention.salvage import PAGE, Problem
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.work import Database
-from tests.databases import DATABASES, locate, open_database, open_store, query
-from tests.doors import client_of, new_key, opened_app
+from tests.databases import APP_DATABASES, locate, open_database, open_store, query
+from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, new_id, opened, recorded, said, stamp
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def damaged_state(thread_id: str) -> Json:
     raise Corrupt(f"the state of thread {thread_id!r} cannot be shown as JSON")
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 
@@ -275,7 +275,7 @@ async def test_one_damaged_document_does_not_hide_the_others(
     assert (shown["id"], found.texts[shown["path"]]) == (second.id, "second")
 
 
-@pytest.mark.parametrize("where", DATABASES, indirect=True)
+@pytest.mark.parametrize("where", APP_DATABASES, indirect=True)
 async def test_by_http(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     url = {"memory": "memory://"}.get(where, where if where.startswith("postgres") else f"sqlite:///{where}")
     async with opened_app(tmp_path, CLEW_DATABASE_URL=url) as app:

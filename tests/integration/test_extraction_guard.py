@@ -26,10 +26,11 @@ from clew.domain.documents import Extraction
 from clew.domain.errors import Permanent, Transient
 from clew.ports.files import Extractor
 from tests.made_files import giant_png, image, one_of_each, packed, pdf, read_here
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-HOSTILE = "tests.hostile:read"
+HOSTILE = "tests.malicious_files:read"
 SMALL = ExtractionLimits(cpu_seconds=1, wall_seconds=60, memory_bytes=256 * 2**20, output_bytes=4 * 2**20)
 SHORT = replace(SMALL, wall_seconds=3)  # enough for one that does nothing, on a busy machine too
 FILTERED = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
@@ -315,7 +316,7 @@ async def test_children_die_with_the_server(tmp_path: Path) -> None:
         "async def parts():\n"
         "    yield b'sleep'\n"
         "async def main():\n"
-        "    async with open_extractor(reader='tests.hostile:read') as extractor:\n"
+        "    async with open_extractor(reader='tests.malicious_files:read') as extractor:\n"
         "        await extractor.extract('x', parts())\n"
         "asyncio.run(main())\n"
     )
@@ -377,12 +378,6 @@ async def test_bombs_do_not_go_off(name: str) -> None:
         assert sum(len(item.data) for item in found.contents) < 1000
         assert found.warnings
         assert (await extractor.extract("a.txt", parts(b"x"))).contents
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Caged:

@@ -61,6 +61,8 @@ async def test_after_the_server_is_closed_there_is_none() -> None:
 
 
 async def test_without_the_sdk_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "langgraph_sdk.client", None)
-    with loopback(of_ann(tell_caller)):
-        pass
+    before = get_client()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "langgraph_sdk.client", None)
+        with loopback(of_ann(tell_caller)), pytest.raises(TypeError):
+            await before.http.get("/info")

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clew.history.agent_node import AgentNode
 from clew.telemetry import Metrics
-from tests.databases import SHARED, locate, query
-from tests.doors import client_of
+from tests.app import House, open_house
+from tests.databases import query
 from tests.fakes import echo
-from tests.house import House, open_house
+from tests.http_client import client_of
 from tests.providers import HEADER, SECRET, TOKEN, provider, update
 
 pytestmark = pytest.mark.anyio
@@ -45,11 +45,6 @@ class Seen:
         if self._first is None:
             self._first = samples
         self.moved |= {key[0] for key, value in samples.items() if value != self._first.get(key, 0.0)}
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ async def test_every_metric_moves(house: House, tmp_path: Path) -> None:
 async def lose_a_lease(house: House, client: httpx.AsyncClient, seen: Seen, folder: Path) -> None:
     """While a node takes its time, another runner takes its thread."""
     marks = folder / "slow"
-    running = asyncio.create_task(start(client, "slow", "go", wait=5, marks=str(marks), log=[]))
+    running = asyncio.create_task(start(client, "slow", "go", wait=2, marks=str(marks), log=[]))
     async with asyncio.timeout(120):
         while not marks.exists():
             await asyncio.sleep(0.01)

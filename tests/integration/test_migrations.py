@@ -14,14 +14,11 @@ import asyncpg
 import pytest
 
 from clew.domain.errors import ClewError, ConfigError
-from clew.domain.lifecycle import Change
-from clew.stores.codec import micros
 from clew.stores.migrations import Migration, migrations
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql import migrate
-from clew.stores.sql.threads import COLUMNS, INSERT_EVENT, SEAL, event_row, thread_row
-from clew.stores.sql.work import Database, placeholders
-from tests.databases import open_database, open_store, query, schema_of
+from clew.stores.sql.work import Database
+from tests.databases import later_migrations, open_database, open_store, query, schema_of
 from tests.samples import opened
 
 pytestmark = pytest.mark.anyio
@@ -46,51 +43,29 @@ def new(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callabl
     return lambda: new_url("template1")
 
 
-@pytest.fixture
-async def fresh(new: Callable[[], str]) -> AsyncIterator[Database]:
-    async with open_database(new()) as db:
-        yield db
-
-
 def know(monkeypatch: pytest.MonkeyPatch, known: list[Migration]) -> None:
     """Run a Clew that knows these migrations and no others."""
     monkeypatch.setattr(migrate, "migrations", lambda dialect: known)
 
 
 async def test_a_fresh_database_equals_one_that_grew_step_by_step(
-    new: Callable[[], str], fresh: Database, dialect: str, monkeypatch: pytest.MonkeyPatch
+    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    known = later_migrations(dialect)
     where = new()
     change = opened()
-    for version in range(1, NEWEST + 1):
-        know(monkeypatch, migrations(dialect)[:version])
+    for version in range(NEWEST, len(known) + 1):
+        know(monkeypatch, known[:version])
         async with open_database(where) as db:
-            if version == 1:
-                await commit_as_then(db, change)
-            versions = await query(db, "SELECT version, name FROM migrations ORDER BY version")
-            assert [tuple(row) for row in versions] == [
-                (one.version, one.name) for one in migrations(dialect)[:version]
-            ]
-    async with open_database(where) as db:
+            if version == NEWEST:
+                await open_store(db).commit(change)
+            seen = await query(db, "SELECT version, name FROM migrations ORDER BY version")
+            assert [tuple(row) for row in seen] == [(one.version, one.name) for one in known[:version]]
+    async with open_database(where) as db, open_database(new()) as fresh:
         assert await schema_of(db) == await schema_of(fresh)
         assert await open_store(db).get("t1") == change.thread
         assert await open_store(db).read("t1") == list(change.events)
-
-
-async def commit_as_then(db: Database, change: Change) -> None:
-    """As the first version did: without a seal."""
-    thread = change.thread
-    columns = [column for column in COLUMNS.split(", ") if column != "seal"]
-    now = micros(thread.last_active_at)
-    await query(
-        db,
-        f"INSERT INTO threads ({', '.join(columns)}) VALUES ({placeholders(1, len(columns))})",
-        *thread_row(thread)[:SEAL],
-        now,
-        None,
-    )
-    for event in change.events:
-        await query(db, INSERT_EVENT, *event_row(event))
+        assert [tuple(row) for row in await query(db, "SELECT * FROM shades")] == [("t1", "dark green")]
 
 
 async def test_opening_again_changes_nothing(new: Callable[[], str]) -> None:
@@ -108,17 +83,43 @@ async def test_a_database_of_a_newer_clew_is_refused_and_left_alone(
     new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = new()
-    newer = Migration(NEWEST + 1, "from_the_future", "CREATE TABLE flying_cars (id TEXT PRIMARY KEY);\n")
-    know(monkeypatch, [*migrations(dialect), newer])
+    know(monkeypatch, later_migrations(dialect)[: NEWEST + 1])
     async with open_database(where) as db:
         before = await schema_of(db)
     monkeypatch.undo()
     with pytest.raises(ConfigError, match=rf"version {NEWEST + 1}.*up to {NEWEST}.*newer Clew"):
         async with open_database(where):
             pytest.fail("it was opened")
-    know(monkeypatch, [*migrations(dialect), newer])
+    know(monkeypatch, later_migrations(dialect)[: NEWEST + 1])
     async with open_database(where) as db:
         assert await schema_of(db) == before
+
+
+@pytest.mark.parametrize("version", [1, 17])
+async def test_a_database_from_before_0_1_0_is_refused_and_left_alone(
+    new: Callable[[], str], dialect: str, version: int
+) -> None:
+    where = new()
+    async with bare(where) as run:
+        await run("CREATE TABLE threads (id TEXT PRIMARY KEY)")
+        await run(
+            "CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT)"
+        )
+        names = ["threads_and_events", *(f"step_{number}" for number in range(2, version + 1))]
+        for number, name in enumerate(names, 1):
+            await run(f"INSERT INTO migrations VALUES ({number}, '{name}', 1)")
+    another = "another database" if dialect == "postgres" else "another file"
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match=rf"at version {version} of a Clew from before 0\.1\.0.*: choose {another}, or"
+        ):
+            async with open_database(where):
+                pytest.fail("it was opened")
+    async with bare(where) as run:
+        await run("DROP TABLE migrations")
+        await run("DROP TABLE threads")
+    async with open_database(where) as db:  # the refused attempts created nothing
+        await open_store(db).commit(opened())
 
 
 @pytest.mark.parametrize(
@@ -158,13 +159,12 @@ async def test_what_something_else_made_is_in_the_way_of_a_later_version(
     new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = new()
-    know(monkeypatch, migrations(dialect)[:1])
     async with open_database(where):
         pass
-    monkeypatch.undo()
     async with bare(where) as run:
-        await run("CREATE TABLE checkpoints (id TEXT)")
-    with pytest.raises(ConfigError, match="something else, such as 'checkpoints'"):
+        await run("CREATE TABLE shades (id TEXT)")
+    know(monkeypatch, later_migrations(dialect))
+    with pytest.raises(ConfigError, match="something else, such as 'shades'"):
         async with open_database(where):
             pytest.fail("it was opened")
 
@@ -212,14 +212,13 @@ async def test_a_migration_that_fails_leaves_the_version_before(
 
 @pytest.mark.parametrize("older", [0, 1])
 async def test_several_processes_that_start_at_once_migrate_once(
-    new: Callable[[], str], fresh: Database, dialect: str, older: int, monkeypatch: pytest.MonkeyPatch
+    new: Callable[[], str], dialect: str, older: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = new()
     if older:
-        know(monkeypatch, migrations(dialect)[:older])
         async with open_database(where):
             pass
-        monkeypatch.undo()
+    know(monkeypatch, later_migrations(dialect))
     async with AsyncExitStack() as stack:
         processes = [await stack.enter_async_context(_opener(where)) for _ in range(4)]
         for process in processes:
@@ -228,8 +227,8 @@ async def test_several_processes_that_start_at_once_migrate_once(
             process.stdin.write(b"go\n")
         for process in processes:
             output, errors = await process.communicate()
-            assert (process.returncode, output.decode()) == (0, f"{list(range(1, NEWEST + 1))}\n"), errors
-    async with open_database(where) as db:
+            assert (process.returncode, output.decode()) == (0, f"{list(range(1, NEWEST + 3))}\n"), errors
+    async with open_database(where) as db, open_database(new()) as fresh:
         assert await schema_of(db) == await schema_of(fresh)
         assert len(await open_store(db).find()) == 4
 
@@ -293,69 +292,3 @@ async def test_a_folder_that_cannot_be_made_is_told_by_name(tmp_path: Path) -> N
     with pytest.raises(ClewError, match="file"):
         async with open_database(str(tmp_path / "file" / "clew.sqlite")):
             pytest.fail("it was opened")
-
-
-BEFORE_OWNERS = "histories_of_owners"
-
-
-async def test_histories_that_a_tenant_had_twice_become_one_in_the_order_of_time(
-    new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a bot, whose path named the tenant once more, and of a push without a tenant or without that label."""
-    where = new()
-    version = next(one.version for one in migrations(dialect) if one.name == BEFORE_OWNERS)
-    know(monkeypatch, migrations(dialect)[: version - 1])
-    served = {
-        ("default", "tenant:default.agent_chat_history.telegram:42."): [(1, "hi"), (2, "hello"), (5, "bye")],
-        ("default", "agent_chat_history.telegram:42."): [(3, "pushed by a node")],
-        ("", "agent_chat_history.telegram:42."): [(4, "pushed by a program")],
-        ("acme.com", "tenant:acme_x2ecom.notes.k."): [(1, "of acme")],
-        ("", "agent_chat_history.alone."): [(1, "alone")],
-        ("default", "tenant:x.k."): [(1, "a namespace called like a tenant")],
-    }
-    async with open_database(where) as db:
-        for number, ((tenant, path), messages) in enumerate(served.items(), 1):
-            await query(
-                db,
-                "INSERT INTO histories (tenant, path, chunk_size, value_field, meta_key, last_seq, version,"
-                " created_at, updated_at) VALUES ($1, $2, 200, 'content', '__meta__', $3, $3, 1, 9)",
-                *(tenant, path, len(messages)),
-            )
-            for seq, (at, text) in enumerate(messages, 1):
-                await query(
-                    db,
-                    "INSERT INTO history_messages (history_id, seq, role, content, at, message_id)"
-                    " VALUES ($1, $2, 'user', $3, $4, $5)",
-                    *(number, seq, text, at, "the same id" if at == 3 else None),
-                )
-        for tenant, key, value in (("", "a", "1"), ("", "b", "2"), ("default", "b", "3")):
-            await query(
-                db,
-                "INSERT INTO store_items (tenant, path, key, value, created_at, updated_at)"
-                " VALUES ($1, 'n.', $2, $3, 1, 1)",
-                *(tenant, key, value),
-            )
-    monkeypatch.undo()
-    async with open_database(where) as db:
-        found = await query(
-            db,
-            "SELECT h.tenant, h.path, h.last_seq, h.version, m.seq, m.content FROM histories AS h"
-            " JOIN history_messages AS m ON m.history_id = h.id ORDER BY h.tenant, h.path, m.seq",
-        )
-        one = ("default", "agent_chat_history.telegram:42.", 5, 5)
-        assert [tuple(row) for row in found] == [
-            ("acme.com", "notes.k.", 1, 1, 1, "of acme"),
-            ("default", "agent_chat_history.alone.", 1, 1, 1, "alone"),
-            (*one, 1, "hi"),
-            (*one, 2, "hello"),
-            (*one, 3, "pushed by a node"),
-            (*one, 4, "pushed by a program"),
-            (*one, 5, "bye"),
-            ("default", "tenant:x.k.", 1, 1, 1, "a namespace called like a tenant"),
-        ]
-        items = await query(db, "SELECT tenant, key, value FROM store_items ORDER BY tenant, key")
-        assert [tuple(row) for row in items] == [
-            ("", "b", "2"),  # the default tenant has its own: nothing is overwritten
-            ("default", "a", "1"),
-            ("default", "b", "3"),
-        ]

@@ -1,7 +1,7 @@
 """Graphs as other people build them: gates inside of gates, branches that fail beside others, messages without ids."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,14 @@ from clew.domain.events import AssistantMessage, StageChanged, StageCompleted, S
 from clew.domain.records import Lease
 from clew.domain.thread import Status, Thread
 from clew.engine.commands import Request
-from tests.databases import SHARED, locate, query
-from tests.house import House
+from tests.app import House
+from tests.databases import query
 from tests.odd_graphs import WAITS, open_odd_house
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 SHORT = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture
@@ -45,12 +41,6 @@ async def yes(house: House, thread: Thread) -> Thread:
 
 def left(marks: Path) -> list[str]:
     return marks.read_text().split() if marks.exists() else []
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("wait", WAITS)

@@ -17,6 +17,7 @@ from clew.engine.notifier import LocalNotifier
 from clew.engine.recorder import SOON, Recorder
 from tests.databases import open_database, open_store
 from tests.samples import opened
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +63,6 @@ async def test_an_input_that_cannot_be_stored_is_not_quoted(
     inputs = DeferredInputs(commit)
     inputs.add(DeferredInput(Superstep(checkpoint=row), empty_checkpoint(), None))
     await inputs.settle()
-    async with asyncio.timeout(30):
-        while not caplog.messages:
-            await asyncio.sleep(0.01)
+    await until(lambda: caplog.messages)
     assert caplog.messages == [f"an input checkpoint of thread t1 was not stored: {name}"]
     assert "Ada" not in caplog.text

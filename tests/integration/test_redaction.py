@@ -12,17 +12,17 @@ from clew.domain.events import AssistantMessage, Opening, UserMessage
 from clew.domain.records import Summary
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
+from tests.app import House, open_house
 from tests.chats import CSV, open_chat, plan_of
-from tests.databases import DATABASES, locate
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.databases import APP_DATABASES, locate
+from tests.http_client import client_of
 from tests.openai_server import Refuse, Say, in_turn, openai_server, prompt_of
 from tests.samples import NOW
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=APP_DATABASES)
 def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 

@@ -12,7 +12,8 @@ from clew.api.watch import Watch
 from clew.domain.thread import Owner
 from clew.ports.notifier import Subscription
 from clew.server.database import utc_now
-from tests.house import open_house
+from tests.app import open_house
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -56,9 +57,9 @@ async def test_what_begins_while_it_looks_around_is_told_from_its_beginning_and_
             late.is_late = False
             telling = asyncio.create_task(watch.tell_on(late))
             try:
-                async with asyncio.timeout(30):
-                    while sum(event.workflow_id == thread.id for event in told) < thread.last_seq:
-                        await asyncio.sleep(0.01)
+                await until(
+                    lambda: not sum(event.workflow_id == thread.id for event in told) < thread.last_seq
+                )
             finally:
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)

@@ -25,21 +25,17 @@ from clew.domain.lifecycle import redact
 from clew.domain.thread import Owner, Status, Thread
 from clew.engine.commands import Request
 from clew.server.database import new_id, utc_now
-from tests.databases import SHARED, locate, query
-from tests.doors import new_key
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.databases import query
+from tests.http_client import new_key
 from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import served
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 SECONDS = 30
 QUIET = 0.3
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,6 +628,4 @@ async def much_said(place: Place) -> AsyncGenerator[int]:
 async def open_sockets(place: Place, count: int) -> None:
     """Wait until there are so many."""
     gauge = place.house.app.metrics.streams.labels("ws")
-    async with asyncio.timeout(SECONDS):
-        while gauge._value.get() != count:
-            await asyncio.sleep(0.02)
+    await until(lambda: gauge._value.get() == count, SECONDS)

@@ -743,7 +743,7 @@ class TestFile:
         yaml = "server: {port: 7}\n#"
         assert load(tmp_path, yaml=yaml + "x" * (MAX_BYTES - len(yaml))).server.port == 7
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
     @given(
         text=st.text(max_size=200)
         | st.lists(

@@ -26,9 +26,11 @@ def _disarmed() -> Iterator[None]:
     install("")
 
 
-def test_nothing_happens_unless_installed() -> None:
+def test_nothing_happens_unless_installed(caplog: pytest.LogCaptureFixture) -> None:
+    assert NAMES
     for name in NAMES:
         failpoint(name)
+    assert caplog.records == []
 
 
 def test_only_the_passage_that_was_named_fires() -> None:

@@ -188,7 +188,9 @@ async def test_odd_prompts_still_make_plans_that_can_be_carried_out(prompt: str)
             facts={"agents": [{"name": name} for name in AGENTS], "documents": described, "round": 1},
         )
         said = json.loads((await OfflineDriver(CHAT_RULES).ask(inquiry)).text)
-        read_plan(said, agents=AGENTS, documents=[one.label for one in documents])
+        plan = read_plan(said, agents=AGENTS, documents=[one.label for one in documents])
+        assert plan.tasks or plan.response
+        assert {task.agent for task in plan.tasks} <= set(AGENTS)
 
 
 async def test_offline_says_what_it_cannot_do() -> None:

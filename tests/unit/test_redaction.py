@@ -129,7 +129,9 @@ def test_a_round_is_not_taken_up_without_what_it_was_given(message: int, file: s
 
 def test_a_round_is_taken_up_without_what_it_said_itself() -> None:
     thread, log = conversation()
-    require_unredacted(hide(thread, taken_back(thread, log, DOCUMENTS, log[4].id)), log)
+    hidden = hide(thread, taken_back(thread, log, DOCUMENTS, log[4].id))
+    assert hidden.redacted
+    require_unredacted(hidden, log)
 
 
 def test_a_document_that_is_brought_again_is_shown_again() -> None:

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Callable[[int], Any], Callable[[Any], Any], int]] = {
     "Markdown": (prose(f"*{SENTENCE}*\n"), parse, 2_000),
     "nested tags": (prose("<span>x "), text_of_html, 4_000),
     "wishes": (prose(SENTENCE), lambda text: read_wishes(text, ()), 5_000),
-    "columns a prompt names": (lambda size: "words " * size, charted, 20_000),
+    "columns a prompt names": (lambda size: "words " * size, charted, 4_000),
     "texts taken back": (
         lambda size: [f"the text with number {number}" for number in range(size)],
         lambda texts: without(texts, texts),

@@ -18,54 +18,72 @@ _MADE = re.compile(r"^CREATE (?:UNIQUE )?(?:TABLE|INDEX|VIEW) (\w+)", re.MULTILI
 
 
 async def migrate(db: Database, dialect: str) -> None:
-    """Apply what this database has not seen. Killed at any moment, the next call goes on where this one stood.
+    """Apply the migrations this database has not seen. Killed at any moment, the next call continues where this one was.
 
-    Raises ConfigError when the database was written by a newer version of Clew, or when something else has tables in
-    it that are called like ours; nothing is written then.
+    Raises ConfigError, before anything is written, for a database of a newer Clew, for one from before 0.1.0, and for
+    one in which another program has tables or indexes with our names.
     """
     known = migrations(dialect)
-    await _require_room(db, dialect, known)
+    await _require_ours(db, dialect, known)
     await db.write(lambda: version_table(dialect))
-    applied = await db.read(versions)
-    if newer := [version for version in applied if version > len(known)]:
-        raise ConfigError(
-            f"the database is at version {max(newer)}, this Clew knows versions up to {len(known)}: run a newer Clew"
-        )
-    for migration in known[len(applied) :]:
+    seen = len(await db.read(versions))
+    for migration in known[seen:]:
         await db.write(lambda migration=migration: apply(migration))  # type: ignore[misc]
 
 
 async def is_current(db: Database, dialect: str) -> bool:
-    """Whether every migration was applied, and none that this version of Clew does not know. Writes nothing."""
+    """Whether the database has seen every migration and no other. Writes nothing."""
     if "migrations" not in await db.read(lambda: taken(dialect)):
         return False
     if VERSION_COLUMNS.difference(await db.read(lambda: version_columns(dialect))):
         return False
-    return await db.read(versions) == [migration.version for migration in migrations(dialect)]
+    return await db.read(applied) == [(one.version, one.name) for one in migrations(dialect)]
 
 
-async def _require_room(db: Database, dialect: str, known: list[Migration]) -> None:
-    # In this order: what another process makes in between is known to be ours by the versions, which are read later.
+async def _require_ours(db: Database, dialect: str, known: list[Migration]) -> None:
+    # In this order: a table that another process creates in between is recognised by the versions, which are read later.
     names = await db.read(lambda: taken(dialect))
-    applied: list[int] = []
+    seen: list[tuple[int, str]] = []
     if "migrations" in names:
         if VERSION_COLUMNS.difference(await db.read(lambda: version_columns(dialect))):
             raise _foreign("migrations", dialect)
-        applied = await db.read(versions)
-    ours = set(_made(known[: len(applied)]))
-    for name in _made(known[len(applied) :]):
+        seen = await db.read(applied)
+    _require_upgradable(seen, known, dialect)
+    ours = set(_made(known[: len(seen)]))
+    for name in _made(known[len(seen) :]):
         if name in names and name not in ours:
             raise _foreign(name, dialect)
 
 
+def _require_upgradable(seen: list[tuple[int, str]], known: list[Migration], dialect: str) -> None:
+    if not seen:
+        return
+    reached, _ = seen[-1]
+    # The migrations from before 0.1.0 became one, which has another name than the first of them had.
+    if seen[0] != (known[0].version, known[0].name):
+        raise ConfigError(
+            f"the database is at version {reached} of a Clew from before 0.1.0, which cannot be upgraded: "
+            f"choose {_another(dialect)}, or keep using the Clew that wrote it"
+        )
+    if reached > len(known):
+        raise ConfigError(
+            f"the database is at version {reached}, this Clew knows versions up to {len(known)}: run a newer Clew"
+        )
+
+
 def _made(known: list[Migration]) -> list[str]:
-    """What these migrations make, in their order."""
+    """The tables, indexes and views these migrations create, in their order."""
     return [name for migration in known for name in _MADE.findall(migration.sql)]
 
 
 def _foreign(name: str, dialect: str) -> ConfigError:
-    another = "another database" if dialect == "postgres" else "another file"
-    return ConfigError(f"the database holds tables of something else, such as {name!r}: choose {another}")
+    return ConfigError(
+        f"the database holds tables of something else, such as {name!r}: choose {_another(dialect)}"
+    )
+
+
+def _another(dialect: str) -> str:
+    return "another database" if dialect == "postgres" else "another file"
 
 
 def taken(dialect: str) -> Work[Collection[str]]:
@@ -98,8 +116,13 @@ def version_table(dialect: str) -> Work[None]:
 
 
 def versions() -> Work[list[int]]:
-    rows = yield Statement("SELECT version FROM migrations ORDER BY version")
-    return [version for (version,) in rows]
+    return [version for version, _ in (yield from applied())]
+
+
+def applied() -> Work[list[tuple[int, str]]]:
+    """The version and name of each migration the database has seen, in their order."""
+    rows = yield Statement("SELECT version, name FROM migrations ORDER BY version")
+    return [(version, name) for version, name in rows]
 
 
 def begun_at() -> Work[datetime]:

@@ -12,17 +12,13 @@ from clew.domain.errors import Conflict, Unavailable
 from clew.domain.events import Opening
 from clew.domain.lifecycle import Change, Stamp, open_thread
 from clew.domain.thread import Owner, Status, Thread
-from tests.databases import SHARED, locate, query
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.databases import query
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 ONE = {"CLEW_RUNNER_CONCURRENCY": "1"}  # and polls and leases so long that nobody waits for one
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture
@@ -114,9 +110,7 @@ async def test_one_that_is_opened_while_its_process_ends_is_given_back(where: st
         with commands.place(change) as claim:
             await threads.commit(change, claim=claim)
             ending = asyncio.create_task(stack.aclose())
-            async with asyncio.timeout(30):
-                while _has_place(house):
-                    await asyncio.sleep(0.01)
+            await until(lambda: not _has_place(house))
         await ending
     async with open_house(where, tmp_path) as house:
         thread = await house.rest(change.thread)

@@ -21,20 +21,15 @@ from clew.stores.postgres_notifier import PostgresNotifier
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
 from clew.stores.sqlite_notifier import SQLiteNotifier
-from tests.databases import SHARED, locate
-from tests.house import House, open_house
+from tests.app import House, open_house
 from tests.postgres import PostgresServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 # Nobody looks for work by himself within the time of a test.
 BLIND = {"CLEW_RUNNER_POLL_SECONDS": "60", "CLEW_SHUTDOWN_SECONDS": "0"}
 SECONDS = 60
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @asynccontextmanager
@@ -67,9 +62,7 @@ async def test_whoever_has_room_takes_what_the_other_has_none_for(where: str, tm
         marks = tmp_path / "marks"
         await one.start("slow", marks=str(marks))
         await one.start("slow", marks=str(marks))
-        async with asyncio.timeout(SECONDS):
-            while not marks.exists() or marks.read_text().count("slow") < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: marks.exists() and marks.read_text().count("slow") >= 2, SECONDS)
 
 
 async def test_a_deleted_thread_rings_too(postgres_url: str, tmp_path: Path) -> None:
@@ -117,9 +110,7 @@ async def test_what_was_committed_while_nobody_could_look_is_heard(
         SQLiteNotifier(other).listening(lambda thread_id, _: heard.append(thread_id), lambda: None),
     ):
         commit_and_dawdle(ThreadRows(one))
-        async with asyncio.timeout(SECONDS):
-            while not heard:
-                await asyncio.sleep(0.01)
+        await until(lambda: heard, SECONDS)
     assert heard == ["t1"]
 
 
@@ -164,9 +155,7 @@ async def test_more_than_fits_into_one_message_is_told_in_several(postgres_url: 
         for n in range(1000):
             one.ring(f"thread-{n:04}", n)
             one.ring(f"thread-{n:04}", n + 1)
-        async with asyncio.timeout(SECONDS):
-            while len(heard) < 1001:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(heard) >= 1001, SECONDS)
     assert all(heard[f"thread-{n:04}"] == n for n in range(1000))  # the news of both begin there
 
 
@@ -181,9 +170,7 @@ async def test_what_was_rung_last_is_told_before_the_end(postgres_url: str) -> N
             calls.clear()
             one.ring("last", None)
             one.call()
-        async with asyncio.timeout(SECONDS):
-            while ("last", None) not in heard or not calls:
-                await asyncio.sleep(0.01)
+        await until(lambda: ("last", None) in heard and calls, SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +187,7 @@ async def test_what_is_not_ours_is_not_heard(postgres_url: str, payload: str) ->
         await told(one, heard)
         await asyncio.to_thread(notify, postgres_url, payload)
         one.ring("after it", 3)
-        async with asyncio.timeout(SECONDS):
-            while ("after it", 3) not in heard:
-                await asyncio.sleep(0.01)
+        await until(lambda: ("after it", 3) in heard, SECONDS)
         assert set(heard) == {("a thread", 7), ("after it", 3)}
 
 

@@ -24,6 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.acceptance.chatting import UNUSED
 from tests.acceptance.conftest import Api, all_graphs_yaml
+from tests.chains import chain
 from tests.graphs import Notes, architect, human_approval_node, mark
 from tests.processes import ROOT, SECONDS, clew, filled, one_line, serving, until
 
@@ -80,13 +81,7 @@ def unprepared_developer(state: Errand) -> Notes:
 
 def mendable() -> Any:
     """Fails after its first step, until the file is there."""
-    graph = StateGraph(Errand)
-    graph.add_node("architect", architect)
-    graph.add_node("developer", unprepared_developer)
-    graph.add_edge(START, "architect")
-    graph.add_edge("architect", "developer")
-    graph.add_edge("developer", END)
-    return graph
+    return chain(Errand, architect, ("developer", unprepared_developer))
 
 
 class Review(TypedDict, total=False):

@@ -16,7 +16,7 @@ import pytest
 from clew.apps.coding.plan import plan_hash
 from tests.acceptance.conftest import Api
 from tests.databases import SHARED
-from tests.hostile_repositories import TRAPS, script, touch
+from tests.malicious_repositories import TRAPS, script, touch
 from tests.processes import ROOT, SECONDS, clew, filled, lives, serving, until
 from tests.providers import Provider, Reply, Sent, provider
 from tests.repositories import git, repository

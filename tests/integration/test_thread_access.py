@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,10 +26,10 @@ from clew.domain.thread import Owner
 from clew.server.database import new_id, utc_now
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
-from tests.databases import SHARED, locate
-from tests.house import House, open_house
+from tests.app import House, open_house
 from tests.samples import ANN, NOW, opened
 from tests.serving import served
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -237,17 +237,6 @@ class Place:
         await self.house.app.stores.threads.commit(change)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
-
-
 @pytest.fixture
 async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Place]:
     monkeypatch.setattr(events, "LOOK_SECONDS", 0.05)
@@ -257,7 +246,7 @@ async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         authenticator = Authenticator(app.stores.keys, clock=utc_now, open_locally=True)
         both: dict[str, Any] = {
             "authenticator": authenticator,
-            "looks": ThreadAccess(app.stores.threads, clock),
+            "access": ThreadAccess(app.stores.threads, clock),
             "streams": Streams(app.stopping, app.metrics),
         }
         rooms = (app.stores.threads, execution.notifier, execution.live)

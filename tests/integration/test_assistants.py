@@ -18,7 +18,7 @@ from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import open_sqlite
 from tests.acceptance.sdk_graphs import echo, nested
-from tests.doors import client_of, opened_app
+from tests.http_client import client_of, opened_app
 from tests.samples import ANN, NOW
 
 pytestmark = pytest.mark.anyio

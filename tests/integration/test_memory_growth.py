@@ -16,22 +16,16 @@ from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
 from clew.graph import driver as graph_driver
-from tests.databases import SHARED, locate
-from tests.doors import client_of
-from tests.house import House, open_house
+from tests.app import House, open_house
+from tests.http_client import client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 # Runs in a stretch. A leak grows by an object a run in every stretch; a cache that fills up grows in the first ones.
-RUNS = 40
-STRETCHES = 4
+RUNS = 20
+STRETCHES = 3
 # What is kept on purpose, so that it is full before the counting begins.
 KEPT = 16
-
-
-@pytest.fixture(params=SHARED)
-def where(request: pytest.FixtureRequest) -> str:
-    return locate(request.param, request)
 
 
 @pytest.fixture

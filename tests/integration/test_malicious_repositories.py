@@ -9,7 +9,7 @@ import pytest
 
 from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.domain.errors import Permanent
-from tests.hostile_repositories import TRAPS, Trap, script, springs, touch
+from tests.malicious_repositories import TRAPS, Trap, script, springs, touch
 from tests.repositories import repository
 
 pytestmark = pytest.mark.anyio

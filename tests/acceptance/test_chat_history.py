@@ -765,7 +765,7 @@ async def test_thirty_two_writers_in_two_processes_on_one_key(kind: str, where: 
 
 
 @pytest.mark.parametrize("kind", ["AsyncSqliteStore", "AsyncPostgresStore"], indirect=True)
-@pytest.mark.parametrize("turns", [40, pytest.param(160, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turns", [15, pytest.param(160, marks=pytest.mark.long)])
 @pytest.mark.accept("000-4", "000-28")
 async def test_a_packaged_store_in_two_processes_keeps_every_turn_it_reported(
     kind: str, where: str, turns: int
@@ -882,7 +882,7 @@ async def test_ten_thousand_appends_from_two_processes(kind: str, where: str) ->
 
 
 @pytest.mark.accept("000-28")
-@pytest.mark.parametrize("kills", [50, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [15, pytest.param(200, marks=pytest.mark.long)])
 async def test_kills_lose_no_turn_and_tear_nothing(tmp_path: Path, kills: int) -> None:
     seed = random.randrange(2**32)
     path, acks = tmp_path / "db", tmp_path / "acks"

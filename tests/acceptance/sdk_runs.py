@@ -1,9 +1,10 @@
 """For tests of runs: a door at which they wait, and what their streams tell."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import until
 
 
 class Door:
@@ -27,12 +28,6 @@ class Door:
             return all(f"began {word}" in self.marks() for word in words)
 
         await until(all_began)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 async def heard(stream: AsyncIterator[Any]) -> list[tuple[str, Any]]:
