@@ -80,7 +80,7 @@ class ToolCallsRoutes:
     access: ThreadAccess
 
     def router(self) -> APIRouter:
-        router = Router(prefix="/api/workflows/{workflow_id}/tool-self.calls", tags=["tool self.calls"])
+        router = Router(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
         router.get("", responses=errors(Invalid, NotFound))(self.list_tool_calls)
         router.get("/{call_id}", responses=errors(Invalid, NotFound))(self.get_tool_call)
         router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, InvalidState))(
