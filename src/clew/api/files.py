@@ -90,7 +90,7 @@ class FilesRoutes:
     allowance_seconds: float = ALLOWANCE_SECONDS
 
     def router(self) -> APIRouter:
-        router = Router(prefix="/api/self.files", tags=["files"])
+        router = Router(prefix="/api/files", tags=["files"])
         router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))(
             self.upload_file
         )

@@ -72,7 +72,7 @@ class HistoriesRoutes:
     histories: ChatHistories
 
     def router(self) -> APIRouter:
-        router = Router(prefix="/api/self.histories", tags=["histories"])
+        router = Router(prefix="/api/histories", tags=["histories"])
         router.get("/{key}", responses=errors(Invalid, NotFound))(self.read_history)
         router.post("/{key}/messages", responses=errors(Invalid))(self.push_message)
         router.delete("/{key}", responses=errors(Invalid, NotFound))(self.delete_history)

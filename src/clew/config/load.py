@@ -13,7 +13,7 @@ from clew.config.graphs import LangGraphProject, read_graphs, read_langgraph_jso
 from clew.config.profiles import read_profiles
 from clew.config.resolve import choose_database, choose_graph_store, doubts
 from clew.config.settings import SECTIONS, SETTINGS, Settings
-from clew.config.sources import File, Options, Variables, read_sections
+from clew.config.sources import Options, Variables, YamlFile, read_sections
 from clew.config.tree import ConfigNode
 
 CONFIG_FILE = "clew.yaml"
@@ -45,7 +45,7 @@ def load_settings(
     project = read_langgraph_json(project_file) if project_file else LangGraphProject()
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
-    made, sources = read_sections(Options(options or {}), Variables(environ), File(sections))
+    made, sources = read_sections(Options(options or {}), Variables(environ), YamlFile(sections))
     written = sections.get("database", {}).get("url")
     folder = written.folder if written and written.where == sources.get("database.url") else cwd
     database = choose_database(made.database, made.checkpoints, sources, folder)

@@ -65,7 +65,7 @@ class Variables(_Source):
         return None
 
 
-class File(_Source):
+class YamlFile(_Source):
     """The sections of clew.yaml."""
 
     def __init__(self, sections: Mapping[str, Mapping[str, ConfigNode]]) -> None:
