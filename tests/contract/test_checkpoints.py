@@ -21,10 +21,10 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Overwrite, interrupt
 
 from clew.checkpointer.saver import Checkpointer
-from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.domain.errors import Corrupt, Invalid, InvalidState, LostLease, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.thread import Status
+from clew.ports.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.ports.threads import Store
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 
-from clew.domain.cron_jobs import CronJob
+from clew.domain.crons import CronJob
 from clew.domain.errors import LostLease, NotFound
 from clew.domain.events import RoundFinished, RunSpec
 from clew.domain.records import Incoming

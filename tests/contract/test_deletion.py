@@ -8,11 +8,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from clew.domain.checkpoints import TaskWrites
 from clew.domain.errors import ClewError, NotFound
 from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Once, Summary
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
+from clew.ports.checkpoints import TaskWrites
 from clew.ports.files import Files
 from clew.ports.inbox import Inbox
 from clew.ports.model_calls import ModelCalls, Summaries

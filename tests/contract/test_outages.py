@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
 from clew.domain.fold import rebuild
 from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.thread import Thread
+from clew.ports.checkpoints import StoredCheckpoint, Superstep
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_histories import open_histories

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from clew.api.cleanup_auth import SIGNATURE, sign
 from clew.cli import app as cli
-from clew.domain.schedule import Schedule
+from clew.domain.crons import Schedule
 from clew.server.app import Server
 from tests.databases import APP_DATABASES, SHARED, locate, query
 from tests.http_client import ADDRESS, client_of, new_key, opened_app

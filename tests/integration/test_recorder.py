@@ -9,12 +9,12 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from clew.checkpointer.deferred_inputs import DeferredInput, DeferredInputs
-from clew.domain.checkpoints import StoredCheckpoint, Superstep
 from clew.domain.errors import Unavailable
 from clew.domain.events import StageCompleted
 from clew.domain.lifecycle import Stamp
 from clew.engine.notifier import LocalNotifier
 from clew.engine.recorder import SOON, Recorder
+from clew.ports.checkpoints import StoredCheckpoint, Superstep
 from tests.databases import open_database, open_store
 from tests.samples import opened
 from tests.waiting import until

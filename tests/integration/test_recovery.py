@@ -13,7 +13,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from clew.domain.checkpoints import Superstep
 from clew.domain.errors import ClewError, InvalidState, Unavailable
 from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult
 from clew.domain.fold import rebuild
@@ -26,6 +25,7 @@ from clew.engine.commands import Request
 from clew.engine.recorder import Recorder
 from clew.engine.run_context import LocalRunContext, RunStores
 from clew.failpoints import FailpointHit, installed
+from clew.ports.checkpoints import Superstep
 from clew.runners import heartbeat, local
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows

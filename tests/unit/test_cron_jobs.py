@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.domain.cron_jobs import SLACK, CronJob, CronSearch, counted, is_time
+from clew.domain.crons import SLACK, CronJob, CronSearch, counted, is_time
 from clew.domain.errors import Invalid
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner

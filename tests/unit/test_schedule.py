@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.domain.crons import Schedule
 from clew.domain.errors import Invalid
-from clew.domain.schedule import Schedule
 
 THURSDAY = datetime(2026, 1, 1, 10, 30, 15, tzinfo=UTC)
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/Santiago")

@@ -11,9 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from clew.domain.events import Body, Event
-from clew.domain.model_settings import ModelSettings
 from clew.domain.redaction import shown_body
-from clew.domain.thread import Json, Stats, Status, Thread
+from clew.domain.thread import Json, ModelSettings, Stats, Status, Thread
 from clew.domain.views import conversation_status
 
 

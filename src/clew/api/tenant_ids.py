@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.api.credentials import PRINCIPAL
 from clew.domain.errors import NotFound
-from clew.domain.thread_ids import KeptUnderMark, is_marked, mark_of, marked
+from clew.domain.thread import KeptUnderMark, is_marked, mark_of, marked
 
 TenantOf = Callable[[str], Awaitable[str | None]]
 

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 from clew.domain.durations import after
 from clew.domain.errors import ClewError
-from clew.domain.thread import Owner, Thread
-from clew.domain.thread_ids import marked
+from clew.domain.thread import Owner, Thread, marked
 from clew.ports.clock import Clock
 from clew.ports.threads import Store
 

@@ -25,8 +25,7 @@ from clew.api.threads import MAX_SEQ
 from clew.api.watch import Watch
 from clew.domain.errors import ClewError, Corrupt, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
 from clew.domain.events import AssistantMessage
-from clew.domain.thread import Owner
-from clew.domain.thread_ids import mark_of
+from clew.domain.thread import Owner, mark_of
 from clew.ports.notifier import Notifier, Subscription
 from clew.ports.streams import TokenListener, Tokens
 from clew.ports.threads import Store

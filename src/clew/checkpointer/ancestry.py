@@ -9,8 +9,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from clew.checkpointer.rows import from_row
 from clew.checkpointer.states import by_checkpoint, pending_writes
 from clew.checkpointer.values import assemble, unpack
-from clew.domain.checkpoints import StoredCheckpoint
-from clew.ports.checkpoints import Checkpoints
+from clew.ports.checkpoints import Checkpoints, StoredCheckpoint
 
 PAGE = 64
 

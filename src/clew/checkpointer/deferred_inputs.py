@@ -12,8 +12,8 @@ from typing import Any
 
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 
-from clew.domain.checkpoints import Superstep
 from clew.domain.errors import ClewError
+from clew.ports.checkpoints import Superstep
 
 logger = logging.getLogger(__name__)
 

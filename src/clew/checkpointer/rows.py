@@ -12,8 +12,8 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from clew.domain.checkpoints import StoredCheckpoint, Version
 from clew.domain.errors import Corrupt, Invalid
+from clew.ports.checkpoints import StoredCheckpoint, Version
 
 FENCE = "clew_fence"
 # Longer text is worth a row of its own, which is written once and not with every step.

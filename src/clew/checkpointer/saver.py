@@ -26,10 +26,17 @@ from clew.checkpointer.rows import FENCE, config_of, metadata_of, to_row
 from clew.checkpointer.serializer import StrictSerializer, require_strict
 from clew.checkpointer.states import by_checkpoint, gather, gather_line, pack_values, to_tuple
 from clew.checkpointer.values import Held, HeldList, Missing, is_ours, next_version, pack_write
-from clew.domain.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.domain.errors import Corrupt, Invalid
 from clew.failpoints import failpoint
-from clew.ports.checkpoints import Checkpoints
+from clew.ports.checkpoints import (
+    ChannelValue,
+    Checkpoints,
+    ParentGone,
+    StoredCheckpoint,
+    Superstep,
+    TaskWrites,
+    Write,
+)
 
 T = TypeVar("T")
 

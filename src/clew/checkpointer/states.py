@@ -12,7 +12,7 @@ from clew.checkpointer.cache import CachedState
 from clew.checkpointer.rows import config_of, from_row, is_small
 from clew.checkpointer.serializer import StrictSerializer
 from clew.checkpointer.values import Held, Stored, assemble, is_ours, pack, unpack, unpack_write
-from clew.domain.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
+from clew.ports.checkpoints import ChannelValue, StoredCheckpoint, TaskWrites
 
 
 @dataclass(frozen=True, slots=True)

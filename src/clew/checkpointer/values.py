@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from clew.checkpointer.deltas import Delta, Remembered, build, parse_splice
-from clew.domain.checkpoints import ChannelValue, Version
 from clew.domain.errors import Corrupt
+from clew.ports.checkpoints import ChannelValue, Version
 
 # A list is written whole again once the changes since are this many times as big. So all wholes together stay
 # within a quarter more than the last one, and a reader of the newest never reads more than five times its size.

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function, nullable_schema
 
 from clew.config.database import DatabaseUrl, parse_database_url
+from clew.domain.crons import Schedule
 from clew.domain.errors import Invalid
-from clew.domain.schedule import Schedule
 
 T = TypeVar("T")
 

@@ -38,8 +38,8 @@ from clew.config.kinds import (
     variables,
     whole,
 )
+from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
-from clew.domain.schedule import Schedule
 
 
 class ServerSettings(Section):

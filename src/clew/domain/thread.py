@@ -1,11 +1,16 @@
 """A thread: one conversation or workflow, the states it can be in, and which may follow which."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias
+
+from clew.domain.errors import NotFound
 
 # What JSON can hold. Not spelled out recursively: every checker and every decoder would pay for it.
 Json: TypeAlias = Any
@@ -154,3 +159,52 @@ class Thread:
             },
             "last_seq": self.last_seq,
         }
+
+
+# So much of a system prompt is kept with every thread: its row is written with every event.
+LONGEST_PROMPT = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    provider: str = ""
+    model: str = ""
+    system_prompt: str = ""
+
+    def snapshot(self) -> dict[str, Json]:
+        """What a thread keeps of them among its settings."""
+        prompt = self.system_prompt
+        if len(prompt) > LONGEST_PROMPT:
+            prompt = prompt[: LONGEST_PROMPT - 1] + "…"
+        kept = {"provider": self.provider, "model": self.model, "system_prompt": prompt}
+        return {name: value for name, value in kept.items() if value}
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Json]) -> "ModelSettings":
+        """As a thread's settings tell them; empty what they do not tell."""
+        return cls(
+            provider=str(settings.get("provider", "")),
+            model=str(settings.get("model", "")),
+            system_prompt=str(settings.get("system_prompt", "")),
+        )
+
+
+_MARKED = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}~[0-9a-f]{16}", re.ASCII)
+
+
+class KeptUnderMark(NotFound):
+    """There is no thread of this id, and there will be none: the caller's is kept with a mark."""
+
+
+@lru_cache(1024)
+def mark_of(tenant: str) -> str:
+    return f"~{sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def marked(thread_id: str, tenant: str) -> str:
+    """Under which a thread is kept where another tenant's has the id that was chosen for it."""
+    return thread_id + mark_of(tenant)
+
+
+def is_marked(thread_id: str) -> bool:
+    return _MARKED.fullmatch(thread_id) is not None

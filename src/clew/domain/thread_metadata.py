@@ -6,6 +6,7 @@ from json import dumps, loads
 from typing import Literal, TypeAlias
 
 from clew.domain.errors import Invalid
+from clew.domain.items import same
 from clew.domain.thread import Json, Owner, Status
 
 SortKey: TypeAlias = Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"]
@@ -76,3 +77,10 @@ def _gather(value: Mapping[str, Json], path: tuple[str, ...], found: dict[str, s
             _gather(inner, (*path, name), found)
         else:
             found[dumps([*path, name])] = dumps(inner, sort_keys=True)
+
+
+def contains(whole: Json, part: Json) -> bool:
+    """Whether an object has every field of another, with objects inside of it treated likewise; else the same value."""
+    if isinstance(part, Mapping) and isinstance(whole, Mapping):
+        return all(name in whole and contains(whole[name], value) for name, value in part.items())
+    return same(whole, part)

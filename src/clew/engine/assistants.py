@@ -8,9 +8,8 @@ from uuid import UUID, uuid5
 
 from clew.domain.assistants import Assistant, AssistantPatch, Object, Search, new_assistant, revised
 from clew.domain.errors import Conflict, Invalid, InvalidState, NotFound
-from clew.domain.metadata import contains
 from clew.domain.thread import Owner
-from clew.domain.thread_metadata import ThreadSearch
+from clew.domain.thread_metadata import ThreadSearch, contains
 from clew.ports.assistants import Assistants
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphIntrospection, Graphs

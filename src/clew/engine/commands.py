@@ -16,11 +16,10 @@ from clew.domain.events import (
     Opening,
 )
 from clew.domain.lifecycle import Change
-from clew.domain.model_settings import ModelSettings
 from clew.domain.records import Claim, Incoming, Once, Reservation, RunHook, RunScope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run, runs_of
-from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
+from clew.domain.thread import Json, ModelSettings, Owner, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock

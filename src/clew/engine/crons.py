@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid5
 
 from clew.domain.assistants import furnished
-from clew.domain.cron_jobs import CronJob, CronSearch, counted, is_time
+from clew.domain.crons import CronJob, CronSearch, counted, is_time
 from clew.domain.errors import AlreadyDone, ClewError, Invalid, LostLease, NotFound, Unavailable
 from clew.domain.events import Content, RunSpec
 from clew.domain.runs import RunRequest

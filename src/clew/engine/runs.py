@@ -22,8 +22,7 @@ from clew.domain.runs import (
     still_asked,
     unquoted,
 )
-from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.thread_ids import is_marked
+from clew.domain.thread import Json, Owner, Status, Thread, is_marked
 from clew.engine.commands import Commands
 from clew.engine.redaction import redacted_texts
 from clew.engine.run_queue import RunQueue

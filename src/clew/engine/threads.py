@@ -11,8 +11,7 @@ from clew.domain.events import ASKING, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message
-from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.thread_ids import KeptUnderMark, marked
+from clew.domain.thread import Json, KeptUnderMark, Owner, Status, Thread, marked
 from clew.domain.thread_metadata import leaves
 from clew.domain.views import OpenQuestions
 from clew.engine.commands import Commands

@@ -19,7 +19,7 @@ from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
 from langgraph.types import All
 
-from clew.domain.reserved import is_free
+from clew.domain.runs import is_free
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 

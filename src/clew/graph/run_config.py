@@ -10,7 +10,7 @@ from langgraph.constants import START
 from langgraph.types import Command, Send
 
 from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
-from clew.domain.reserved import is_free
+from clew.domain.runs import is_free
 from clew.graph.position import NULL_TASK, Graph
 
 # No graph needs more, and one in circles should end some day.

@@ -28,7 +28,7 @@ from langgraph.store.base import BaseStore
 from clew.domain import history
 from clew.domain.errors import ConfigError, Invalid, Permanent
 from clew.domain.history import HistoryMessage, Merged, NewMessage
-from clew.domain.model_settings import ModelSettings
+from clew.domain.thread import ModelSettings
 from clew.history import keys
 from clew.history.chat_history import ChatHistory, HistoryOutcome, backend_of
 from clew.history.graph_store import GraphStore

@@ -10,7 +10,7 @@ from langchain_core.messages import SystemMessage
 from langchain_core.runnables import RunnableBinding
 from langgraph.graph.state import CompiledStateGraph
 
-from clew.domain.model_settings import ModelSettings
+from clew.domain.thread import ModelSettings
 
 logger = logging.getLogger(__name__)
 

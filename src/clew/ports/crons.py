@@ -7,7 +7,7 @@ from collections.abc import (
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from clew.domain.cron_jobs import CronJob, CronSearch
+from clew.domain.crons import CronJob, CronSearch
 from clew.domain.thread import Owner
 
 

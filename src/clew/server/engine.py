@@ -13,8 +13,7 @@ from clew.apps.drivers.profiles import DEFAULT
 from clew.checkpointer.saver import Checkpointer
 from clew.config import Settings, secrets_of
 from clew.domain.events import Opening
-from clew.domain.model_settings import ModelSettings
-from clew.domain.thread import Status
+from clew.domain.thread import ModelSettings, Status
 from clew.engine.commands import Commands
 from clew.engine.notifier import LocalNotifier
 from clew.engine.run_context import RunStores

@@ -17,7 +17,7 @@ from clew.api.sdk.run_schemas import Id, Modes, Nodes, Object, RunIn, nodes_of
 from clew.api.sdk.wire import Moment, tell_page
 from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import require_one_context
-from clew.domain.cron_jobs import CronJob, CronSearch, SortKey
+from clew.domain.crons import CronJob, CronSearch, SortKey
 from clew.domain.errors import Contradictory, Invalid, InvalidState, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Json, Owner

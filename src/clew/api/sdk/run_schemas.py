@@ -19,8 +19,7 @@ from clew.api.sdk.wire import Moment
 from clew.domain.assistants import require_one_context
 from clew.domain.events import RunSpec
 from clew.domain.runs import Run
-from clew.domain.thread import Json
-from clew.domain.thread_ids import is_marked
+from clew.domain.thread import Json, is_marked
 
 Mode: TypeAlias = Literal[
     "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints"

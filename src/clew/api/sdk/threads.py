@@ -33,8 +33,7 @@ from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, Permanent, SchemaMismatch
 from clew.domain.redaction import without
 from clew.domain.runs import RunStatus, still_asked
-from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.thread_ids import marked
+from clew.domain.thread import Json, Owner, Status, Thread, marked
 from clew.domain.thread_metadata import ThreadSearch
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts

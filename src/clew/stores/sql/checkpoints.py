@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from clew.domain.checkpoints import (
+from clew.domain.errors import Conflict, Corrupt, InvalidState, LostLease, NotFound
+from clew.domain.thread import Status
+from clew.ports.checkpoints import (
     ChannelValue,
     Found,
     ParentGone,
@@ -11,8 +13,6 @@ from clew.domain.checkpoints import (
     TaskWrites,
     Write,
 )
-from clew.domain.errors import Conflict, Corrupt, InvalidState, LostLease, NotFound
-from clew.domain.thread import Status
 from clew.stores.codec import dump, load
 from clew.stores.sql.work import (
     FOR_UPDATE,

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from clew.domain.cron_jobs import SLACK, CronJob, CronSearch
+from clew.domain.crons import SLACK, CronJob, CronSearch
 from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
