@@ -30,7 +30,7 @@ from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner, Status
 from clew.engine.commands import Request
 from clew.server.app import Server, open_app
-from clew.stores.sql.threads import AT_ONCE, PURGED
+from clew.stores.sql.purge import AT_ONCE, PURGED
 from clew.stores.sql.work import Database
 from tests.databases import APP_DATABASES, SHARED, locate, query
 from tests.http_client import client_of, new_key

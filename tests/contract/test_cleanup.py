@@ -23,7 +23,7 @@ from clew.stores.sql.cleanup import CleanupRows, condition
 from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.crons import CronRows
 from clew.stores.sql.inbox import InboxRows
-from clew.stores.sql.threads import AT_ONCE, PURGED
+from clew.stores.sql.purge import AT_ONCE, PURGED
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, query

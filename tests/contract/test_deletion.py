@@ -20,7 +20,7 @@ from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows
-from clew.stores.sql.threads import FORGET_BURIED
+from clew.stores.sql.purge import FORGET_BURIED
 from clew.stores.sql.work import Database, Value
 from tests.databases import SHARED, open_database, open_store, query
 from tests.samples import NOW, asks, new_id, opened, recorded, said

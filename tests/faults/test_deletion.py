@@ -21,7 +21,7 @@ from clew.engine.commands import Request
 from clew.ports.threads import Store
 from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
-from clew.stores.sql.threads import PURGED
+from clew.stores.sql.purge import PURGED
 from clew.stores.sql.work import Database
 from tests.app import House, graphs_yaml, open_house
 from tests.databases import DATABASES, SHARED, locate, open_database, open_store, query

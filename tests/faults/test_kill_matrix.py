@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.stores.sql.threads import PURGED
+from clew.stores.sql.purge import PURGED
 from tests.databases import SHARED, locate, open_database, query
 from tests.faults.forkserver import ForkServer
 from tests.faults.sink import Sink, sink

@@ -29,7 +29,7 @@ from clew.ports.checkpoints import Superstep
 from clew.runners import heartbeat, local
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.checkpoints import CheckpointRows
-from clew.stores.sql.threads import PURGED
+from clew.stores.sql.purge import PURGED
 from clew.stores.sql.tool_calls import CallRows
 from tests.app import House, open_house
 from tests.databases import query

@@ -1,23 +1,12 @@
 """Thread store: threads, their event log and their leases."""
 
-from collections.abc import (
-    Collection,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change
-from clew.domain.records import (
-    Claim,
-    Incoming,
-    Lease,
-    Once,
-    Reservation,
-    RunHook,
-)
+from clew.domain.records import Claim, Incoming, Lease, Once, Reservation, RunHook
 from clew.domain.thread import Owner, Status, Thread
 
 

@@ -18,7 +18,7 @@ from clew.api.sdk.loopback import Loopback, loopback
 from clew.api.sdk.reports import report
 from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
-from clew.api.sdk.threads import langgraph_threads_router
+from clew.api.sdk.threads import sdk_threads_router
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
@@ -134,7 +134,7 @@ async def open_langgraph(
             info_router(version=__version__, langgraph_version=version("langgraph")),
             assistants_router(assistants, execution.introspection),
             store_router(StoreItems(items=items)),
-            langgraph_threads_router(runs.threads, runs, access=access),
+            sdk_threads_router(runs.threads, runs, access=access),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
         ]

@@ -15,7 +15,9 @@ from clew.failpoints import failpoint
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.postgres_errors import Met
-from clew.stores.sql.threads import ACCESS_GRAIN, COLUMNS, ThreadRows, event_row, refuse, thread_row
+from clew.stores.sql.thread_rows import COLUMNS, event_row, thread_row
+from clew.stores.sql.thread_writes import ACCESS_GRAIN, refuse
+from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Value
 
 BATCH = 256

@@ -10,7 +10,7 @@ from functools import partial
 
 from clew.domain.errors import ClewError
 from clew.stores.codec import MICROSECOND
-from clew.stores.sql.threads import ACCESS_GRAIN
+from clew.stores.sql.thread_writes import ACCESS_GRAIN
 from clew.stores.sql.work import Statement, Work
 from clew.stores.sqlite import SQLiteDatabase
 

@@ -1,7 +1,7 @@
 """/runs/crons and /threads/{id}/runs/crons: scheduled runs."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
@@ -179,31 +179,52 @@ class CronOut(BaseModel):
         return cls(**{name: value for name, value in _fields(job).items() if not select or name in select})
 
 
-def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
-    router = Router(tags=["langgraph"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronsRoutes:
+    scheduler: Scheduler
+    assistants: AssistantCatalog
+    access: ThreadAccess
 
-    @router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))
+    def router(self) -> APIRouter:
+        router = Router(tags=["langgraph"])
+        router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))(
+            self.create_cron
+        )
+        router.post(
+            "/threads/{thread_id}/runs/crons",
+            responses=errors(Contradictory, Invalid, NotFound, InvalidState),
+        )(self.create_thread_cron)
+        router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)(
+            self.search_crons
+        )
+        router.post("/runs/crons/count", responses=errors(Invalid))(self.count_crons)
+        router.patch("/runs/crons/{cron_id}", responses=errors(Contradictory, Invalid, NotFound))(
+            self.update_cron
+        )
+        router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))(
+            self.delete_cron
+        )
+        return router
+
     @needs("write")
-    async def create_cron(caller: Caller, body: CronIn) -> CronOut:
+    async def create_cron(self, caller: Caller, body: CronIn) -> CronOut:
         """Start a run at each time of the schedule, each in a thread of its own."""
-        return CronOut.of(await scheduler.add(body.job(caller.owner, None, now=scheduler.clock())))
+        return CronOut.of(await self.scheduler.add(body.job(caller.owner, None, now=self.scheduler.clock())))
 
-    @router.post(
-        "/threads/{thread_id}/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState)
-    )
     @needs("write")
-    async def create_thread_cron(caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
+    async def create_thread_cron(self, caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Start a run in this thread at each time of the schedule."""
-        await access.at(thread_id, caller.owner)
-        return CronOut.of(await scheduler.add(body.job(caller.owner, thread_id, now=scheduler.clock())))
+        await self.access.at(thread_id, caller.owner)
+        return CronOut.of(
+            await self.scheduler.add(body.job(caller.owner, thread_id, now=self.scheduler.clock()))
+        )
 
-    @router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)
     @needs("read")
-    async def search_crons(caller: Caller, body: CronSearchIn, response: Response) -> list[CronOut]:
+    async def search_crons(self, caller: Caller, body: CronSearchIn, response: Response) -> list[CronOut]:
         """The caller's crons, the newest first if not told otherwise."""
         wanted = CronSearch(
-            assistant_id=await named(body.assistant_id, caller.owner),
-            thread_id=await kept(body.thread_id, caller.owner),
+            assistant_id=await self._named(body.assistant_id, caller.owner),
+            thread_id=await self._kept(body.thread_id, caller.owner),
             is_enabled=body.enabled,
             metadata=body.metadata or {},
             sort_by=body.sort_by or "created_at",
@@ -211,47 +232,46 @@ def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: 
             limit=body.limit,
             offset=body.offset,
         )
-        found, total = await scheduler.find(caller.owner, wanted)
+        found, total = await self.scheduler.find(caller.owner, wanted)
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
         return [CronOut.of(job, body.select) for job in found]
 
-    @router.post("/runs/crons/count", responses=errors(Invalid))
     @needs("read")
-    async def count_crons(caller: Caller, body: CronCountIn) -> int:
+    async def count_crons(self, caller: Caller, body: CronCountIn) -> int:
         """How many a search would find."""
         wanted = CronSearch(
-            assistant_id=await named(body.assistant_id, caller.owner),
-            thread_id=await kept(body.thread_id, caller.owner),
+            assistant_id=await self._named(body.assistant_id, caller.owner),
+            thread_id=await self._kept(body.thread_id, caller.owner),
             metadata=body.metadata or {},
         )
-        _, total = await scheduler.find(caller.owner, wanted)
+        _, total = await self.scheduler.find(caller.owner, wanted)
         return total
 
-    @router.patch("/runs/crons/{cron_id}", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
-    async def update_cron(caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
+    async def update_cron(self, caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
         """Change it; its next time is counted from now on. Metadata is added to what is there."""
-        return CronOut.of(await scheduler.revise(cron_id, caller.owner, body.change()))
+        return CronOut.of(await self.scheduler.revise(cron_id, caller.owner, body.change()))
 
-    @router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
-    async def delete_cron(caller: Caller, cron_id: CronId) -> None:
+    async def delete_cron(self, caller: Caller, cron_id: CronId) -> None:
         """Runs that were started continue."""
-        await scheduler.crons.delete(cron_id, caller.owner)
+        await self.scheduler.crons.delete(cron_id, caller.owner)
 
-    async def kept(thread_id: str | None, owner: Owner) -> str | None:
-        return None if thread_id is None else await access.kept_as(thread_id, owner)
+    async def _kept(self, thread_id: str | None, owner: Owner) -> str | None:
+        return None if thread_id is None else await self.access.kept_as(thread_id, owner)
 
-    async def named(assistant_id: str | None, owner: Owner) -> str | None:
+    async def _named(self, assistant_id: str | None, owner: Owner) -> str | None:
         """The id of an assistant that may be named by its graph. One that is gone may still have crons."""
         if assistant_id is None:
             return None
         try:
-            return (await assistants.resolve(assistant_id, owner)).id
+            return (await self.assistants.resolve(assistant_id, owner)).id
         except NotFound:
             return assistant_id
 
-    return router
+
+def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: ThreadAccess) -> APIRouter:
+    return CronsRoutes(scheduler=scheduler, assistants=assistants, access=access).router()
 
 
 def _fields(job: CronJob) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 from uuid import UUID, uuid4
 
@@ -48,24 +48,47 @@ WITHOUT_STATE = frozenset(
 )
 
 
-def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAccess) -> APIRouter:
-    router = Router(prefix="/threads", tags=["langgraph"])
-    store, graph_driver, labels, commands = (
-        threads.store,
-        threads.graph_driver,
-        threads.metadata,
-        threads.commands,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SdkThreadsRoutes:
+    threads: Threads
+    runs: Runs
+    access: ThreadAccess
 
-    @router.post("", responses=errors(Invalid, Conflict))
+    def router(self) -> APIRouter:
+        router = Router(prefix="/threads", tags=["langgraph"])
+        router.post("", responses=errors(Invalid, Conflict))(self.create_thread)
+        router.post("/search", responses=errors(Invalid))(self.search_threads)
+        router.post("/count", responses=errors(Invalid))(self.count_threads)
+        router.post("/prune", responses=errors(Invalid))(self.prune_threads)
+        router.get("/{thread_id}", responses=errors(Invalid, NotFound))(self.get_labelled_thread)
+        router.patch("/{thread_id}", responses=errors(Invalid, NotFound))(self.patch_thread)
+        router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))(
+            self.delete_labelled_thread
+        )
+        router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, InvalidState))(self.copy_thread)
+        router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))(
+            self.get_thread_state
+        )
+        router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound, SchemaMismatch))(
+            self.get_thread_state_at
+        )
+        router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound, SchemaMismatch))(
+            self.get_thread_state_of
+        )
+        router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, InvalidState))(
+            self.update_thread_state
+        )
+        router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))(self.get_thread_history)
+        return router
+
     @needs("write")
-    async def create_thread(caller: Caller, body: ThreadIn) -> ThreadDetails:
+    async def create_thread(self, caller: Caller, body: ThreadIn) -> ThreadDetails:
         """Make a thread, for runs to come."""
         thread_id = str(body.thread_id or uuid4())
         if body.supersteps:
             raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
         try:
-            thread = await threads.create(
+            thread = await self.threads.create(
                 thread_id,
                 caller.owner,
                 body.metadata,
@@ -75,42 +98,41 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
         except Conflict:
             if body.if_exists == "raise":
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
-            thread = await access.at(await access.kept_as(thread_id, caller.owner), caller.owner)
-        return await details(thread)
+            thread = await self.access.at(await self.access.kept_as(thread_id, caller.owner), caller.owner)
+        return await self._details(thread)
 
-    @router.post("/search", responses=errors(Invalid))
     @needs("read")
-    async def search_threads(caller: Caller, body: SearchIn) -> Response:
+    async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
         """Threads by what they are labelled with, and by status."""
         wanted = _search(body, caller.owner)
-        ids, total = await asyncio.gather(labels.find(wanted), labels.count(wanted))
+        ids, total = await asyncio.gather(
+            self.threads.metadata.find(wanted), self.threads.metadata.count(wanted)
+        )
         has_state = bool(body.extract) or not body.select or not WITHOUT_STATE.issuperset(body.select)
         found = await asyncio.gather(
-            *(details_of(thread_id, caller.owner, has_state=has_state) for thread_id in ids)
+            *(self._details_of(thread_id, caller.owner, has_state=has_state) for thread_id in ids)
         )
         shown = [one.model_dump(mode="json") for one in found if one is not None]
         answer = JSONResponse([_selected(one, body) for one in shown])
         tell_page(answer, offset=wanted.offset, limit=wanted.limit, total=total)
         return answer
 
-    @router.post("/count", responses=errors(Invalid))
     @needs("read")
-    async def count_threads(caller: Caller, body: SearchIn) -> int:
-        return await labels.count(_search(body, caller.owner))
+    async def count_threads(self, caller: Caller, body: SearchIn) -> int:
+        return await self.threads.metadata.count(_search(body, caller.owner))
 
-    @router.post("/prune", responses=errors(Invalid))
     @needs("write")
-    async def prune_threads(caller: Caller, body: PruneIn) -> Mapping[str, int]:
+    async def prune_threads(self, caller: Caller, body: PruneIn) -> Mapping[str, int]:
         """Delete threads, or all of their states but the newest."""
         pruned = 0
         for chosen in dict.fromkeys(body.thread_ids):
-            thread_id = await access.kept_as(chosen, caller.owner)
+            thread_id = await self.access.kept_as(chosen, caller.owner)
             try:
-                await access.at(thread_id, caller.owner)
+                await self.access.at(thread_id, caller.owner)
                 if body.strategy == "delete":
-                    await commands.delete(thread_id, caller.owner)
-                elif await graph_driver.prune(thread_id):
-                    graph_driver.drop(thread_id)
+                    await self.threads.commands.delete(thread_id, caller.owner)
+                elif await self.threads.graph_driver.prune(thread_id):
+                    self.threads.graph_driver.drop(thread_id)
                 else:
                     continue  # it is running
             except NotFound:
@@ -118,14 +140,13 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
             pruned += 1
         return {"pruned_count": pruned}
 
-    @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_labelled_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
-        return await details(await access.at(thread_id, caller.owner))
+    async def get_labelled_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadDetails:
+        return await self._details(await self.access.at(thread_id, caller.owner))
 
-    @router.patch("/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("write")
     async def patch_thread(
+        self,
         caller: Caller,
         thread_id: ThreadId,
         body: ThreadPatchIn,
@@ -134,120 +155,121 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
         """Add to what it is labelled with."""
         if body.ttl is not None:
             raise Invalid("how long a thread lives is said when it is made", field="ttl")
-        thread = await access.at(thread_id, caller.owner)
-        await labels.put(thread_id, body.metadata)
+        thread = await self.access.at(thread_id, caller.owner)
+        await self.threads.metadata.put(thread_id, body.metadata)
         if prefer == "return=minimal":
             return Response(status_code=204)
-        return JSONResponse((await details(thread)).model_dump(mode="json"))
+        return JSONResponse((await self._details(thread)).model_dump(mode="json"))
 
-    @router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write", seconds=DELETION_SECONDS)
-    async def delete_labelled_thread(caller: Caller, thread_id: ThreadId) -> None:
+    async def delete_labelled_thread(self, caller: Caller, thread_id: ThreadId) -> None:
         """Delete it with everything that belongs to it, for good."""
-        await commands.delete(thread_id, caller.owner)
+        await self.threads.commands.delete(thread_id, caller.owner)
 
-    @router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def copy_thread(caller: Caller, thread_id: ThreadId) -> ThreadDetails:
+    async def copy_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
-        thread = await access.at(thread_id, caller.owner)
-        return await details(await threads.copy(thread, str(uuid4())))
+        thread = await self.access.at(thread_id, caller.owner)
+        return await self._details(await self.threads.copy(thread, str(uuid4())))
 
-    @router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
-    async def get_thread_state(caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
-        thread = await access.at(thread_id, caller.owner)
-        return await state(thread, subgraphs=subgraphs)
+    async def get_thread_state(self, caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
+        thread = await self.access.at(thread_id, caller.owner)
+        return await self._state(thread, subgraphs=subgraphs)
 
-    @router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
     async def get_thread_state_at(
-        caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
+        self, caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
     ) -> Json:
-        thread = await access.at(thread_id, caller.owner)
-        return await state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
+        thread = await self.access.at(thread_id, caller.owner)
+        return await self._state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
 
-    @router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound, SchemaMismatch))
     @needs("read")
-    async def get_thread_state_of(caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
-        thread = await access.at(thread_id, caller.owner)
-        return await state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
+    async def get_thread_state_of(self, caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
+        thread = await self.access.at(thread_id, caller.owner)
+        return await self._state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
 
-    @router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
-    async def update_thread_state(caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
+    async def update_thread_state(self, caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
-        await access.at(thread_id, caller.owner)
+        await self.access.at(thread_id, caller.owner)
         place = _named(body.checkpoint) if body.checkpoint else None
         if place is None and body.checkpoint_id:
             place = {"checkpoint_id": str(body.checkpoint_id)}
-        written = await threads.update_state(
+        written = await self.threads.update_state(
             thread_id, caller.owner, body.values, as_node=body.as_node, place=place
         )
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
-    @router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))
     @needs("read")
-    async def get_thread_history(caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
+    async def get_thread_history(self, caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
-        thread = await threads.with_graph(await access.at(thread_id, caller.owner))
-        states = await graph_driver.history(
+        thread = await self.threads.with_graph(await self.access.at(thread_id, caller.owner))
+        states = await self.threads.graph_driver.history(
             thread,
             limit=body.limit,
             before=_before(body),
             place=_named(body.checkpoint) if body.checkpoint else None,
             metadata=body.metadata,
         )
-        hidden = await redacted_texts(store, thread)
+        hidden = await redacted_texts(self.threads.store, thread)
         return [_without(one, hidden) for one in states]
 
-    async def details(thread: Thread, *, has_state: bool = True) -> ThreadDetails:
+    async def _details(self, thread: Thread, *, has_state: bool = True) -> ThreadDetails:
         """What cannot be shown of its state is its own trouble: the thread is shown with the reason."""
-        known = (await labels.of((thread.id,)))[thread.id]
+        known = (await self.threads.metadata.of((thread.id,)))[thread.id]
         now = EMPTY_STATE
         why: Json = None
         try:
             if has_state and thread.is_readable:
-                now = await state(thread)
+                now = await self._state(thread)
         except NotFound:
             pass  # its graph is not served here any more
         except (Corrupt, SchemaMismatch, Permanent) as exc:
             thread = replace(thread, failure_reason=str(exc))
             why = {"error": type(exc).__name__, "message": str(exc)}
-        is_busy = await runs.queue.is_awaited(thread.id)
-        return ThreadDetails.of(thread, known, now, is_busy=is_busy, error=why or await error(thread))
+        is_busy = await self.runs.queue.is_awaited(thread.id)
+        return ThreadDetails.of(thread, known, now, is_busy=is_busy, error=why or await self._error(thread))
 
-    async def error(thread: Thread) -> Json:
+    async def _error(self, thread: Thread) -> Json:
         """Why the thread's last run failed, if it did."""
         if not thread.is_readable:
             return {"error": Corrupt.__name__, "message": thread.failure_reason}
         if thread.status is not Status.FAILED:
             return None
         try:
-            newest = await runs.list(thread, newest=True)
+            newest = await self.runs.list(thread, newest=True)
         except Corrupt as exc:
             return {"error": Corrupt.__name__, "message": str(exc)}
         failed = [run for run in newest if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT)]
         return failure(failed[-1]) if failed else {"error": "RunFailed", "message": thread.failure_reason}
 
-    async def details_of(thread_id: str, owner: Owner, *, has_state: bool) -> ThreadDetails | None:
+    async def _details_of(self, thread_id: str, owner: Owner, *, has_state: bool) -> ThreadDetails | None:
         try:
-            return await details(await store.get_listed(thread_id, owner), has_state=has_state)
+            return await self._details(
+                await self.threads.store.get_listed(thread_id, owner), has_state=has_state
+            )
         except NotFound:
             return None
 
-    async def state(
-        thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
+    async def _state(
+        self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Mapping[str, Json]:
-        posed = await threads.with_graph(thread)
-        found = await graph_driver.snapshot(posed, place, subgraphs=subgraphs) if posed.graph else EMPTY_STATE
+        posed = await self.threads.with_graph(thread)
+        found = (
+            await self.threads.graph_driver.snapshot(posed, place, subgraphs=subgraphs)
+            if posed.graph
+            else EMPTY_STATE
+        )
         if place is None and thread.status is Status.BLOCKED:
             found = _asking(found, thread)
         if place is not None and found["checkpoint"] is None:
             raise NotFound(f"thread {thread.id!r} has no such checkpoint")
-        return _without(found, await redacted_texts(store, thread))
+        return _without(found, await redacted_texts(self.threads.store, thread))
 
-    return router
+
+def sdk_threads_router(threads: Threads, runs: Runs, *, access: ThreadAccess) -> APIRouter:
+    return SdkThreadsRoutes(threads=threads, runs=runs, access=access).router()
 
 
 def _selected(shown: Mapping[str, Json], body: SearchIn) -> dict[str, Json]:

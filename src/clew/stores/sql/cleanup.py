@@ -12,7 +12,8 @@ from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql import cluster_state
 from clew.stores.sql.histories import delete_histories
 from clew.stores.sql.items import delete_items
-from clew.stores.sql.threads import AT_ONCE, THEIRS, erase, owned
+from clew.stores.sql.purge import AT_ONCE, THEIRS, erase
+from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_LOCKED,
