@@ -1,4 +1,4 @@
-"""Whole states: a checkpoint with all its values into rows, and rows into what LangGraph asks for."""
+"""Whole states: a checkpoint with all its values into rows, and rows into checkpoint tuples of LangGraph."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

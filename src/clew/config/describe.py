@@ -1,4 +1,4 @@
-"""What may be shown of the settings, and what must never be."""
+"""Description of the settings: what may be shown of them, and what must never be."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The one place where the process's own environment and working directory are read and written."""
+"""Process environment: the one place where environment variables and working directory are read and written."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def load_process_settings(
 def export_environment(settings: Settings) -> None:
     """Give graphs the variables that langgraph.json promises them; what is set already stays.
 
-    LangGraph is told to rebuild nothing from stored bytes that is not on a list. It reads that when it is imported, so
+    Sets LangGraph to rebuild only listed types from stored bytes. LangGraph reads that when it is imported, so
     this comes first.
     """
     environ = os.environ  # noqa: TID251 - written here and nowhere else

@@ -1,4 +1,4 @@
-"""The `profiles` of clew.yaml."""
+"""Profiles of clew.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -99,7 +99,7 @@ def _unsent(
 def _choose_driver(models: ModelAccessSettings, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """The first there is a key and a package for, and a line on each key that has none.
 
-    A shell may happen to have a key that nobody meant for us: that is no reason for every chat to fail.
+    A shell may have a key that was not meant for Clew: that is no reason for every chat to fail.
     """
     unused: list[str] = []
     chosen = DEFAULT.driver

@@ -1,4 +1,4 @@
-"""Settings that depend on each other: which database is meant, and what looks like a mistake."""
+"""Settings that depend on each other: which database is used, and which values are likely mistakes."""
 
 from collections.abc import Mapping
 from pathlib import Path

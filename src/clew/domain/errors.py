@@ -6,7 +6,7 @@ What Clew can refuse, and why.
   x InvalidState         INVALID_STATE    the thread's state forbids this command
     - AlreadyReserved    WORKFLOW_CONFLICT    another active workflow holds the reservation
   x AtCapacity           CONCURRENCY_LIMIT    as many are active as may be; try again later
-  x Conflict             CONFLICT         someone else was first; read again and decide again
+  x Conflict             CONFLICT         another writer was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
   x AlreadyDone          REPEATED         this was done before; `answer` is what was said then
@@ -15,7 +15,7 @@ What Clew can refuse, and why.
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
   x Forbidden            FORBIDDEN        a good credential that may not do this
   x Unavailable          UNAVAILABLE      the database did not answer in time; try again later
-    - StorageFull        STORAGE_FULL     no room to write; reads still work
+    - StorageFull        STORAGE_FULL     the disk is full; reads still work
   x Drained              DRAINED          the process is going down; the run goes on in another
   x Corrupt              CORRUPT          what was stored cannot be read back; only this thread suffers
   x SchemaMismatch       SCHEMA_MISMATCH  the stored state does not fit the graph's schema; the message says where
@@ -67,7 +67,7 @@ class AtCapacity(ClewError):
 
 
 class Conflict(ClewError):
-    """Someone else was first; read again and decide again."""
+    """Another writer was first; read again and decide again."""
 
     code = "CONFLICT"
 
@@ -132,7 +132,7 @@ class Unavailable(ClewError):
 
 
 class StorageFull(Unavailable):
-    """There is no room to write; reads still work."""
+    """The disk is full; reads still work."""
 
     code = "STORAGE_FULL"
 
@@ -212,7 +212,7 @@ class Permanent(ClewError):
 class RetriesExhausted(Permanent):
     """It was tried as often as may be.
 
-    Whoever is above does not count anew: the message says how many attempts there were, and why there is no other.
+    Callers do not retry it: the message says how many attempts there were, and why there is no other.
     """
 
     code = "GIVEN_UP"

@@ -1,4 +1,4 @@
-"""The event log: everything that can happen to a thread. The list is closed; one frozen class per fact.
+"""Event log: everything that can happen to a thread. The list is closed; one frozen class per fact.
 
 Class names are ours; `type` is the word in the log and on the wire. New fields get defaults, so that old rows still read.
 """

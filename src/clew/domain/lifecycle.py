@@ -1,4 +1,4 @@
-"""The rules of a thread's life: pure functions from a thread to the change a command makes."""
+"""Thread lifecycle: pure functions from a thread to the change a command makes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -303,7 +303,7 @@ def stop(
 ) -> Change:
     """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call.
 
-    With the run that it `undoes`, that is not told of any more, and nothing is built on it.
+    The run that it `undoes` is not shown any more, and later rounds do not build on it.
     """
     if thread.status.is_terminal:
         raise InvalidState(f"thread {thread.id!r} is already {thread.status}")

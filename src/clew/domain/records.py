@@ -1,4 +1,4 @@
-"""What is kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
+"""Records kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from clew.domain.thread import Json, Owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScope:
-    """On whose behalf a thread goes on. Deadlines act for the system, which is nobody in particular."""
+    """On whose behalf a thread goes on. Deadlines act for the system, which is no user."""
 
     user_id: str = ""
     is_system: bool = True
@@ -19,7 +19,7 @@ class RunScope:
 SYSTEM = RunScope()
 
 
-# What whoever claims a thread first is given.
+# The fence of a thread's first claim.
 FIRST_FENCE = 1
 
 
@@ -81,7 +81,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Somebody's upload; its bytes are kept once under their sha256."""
+    """A user's upload; its bytes are kept once under their sha256."""
 
     id: str
     owner: Owner

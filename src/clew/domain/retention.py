@@ -1,4 +1,4 @@
-"""How long threads are kept: which are due, and when a clock is not to be believed."""
+"""Retention of threads: which are due for deletion, and when the clock is not trusted."""
 
 import json
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from enum import StrEnum
 from clew.domain.errors import Invalid
 from clew.domain.thread import Owner, Status, Thread
 
-# For so long a softly deleted thread can be brought back.
+# For so long a soft-deleted thread can be restored.
 GRACE = timedelta(days=7)
-# For so long it is remembered that a thread was deleted, so that nobody can write under its id. The longest round may
+# For so long the tombstone of a deleted thread is kept, so that no late write reuses its id. The longest round may
 # take a week, a lease an hour, and a request is repeated within two days.
 REMEMBERED = timedelta(days=90)
-# A clock that moved so far since somebody last looked has jumped, or nobody was here. A day, and an hour of slack for
+# A clock that moved so far since the last tick has jumped, or no process ran meanwhile. A day, and an hour of slack for
 # what runs once a day.
 JUMP = timedelta(hours=25)
 # Clocks that were wrong at a start are put right within minutes; for so long nothing is deleted for its age.
@@ -22,9 +22,9 @@ SETTLING = timedelta(hours=1)
 
 
 class Reason(StrEnum):
-    UNUSED = "unused"  # nobody looked at it since
+    UNUSED = "unused"  # not accessed since
     EXPIRED = "expired"  # its own time to live was over by then
-    DELETED = "deleted"  # deleted softly, and not brought back since
+    DELETED = "deleted"  # soft-deleted, and not restored since
     OWNED = "owned"  # whatever its age: everything of its owner is to go
 
 
@@ -68,8 +68,8 @@ def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_future_
     """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
     `has_future_runs`: runs of it are scheduled, by a cron or once.
 
-    A thread without a time to live is kept whatever its age. One that runs is never taken, nor one that somebody wants to
-    run, however seldom. One that waits for somebody is taken once nothing it waits for has a deadline any more: what has
+    A thread without a time to live is kept whatever its age. One that runs is never taken, nor one with scheduled
+    runs, however seldom. One that waits for an answer is taken once nothing it waits for has a deadline any more: what has
     one expires first, and the thread goes on; what has none expires when the thread is taken.
     The store asks the same in SQL, inside the transaction that deletes; a contract holds the two together.
     """
@@ -128,7 +128,7 @@ class Orphan:
 
 
 def written_at(body: str) -> datetime | None:
-    """When a checkpoint was made, as its body says; None if that cannot be read, and so nobody can use it."""
+    """When a checkpoint was made, as its body says; None if that cannot be read, and so the checkpoint is of no use."""
     try:
         at = datetime.fromisoformat(json.loads(body)["ts"])
     except (KeyError, TypeError, ValueError):
@@ -177,7 +177,7 @@ class Ticks:
 
 
 def tick(before: Ticks | None, *, now: datetime) -> Ticks:
-    """Look at the clock once more. Nobody can tell a jump from a long absence, so both are waited out."""
+    """Read the clock once more. A jump cannot be told from a long absence, so both are waited out."""
     if before is None:
         return Ticks(last_at=now)
     jumped = abs(now - before.last_at) > JUMP

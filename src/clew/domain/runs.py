@@ -1,4 +1,4 @@
-"""Runs, in LangGraph's words: as a client asks for one, and as a thread's log shows them."""
+"""Runs, in LangGraph's terms: as a client requests one, and as a thread's log shows them."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

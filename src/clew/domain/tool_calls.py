@@ -19,7 +19,7 @@ from clew.domain.thread import Executor, Json, SuspensionKind
 
 
 class CallStatus(StrEnum):
-    PENDING = "pending"  # nobody has begun to carry it out
+    PENDING = "pending"  # not started yet
     STARTED = "started"  # its effect may have happened
     RESOLVED = "resolved"
     ERRORED = "errored"

@@ -1,4 +1,4 @@
-"""What others see of a thread: events as messages, logs and pending calls, and its status in each contract's words."""
+"""Views of a thread for clients: events as messages, logs and pending calls, and its status in each contract's words."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -375,7 +375,7 @@ class Commands:
         return await self.store.get(thread_id, owner)
 
     def evict(self, thread_id: str) -> None:
-        """A thread is gone: whatever this process does for it or holds of it goes too, and watchers are told."""
+        """A thread was deleted: stop its run in this process, drop what is cached of it, and notify watchers."""
         self.halt(thread_id)
         self.graph_driver.drop(thread_id)
         self.notifier.publish(thread_id)

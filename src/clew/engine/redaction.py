@@ -1,4 +1,4 @@
-"""The words that were taken back, for those who must not repeat them."""
+"""Redacted text of a thread, for code that must not repeat it."""
 
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, UserMessage

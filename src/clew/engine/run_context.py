@@ -1,6 +1,6 @@
 """Run context: one run as the nodes of its graph see it, with the ledger of its tools and the thread's memory.
 
-A tool runs only after its call is in the log, and its result is in the log before anyone builds on it.
+A tool runs only after its call is in the log, and its result is in the log before the graph goes on from it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What models say while they say it, inside one process: gathered for each listener, dropped for the slow ones."""
+"""Tokens: model output as it is generated, inside one process; gathered for each listener, dropped for slow ones."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ BEHIND_CHARS = 65_536
 
 
 class LocalTokenListener:
-    """Gathers what it is told by message, and hands it out one message at a time, none before its turn."""
+    """Gathers tokens by message and returns one message at a time, the longest waiting first."""
 
     def __init__(self, wants: Callable[[Token], bool], monotonic: Callable[[], float]) -> None:
         self.wants = wants

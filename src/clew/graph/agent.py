@@ -1,4 +1,4 @@
-"""The bot: a model and its tools, turn by turn, on a thread's own log.
+"""Chat agent: a model and its tools, turn by turn, on a thread's own log.
 
 The model is shown the log, not a list in the graph's state: the checkpoint stays small however long the conversation
 grows, and a thread that is revived, moved or pruned remembers all of it.

@@ -1,4 +1,4 @@
-"""The channel a gate's decision is written to, where a graph has one, and how it becomes empty again."""
+"""Approval channel: where a breakpoint's decision is written, in graphs that have one, and how it is cleared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

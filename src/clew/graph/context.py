@@ -1,4 +1,4 @@
-"""The context of a run, as LangGraph's server fills it: what was given of what the graph's schema knows, and its defaults."""
+"""Run context values, as LangGraph's server fills them: the given fields that the graph's schema has, and its defaults."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass

@@ -1,4 +1,4 @@
-"""Whatever a graph raised, as one of our error classes: by our own classes, by HTTP status, by the client's own names."""
+"""Failures: what a graph raised as one of our error classes, by our classes, HTTP status or the client's class names."""
 
 from datetime import UTC, datetime
 

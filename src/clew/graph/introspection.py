@@ -1,4 +1,4 @@
-"""How a graph is made: its drawing, and the schemas of what goes in and comes out."""
+"""Graph introspection: a graph's drawing, and the schemas of its input and output."""
 
 import asyncio
 import logging

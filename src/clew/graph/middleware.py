@@ -1,4 +1,4 @@
-"""The ledger for agents made with LangChain's `create_agent`: existing tools gain it without being rewritten."""
+"""Ledger middleware for agents made with LangChain's `create_agent`: existing tools gain it without being rewritten."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ from clew.graph.run import current_run
 from clew.graph.stream import storable
 from clew.graph.tools import INVALID, LedgerTool, own_ids, settled_message, through_ledger
 
-# What a model wrote where a tool's arguments should be. LangChain's agents look at calls they can carry out only, and
+# What a model wrote where a tool's arguments should be. LangChain's agents handle calls they can carry out only, and
 # would leave this one without an answer.
 ODD = "clew_odd_arguments"
 

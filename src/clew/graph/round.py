@@ -116,7 +116,7 @@ class RoundDriver:
                         yield part
             if not stopped:
                 return
-            # A tool may be at work beside one that stopped to ask; met at its work it would look as if it had been cut off.
+            # A tool may be at work beside one that stopped to ask; read while it works, its call would seem cut off.
             await self._run.idle()
             found = await self._stopped()
         raise Corrupt(f"graph {self._thread.graph!r} keeps asking what was answered")
@@ -150,7 +150,7 @@ class RoundDriver:
         return replace(found, position=replace(found.position, asking=asking))
 
     async def _suspensions(self, found: GraphPosition, wait: Wait) -> Sequence[Suspension]:
-        """A graph that comes to a breakpoint again still holds the last decision: it is cleared before anyone is asked."""
+        """A graph that comes to a breakpoint again still holds the last decision: it is cleared before the next question."""
         stop = found.stop if wait.stopped_at is not None else None
         if stop is not None and await clear_decision(self._saver, stop, fence=self._fence):
             found = await read_position(self._graph, self._saver, self._config)

@@ -1,4 +1,4 @@
-"""LangGraph's stream, in the words of our log. Pure: one part in, the bodies it means out."""
+"""Stream parts of LangGraph as events of our log. Pure: one part in, its event bodies out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ CLEW = "clew"
 
 # A larger output of a node is named in the log, not kept there: it is in the checkpoint.
 MAX_OUTPUT = 16_384
-# Deeper than anybody reads, and well within what can be read back.
+# Deeper than a reader needs, and well within what can be parsed again.
 MAX_DEPTH = 50
 
 

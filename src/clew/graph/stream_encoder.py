@@ -1,4 +1,4 @@
-"""What a graph streams, as LangGraph's clients want to hear it: named parts, each as JSON."""
+"""Stream encoder: what a graph streams as the named JSON parts that LangGraph's clients expect."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -97,7 +97,7 @@ def asked(one: Interrupt) -> Interrupt:
 
 
 def as_bytes(data: Any) -> bytes:
-    """As JSON, whatever it is: a part that cannot be told must not end a run."""
+    """As JSON, whatever it is: a part that cannot be encoded must not end a run."""
     try:
         return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=named)
     except ValueError:

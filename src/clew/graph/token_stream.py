@@ -1,4 +1,4 @@
-"""Token stream: the words of one run's models, on their way to the clients that listen."""
+"""Token stream: the output of one run's models, on its way to subscribed clients."""
 
 from collections import defaultdict
 from typing import Any

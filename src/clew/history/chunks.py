@@ -283,7 +283,7 @@ def _last_chunk(summary: HistorySummary) -> int:
 def _chunks(
     before: HistorySummary, after: HistorySummary, messages: Sequence[HistoryMessage]
 ) -> dict[str, dict[str, Any]]:
-    """The chunks that change: the last one if there is room in it, and what comes after it."""
+    """The chunks that change: the last one if it is not full, and those after it."""
     size = after.shape.chunk_size
     kept = {message.seq: message for message in messages}
     chunks: dict[str, dict[str, Any]] = {}

@@ -30,7 +30,7 @@ DEFAULT_CANDIDATES: Final = (
 _KEY = re.compile(r"[A-Za-z0-9:_-]+")
 _NAME = re.compile(r"\{\{[ \t]*([^{}\s.]+(?:\.[^{}\s.]+)*)[ \t]*\}\}")
 _INDEX = re.compile(r"[0-9]{1,9}")
-# A longer number is no id of anybody, and Python refuses to print the longest ones.
+# A longer number is no user's id, and Python refuses to print the longest ones.
 _MAX_BITS = 1024
 
 

@@ -92,7 +92,7 @@ class Checkpoints(Protocol):
     """Keeps LangGraph's checkpoints by thread and namespace, in the order they were stored.
 
     Writing under a buried thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
-    Threads that are nobody's (a graph used without our engine) have neither.
+    Threads without an owner (a graph used without our engine) have neither.
     """
 
     async def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> None:

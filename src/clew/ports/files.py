@@ -19,7 +19,7 @@ from clew.domain.thread import Owner
 
 
 class Files(Protocol):
-    """Uploads and documents. Bytes are kept once per content, in parts, and go when nobody refers to them."""
+    """Uploads and documents. Bytes are kept once per content, in parts, and are deleted when no file refers to them."""
 
     async def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> None:
         """Keep one part of a content; the same part twice changes nothing."""
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 class Extractor(Protocol):
-    """Reads what is in a file, whoever made it."""
+    """Reads the text of an untrusted file."""
 
     async def extract(
         self,

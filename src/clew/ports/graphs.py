@@ -22,7 +22,7 @@ class GraphDriver(Protocol):
     ) -> AsyncGenerator[Body, None]:
         """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
 
-        `is_new` says that nobody has run the thread before, so there is nothing to find out about where it stands.
+        `is_new` says that the thread never ran before, so the position of its graph is not read.
         Suspensions come last, once everything they rest on is durable. A graph that ended yields none.
         """
         ...
@@ -112,7 +112,7 @@ class Closing(Protocol):
     """What a graph says when its round ends, recorded in the same commit as the end itself."""
 
     def __call__(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
-        """`log` is the round so far. Must not fail: there is nobody left to tell."""
+        """`log` is the round so far. Must not fail: no caller is left to handle it."""
         ...
 
 
@@ -127,7 +127,7 @@ class Graphs(Protocol):
 
 
 class GraphIntrospection(Protocol):
-    """How registered graphs are made, for those who look at them. Raises NotFound for a graph that is not here."""
+    """Structure of the registered graphs. Raises NotFound for a graph that is not registered."""
 
     def title(self, graph: str) -> str:
         """The name its maker gave it; else the one it is registered under."""

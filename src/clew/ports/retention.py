@@ -120,7 +120,7 @@ class ClusterState(Protocol):
 
 
 class Space(Protocol):
-    """The room that everything takes."""
+    """Disk space of the database."""
 
     async def usage(self, wanted: Selection) -> Usage:
         """What the threads of the selection's owner amount to, and how many of them are due by it."""
@@ -131,5 +131,5 @@ class Space(Protocol):
         ...
 
     async def give_back(self, *, seconds: float) -> int:
-        """Return unused room to the system for about so long; how many bytes it was."""
+        """Return unused disk space to the system, for about so long; how many bytes it was."""
         ...

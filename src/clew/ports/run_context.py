@@ -52,7 +52,7 @@ class Ledger(Protocol):
         ...
 
     def abandon(self, call_id: str) -> None:
-        """A tool that was begun was cut off: nobody waits for it any more."""
+        """A tool that was begun was cut off: the run does not wait for it any more."""
         ...
 
     async def fates(self, call_ids: Collection[str]) -> Mapping[str, Settled]:
@@ -64,7 +64,7 @@ class Ledger(Protocol):
         ...
 
     def is_asking(self, call_id: str) -> bool:
-        """Whether this run wants somebody to be asked about the call."""
+        """Whether this run waits for a person's answer about the call."""
         ...
 
 

@@ -42,12 +42,12 @@ class Store(Protocol):
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
-        The thread expires later. With `unseen_since` it does not, and the change is refused if somebody looked at the
-        thread after that.
+        The thread expires later. With `unseen_since` it does not, and the change is refused if the thread was accessed
+        after that.
 
         A thread that waited and goes on, or ends, wakes the conversation that is led in it (Conversations).
 
-        With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
+        A message that is redacted is removed, in the same transaction, from the model calls that held it (ModelCalls).
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
         a worktree with it: raises AlreadyReserved if another active thread has it, Crowded if too many are taken.
@@ -117,7 +117,7 @@ class Store(Protocol):
         ...
 
     async def fence(self, thread_id: str) -> int:
-        """The thread's fence as it is: whoever writes under it is refused once somebody runs the thread. Raises NotFound."""
+        """The thread's current fence: writes under it are refused once a runner claims the thread. Raises NotFound."""
         ...
 
     async def has_work(self, graphs: Collection[str] = ()) -> bool:
@@ -138,7 +138,7 @@ class Store(Protocol):
 
         Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
         from at least to at most so many times, if that is said.
-        Threads that are `alive` here and still this runner's are left alone, however old their lease is: nobody died.
+        Threads that are `alive` here and still this runner's are left alone, however old their lease is: this process lives.
         """
         ...
 
@@ -159,9 +159,9 @@ class Store(Protocol):
     async def touch(
         self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
     ) -> Collection[str]:
-        """Somebody looked at these threads: they expire later. Returns those that were written.
+        """Record an access to these threads: they expire later. Returns those that were written.
 
-        Not written are those that were looked at within the `grain` before, and those that another transaction holds
+        Not written are those that were accessed within the `grain` before, and those that another transaction holds
         at this moment, unless it `waits` for them.
         """
         ...

@@ -46,7 +46,7 @@ def micros(at: datetime) -> int:
 
 
 def bounded_moment(value: int) -> datetime:
-    """A time that may lie beyond the calendar, because somebody once added too much to one: then the end of it."""
+    """A time that may lie beyond the calendar, because too much was once added to one: then the end of it."""
     if value > _LAST:
         return LAST_MOMENT
     return moment(max(value, _FIRST))

@@ -1,4 +1,4 @@
-"""A store whose commits are counted and timed, with what they tell of rounds and tool calls."""
+"""Measured store: counts and times commits, and the rounds and tool calls in them."""
 
 import time
 from collections.abc import Callable, Iterable

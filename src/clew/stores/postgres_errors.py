@@ -1,4 +1,4 @@
-"""Errors of asyncpg and of Postgres in Clew's words: an outage, two transactions that met, or a refused value."""
+"""Errors of asyncpg and of Postgres as Clew's: an outage, two transactions that collided, or a refused value."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

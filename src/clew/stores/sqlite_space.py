@@ -1,4 +1,4 @@
-"""The room a SQLite file takes: by table, and what of it can go back to the system."""
+"""Disk space of a SQLite file: by table, and how much of it can be returned to the system."""
 
 import asyncio
 import sqlite3
@@ -59,7 +59,7 @@ def _shrink(path: Path, seconds: float) -> int:
             connection.execute(f"PRAGMA busy_timeout = {SHORT_MILLISECONDS}")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError:
-            pass  # somebody is writing; there will be another time
+            pass  # another connection is writing; the next call tries again
     return max(0, before - path.stat().st_size)
 
 

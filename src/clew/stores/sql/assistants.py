@@ -1,4 +1,4 @@
-"""Assistants that people made, and their versions."""
+"""Assistants that clients created, and their versions."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace

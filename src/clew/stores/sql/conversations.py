@@ -33,7 +33,7 @@ _ALIVE = among("COALESCE(c.lease_owner, '') || ' ' || c.source || ' ' || c.key",
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
 )
-# With their numbers, or SQLite would look through all that ever came from the source.
+# With their numbers, or SQLite would scan all that ever came from the source.
 MOVE_WAITING = (
     "UPDATE inbox SET thread_id = $3"
     " WHERE source = $1 AND conversation = $2 AND status = 'queued' AND number > 0"

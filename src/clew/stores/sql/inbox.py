@@ -1,4 +1,4 @@
-"""What happens once: things a channel delivered, and requests that carry an idempotency key."""
+"""Inbox: deliveries of channels, and requests with an idempotency key, each accepted once."""
 
 from dataclasses import replace
 from datetime import datetime

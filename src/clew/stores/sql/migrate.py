@@ -1,4 +1,4 @@
-"""Brings a database to the newest version: each migration in one transaction with its version row."""
+"""Migrations applied: a database is brought to the newest version, each migration in one transaction with its version row."""
 
 import re
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What runs streamed, for a while: for those who were cut off, and those who follow from another process."""
+"""Stream parts of runs, kept for a while: for clients that were cut off or follow from another process."""
 
 from collections.abc import Sequence
 from datetime import datetime

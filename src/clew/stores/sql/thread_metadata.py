@@ -1,4 +1,4 @@
-"""What clients call threads by, and threads found by it."""
+"""Thread metadata that clients set, and threads found by it."""
 
 from collections.abc import Collection, Mapping
 

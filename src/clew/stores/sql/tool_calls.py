@@ -72,7 +72,7 @@ class CallRows(Tables):
 
     @writes
     def rebuild(self, thread_id: str) -> Work[None]:
-        # Whoever commits to the thread meanwhile waits, and finds the rows.
+        # A transaction that commits to the thread meanwhile waits, and finds the rows.
         yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
         told = rebuild_calls((yield from _log(thread_id)))
         rows = yield Statement(f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1", (thread_id,))
@@ -96,7 +96,7 @@ class CallRows(Tables):
     ) -> Work[bool]:
         rows = yield Statement("SELECT 1 FROM threads WHERE id = $1 AND fence = $2", (thread_id, fence))
         if not rows:
-            raise LostLease(f"thread {thread_id!r} is run by someone else now")
+            raise LostLease(f"thread {thread_id!r} is run by another runner now")
         rows = yield Statement(
             "UPDATE tool_calls SET status = 'started', started_at = $3, idempotent = idempotent * $4"
             " WHERE thread_id = $1 AND tool_call_id = $2 AND status = 'pending' RETURNING 1",
