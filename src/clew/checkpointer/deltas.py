@@ -1,7 +1,7 @@
 """List deltas: which parts of an older list a list keeps, and what it gained. Pure; knows no database.
 
 An element is kept when it is the same object and has not been changed in place since it was stored. Changes are
-looked for among the elements that a node returned; where that is not known, among all.
+searched among the elements that a node returned; where that is not known, among all.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from clew.domain.errors import Corrupt
 # A list as pieces in order: [start, stop] is a run of the older list, a number that many of its own elements.
 Pieces: TypeAlias = list[list[int] | int]
 
-# Before a list is given out again, this many of its newest elements are looked at, and as many of the others in
+# Before a list is given out again, this many of its newest elements are compared, and as many of the others in
 # turn. Comparing all of them would be what a turn of a long thread spends its time on.
 WINDOW = 128
 

@@ -49,7 +49,7 @@ def _profile(settings: Settings, profile: Profile) -> str:
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
-    """The very words that must not appear in a log line."""
+    """The values that must not appear in a log line."""
     return frozenset(_secrets(settings))
 
 

@@ -28,7 +28,7 @@ class GraphSource:
     stages: tuple[str, ...] | None = None
     """The nodes whose beginning and end are logged; all of them unless set."""
     written: str = ""
-    """As it is in the settings, for those who wrote it."""
+    """As it is written in the settings, for messages."""
     description: str | None = None
     """What it is for, as LangGraph's clients show it with its assistant."""
 

@@ -16,7 +16,7 @@ from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
 
-# Whom the default profile may ask: the settings that choose the driver, and the package it takes.
+# Which models the default profile may use: the settings that choose the driver, and the package it takes.
 _CHOICES = (
     ("api:openai", ("openai_api_key", "openai_base_url"), "langchain_openai"),
     ("api:anthropic", ("anthropic_api_key",), "langchain_anthropic"),
@@ -33,7 +33,7 @@ class Profiles:
 
     named: Mapping[str, Profile]
     keys: Mapping[str, SecretStr]
-    # What is worth a line in the log.
+    # Warnings for the log.
     warnings: tuple[str, ...]
 
 

@@ -68,7 +68,7 @@ def doubts(
     sources: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What is no reason not to start, but worth a line in the log."""
+    """Warnings for the log that are no reason not to start."""
     names = {variable for setting in SETTINGS for variable in setting.variables}
     unknown = sorted(name for name in environ if name.startswith("CLEW_") and name not in names)
     # No colon after a name: what follows `api_key:` is masked in the log.

@@ -1,5 +1,5 @@
 """
-What Clew can refuse, and why.
+Errors of Clew, by class and code.
 
 * ClewError
   x NotFound             NOT_FOUND        it does not exist, or it is not yours: the two look the same
@@ -22,7 +22,7 @@ What Clew can refuse, and why.
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
   x Permanent            PERMANENT        the outside world failed; trying again will not help
-    - RetriesExhausted   GIVEN_UP         it was tried as often as may be; the message says how often and why
+    - RetriesExhausted   GIVEN_UP         no attempt is left; the message says how many were made and why
     - LimitExceeded      RESOURCE_LIMIT   a round used more of the machine than it may; the message names the limit
 
 `code` is what a program reads and never changes; the message is for a person. Messages reach clients and
@@ -210,7 +210,7 @@ class Permanent(ClewError):
 
 
 class RetriesExhausted(Permanent):
-    """It was tried as often as may be.
+    """No attempt is left.
 
     Callers do not retry it: the message says how many attempts there were, and why there is no other.
     """

@@ -56,7 +56,7 @@ def taken_back(
 
 
 def require_unredacted(thread: Thread, given: Iterable[Event]) -> None:
-    """Raises InvalidState where a round cannot be taken up: what it was given was taken back, whole or in part."""
+    """Raises InvalidState where a round cannot be resumed: its input was redacted, whole or in part."""
     for event in given:
         match event.body:
             case UserMessage() if event.id in thread.redacted:

@@ -34,7 +34,7 @@ class Selection:
 
     reason: Reason
     before: datetime
-    owner: Owner | None = None  # None: everybody's
+    owner: Owner | None = None  # None: of all owners
     soft: bool = False
 
 
@@ -52,7 +52,7 @@ ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def owned_by(tenant: str, user_id: str | None = None) -> Selection:
-    """All threads of a tenant, or of one user of it. Raises Invalid without a name: that would be other people's too."""
+    """All threads of a tenant, or of one user of it. Raises Invalid without a name: that would select other users' threads too."""
     if not tenant.strip():
         raise Invalid("a tenant's name is needed", field="tenant")
     if user_id is not None and not user_id.strip():
@@ -98,13 +98,13 @@ class CleanupJob:
     started_at: datetime
     deleted: int = 0
     failed: int = 0
-    after: tuple[int, str] | None = None  # the last one it looked at: by age, then by id
+    after: tuple[int, str] | None = None  # the last one it checked: by age, then by id
     finished_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A thread that was due when it was looked at; whether it still is shows when it is deleted."""
+    """A thread that was due when it was read; that is checked again when it is deleted."""
 
     id: str
     age: int
@@ -138,7 +138,7 @@ def written_at(body: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binned:
-    """A thread that was deleted softly."""
+    """A soft-deleted thread."""
 
     id: str
     owner: Owner
@@ -148,7 +148,7 @@ class Binned:
 
     @property
     def gone_at(self) -> datetime:
-        """From when on it cannot be brought back."""
+        """From when on it cannot be restored."""
         return self.deleted_at + GRACE
 
 
@@ -162,12 +162,12 @@ class Usage:
     events: int
     oldest: datetime | None
     due: int
-    deleted: int  # softly
+    deleted: int  # soft-deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticks:
-    """When the clock was last looked at, and when it last was seen to have jumped."""
+    """When the clock was last read, and when a jump was last detected."""
 
     last_at: datetime
     jumped_at: datetime | None = None

@@ -92,7 +92,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose thread it is. The tenant separates customers; the user separates people of one tenant."""
+    """Whose thread it is. The tenant separates customers; the user separates users of one tenant."""
 
     tenant: str = "default"
     user_id: str = ""
@@ -181,7 +181,7 @@ class ModelSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Json]) -> "ModelSettings":
-        """As a thread's settings tell them; empty what they do not tell."""
+        """Read from a thread's settings; empty where those have none."""
         return cls(
             provider=str(settings.get("provider", "")),
             model=str(settings.get("model", "")),

@@ -172,7 +172,7 @@ WIRE_TYPES = frozenset(BODIES) - {RoundFinished.type} | {
 
 
 def wire_type(body: Body) -> str:
-    """What those who watch call an event; most have one name for everybody."""
+    """The name of an event for watching clients; most keep the name they have in the log."""
     match body:
         case RoundStarted(held=False):
             return "workflow_started"

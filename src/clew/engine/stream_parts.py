@@ -110,7 +110,7 @@ class LocalPartReader:
         self._told.set()
 
     async def next(self, seconds: float) -> StreamPart | None:
-        """Raises Unavailable when the client is too far behind: it may come back for the rest."""
+        """Raises Unavailable when the client is too far behind: it may reconnect for the rest."""
         found = await self._found()
         if found is None:
             await self._wait(seconds)
@@ -119,7 +119,7 @@ class LocalPartReader:
 
     async def _found(self) -> StreamPart | None:
         if self._bytes > BEHIND_BYTES:
-            raise Unavailable("this client is too slow for what is streamed")
+            raise Unavailable("this client reads too slowly for the stream")
         if self._is_behind or (not self._queue and not self._is_here()):
             page = await self._rows.after(self._thread_id, self._run_id, self._last)
             self._is_behind = bool(page)
@@ -166,13 +166,15 @@ class LocalStreamParts:
         return self._followers.get(run_id, set())
 
     async def keep(self, thread_id: str, run_id: str, some: list[StreamPart]) -> None:
-        """What cannot be kept is lost: a stream is not the truth."""
+        """Parts that cannot be stored are lost: the log is what counts."""
         try:
             await self._rows.add(thread_id, run_id, some, now=self._clock())
         except NotFound:
             return
         except ClewError as exc:
-            logger.warning("what a run streams is not kept", extra={"thread_id": thread_id, "code": exc.code})
+            logger.warning(
+                "stream parts of a run are not stored", extra={"thread_id": thread_id, "code": exc.code}
+            )
             return
         self._notifier.publish(thread_id, goes_on=True)
 

@@ -47,7 +47,7 @@ class LocalTokenListener:
                 break
             self._told.clear()
         self._next_at = self._monotonic() + 1 / FRAMES_PER_SECOND
-        # The one that has waited longest: a fast model does not silence the others.
+        # The one that has waited longest: a fast model does not delay the others.
         return self._drop(next(iter(self._gathered)))
 
     def forget(self, message: str) -> None:

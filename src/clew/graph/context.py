@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from clew.domain.events import RunSpec
 from clew.graph.position import Graph
 
-# What a caller may not say in a context: what LangGraph tells itself, and what it tells of an authenticated user.
+# Names a caller may not set in a context: LangGraph's own, and those of an authenticated user.
 _RESERVED = ("clew_", "__", "langgraph_auth_")
 
 

@@ -36,7 +36,7 @@ _TRANSIENT = (
 
 
 def classify(exc: Exception) -> Transient | Permanent:
-    """The failure in our words. What we said ourselves stands, whatever a library said beneath it."""
+    """The failure as one of our errors. An error of ours stays, whatever a library raised beneath it."""
     for cause in _chain(exc):
         if isinstance(cause, Transient | Permanent):
             return cause

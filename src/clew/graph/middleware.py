@@ -87,7 +87,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             return await handler(request)
         if not call_id:
             if name in self._named:
-                raise ConfigError(f"a call of tool {name!r} has no id, by which it could be asked about")
+                raise ConfigError(f"a call of tool {name!r} has no id, so it cannot be asked about")
             return await handler(request)
         call = ToolCall(
             call_id=call_id,

@@ -41,7 +41,7 @@ from clew.ports.run_context import RunContext
 
 # As LangGraph's clients know it.
 ATTEMPT = "run_attempt"
-# A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
+# A graph that takes more steps than this in one round loops; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
@@ -168,7 +168,7 @@ class RoundDriver:
                 return None if approved is None else await self._decided(found, approved=approved)
 
     async def _first_input(self, begin: Begin) -> Any:
-        """An approval of an earlier round must not open this round's breakpoint."""
+        """An approval of an earlier round must not pass this round's breakpoint."""
         command = command_of(begin.spec) if begin.spec is not None else None
         given: Json | Command[Any] = begin.input if command is None else command
         channel = ApprovalChannel.of(self._graph)

@@ -85,7 +85,7 @@ def _messages(value: Any) -> Iterator[BaseMessage]:
 
 
 def outline(result: Any) -> Any:
-    """A node's return as JSON. Messages stand in the log themselves, so here only their ids do."""
+    """A node's return as JSON. Messages are in the log already, so only their ids are kept here."""
     if isinstance(result, Mapping):
         return {str(key): outline(value) for key, value in result.items()}
     if isinstance(result, BaseMessage):

@@ -12,7 +12,7 @@ from clew.texts.reasoning import ReasoningFilter
 
 
 class TokenStream:
-    """Hears the `messages` of LangGraph's stream. Whole messages are not repeated: they are in the log."""
+    """Reads the `messages` of LangGraph's stream. Whole messages are not repeated: they are in the log."""
 
     def __init__(self, thread: Thread, live: Tokens) -> None:
         self._thread = thread

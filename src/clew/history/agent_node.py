@@ -279,7 +279,7 @@ def _calls_tools(message: BaseMessage) -> bool:
 
 
 def _to_store(message: BaseMessage) -> NewMessage | None:
-    """What people said to each other, as text; tools, instructions and calls for tools stay in the thread."""
+    """User messages and answers, as text; tools, instructions and calls for tools stay in the thread."""
     text = message.text
     if not text.strip():
         return None

@@ -44,7 +44,7 @@ class HistoryOutcome(StrEnum):
 
     OK = "ok"
     FALLBACK = "fallback"  # the store failed; the run goes on without
-    CONFLICT = "conflict"  # other writers were in the way each time
+    CONFLICT = "conflict"  # other writers came first each time
 
 
 def _utc_now() -> datetime:

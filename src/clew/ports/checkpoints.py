@@ -91,7 +91,7 @@ class Found:
 class Checkpoints(Protocol):
     """Keeps LangGraph's checkpoints by thread and namespace, in the order they were stored.
 
-    Writing under a buried thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
+    Writing under a deleted thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
     Threads without an owner (a graph used without our engine) have neither.
     """
 
@@ -163,7 +163,7 @@ class Checkpoints(Protocol):
     async def prune(self, thread_id: str) -> None:
         """Delete all but the newest checkpoint of each namespace.
 
-        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises NotAllowed if the thread
+        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises InvalidState if the thread
         is running.
         """
         ...

@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 class Extractor(Protocol):
-    """Reads the text of an untrusted file."""
+    """Reads the contents of an untrusted file."""
 
     async def extract(
         self,
@@ -74,9 +74,9 @@ class Extractor(Protocol):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Extraction:
-        """What the file holds; `progress` hears now and then how much of it is done, and of how much.
+        """What the file holds; `progress` is called now and then with how much of it is done, and of how much.
 
-        A file that is damaged, hostile or too much gives what could be read of it, and warnings for a person.
+        A file that is damaged, malicious or too large gives what could be read of it, and warnings for a person.
         Raises Transient or Permanent only for what is not the file's fault.
         """
         ...

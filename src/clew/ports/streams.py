@@ -17,7 +17,7 @@ from clew.domain.views import Token
 
 class TokenListener(Protocol):
     async def next(self) -> Token:
-        """The next piece, made of all that was said of its message meanwhile. Not too many a second."""
+        """The next piece, made of all tokens of its message since. At most so many a second."""
         ...
 
     def forget(self, message: str) -> None:

@@ -50,15 +50,15 @@ class Store(Protocol):
         A message that is redacted is removed, in the same transaction, from the model calls that held it (ModelCalls).
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
-        a worktree with it: raises AlreadyReserved if another active thread has it, Crowded if too many are taken.
+        a reservation with it: raises AlreadyReserved if another active thread has it, AtCapacity if too many are taken.
 
         The `hook` of a run that starts is written with it.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was
-        given more time since that was decided, or if the thread was looked at; LostLease if `fence` is no longer the thread's, NotFound if the thread
-        was deleted, Repeated with the answer of then if `once` or `admits` were done before, Duplicate if they were
-        used for something else.
+        given more time since that was decided, or if the thread was accessed; LostLease if `fence` is no longer the
+        thread's, NotFound if the thread was deleted, AlreadyDone with the answer of then if `once` or `admits` were
+        done before, Duplicate if they were used for something else.
         """
         ...
 
@@ -138,7 +138,7 @@ class Store(Protocol):
 
         Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
         from at least to at most so many times, if that is said.
-        Threads that are `alive` here and still this runner's are left alone, however old their lease is: this process lives.
+        Threads that are `alive` here and still this runner's are left alone, however old their lease is.
         """
         ...
 
@@ -153,7 +153,7 @@ class Store(Protocol):
     async def release_all(self, runner: str, *, but: Collection[str]) -> None:
         """Give back every lease of the runner but those of these threads.
 
-        A claim whose answer was lost has taken effect without the runner hearing of it."""
+        A claim whose answer was lost has taken effect without the runner's knowledge."""
         ...
 
     async def touch(
@@ -174,7 +174,7 @@ class Store(Protocol):
         ...
 
     async def purge(self, *, limit: int = 100, only: str | None = None) -> Sequence[str]:
-        """Remove rows of up to `limit` buried threads, or of that one; returns their ids.
+        """Remove rows of up to `limit` threads with a tombstone, or of that one; returns their ids.
 
         A bounded number of rows a call: empty when nothing is left to do.
         """

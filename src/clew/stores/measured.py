@@ -18,7 +18,7 @@ def measured(store: ThreadRows, metrics: Metrics, backend: str) -> Store:
 
 @runtime_checkable
 class Gathers(Protocol):
-    """Something that puts several changes into one transaction, and tells how many."""
+    """A writer that puts several changes into one transaction, and reports how many."""
 
     on_batch: Callable[[int], None]
 

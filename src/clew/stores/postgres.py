@@ -49,7 +49,7 @@ class PostgresDatabase:
         except asyncio.CancelledError:
             if task.cancelled() and not _is_cancelled():
                 # To the caller it would mean that the caller itself was cancelled.
-                raise Unavailable("the writing to the database was interrupted") from None
+                raise Unavailable("the write to the database was interrupted") from None
             raise
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
@@ -100,7 +100,7 @@ class PostgresDatabase:
                     raise
             except Met:
                 if attempt == ATTEMPTS:
-                    raise Conflict("other transactions were in the way; try again") from None
+                    raise Conflict("other transactions conflicted with this one; try again") from None
             await asyncio.sleep(BACKOFF_SECONDS * attempt)
             attempt += 1
 
@@ -266,7 +266,7 @@ async def migrate(dsn: str, *, deadline: float = 8.0) -> None:
 async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=RELEASE_SECONDS)
-    except Exception:  # noqa: BLE001 - a server that does not take leave is left without
+    except Exception:  # noqa: BLE001 - the connection is dropped even if the server does not confirm
         connection.terminate()
 
 

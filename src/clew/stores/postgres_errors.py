@@ -34,7 +34,7 @@ LAST_WORDS = frozenset({"FATAL", "PANIC"})
 
 
 class Met(Exception):
-    """Two transactions met and this one lost. The same work may be tried again."""
+    """Two transactions collided and this one was rolled back. The same work may be tried again."""
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def is_lost(connection: Connection) -> bool:
 
 
 def translated(exc: Exception, *, lost: bool) -> Exception:
-    """The error as the rest of Clew knows it; the same error if there is no word for it.
+    """The error as the rest of Clew knows it; the same error if no class of ours fits.
 
     On a connection that is `lost` every error says only that, whatever its class.
     """

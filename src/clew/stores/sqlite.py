@@ -196,7 +196,7 @@ class SQLiteDatabase:
             self._writer.execute("COMMIT")
             failpoint("commit_done")
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
-            # A full disk or a failing one makes SQLite roll everybody's work back by itself.
+            # A full disk or a failing one makes SQLite roll back the whole transaction by itself.
             with suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
             return [WriteOutcome(job, error=refusal(exc)) for job in batch]
@@ -344,7 +344,7 @@ def numbered(sql: str) -> str:
 
 
 def settle(outcomes: Iterable[WriteOutcome]) -> None:
-    """Tell everybody who waits; one wake-up a loop, however many wait in it."""
+    """Hand the results to all waiting callers; one wake-up a loop, however many wait in it."""
     by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[WriteOutcome]] = defaultdict(list)
     for outcome in outcomes:
         by_loop[outcome.job.loop].append(outcome)
@@ -359,12 +359,12 @@ def settle(outcomes: Iterable[WriteOutcome]) -> None:
 
 
 def refusal(exc: BaseException) -> BaseException:
-    """SQLite's refusals in our words; anything else as it is."""
+    """Errors of SQLite as Clew's; anything else as it is."""
     if isinstance(exc, UnicodeEncodeError):
         return Invalid("not storable as text: it has half of a surrogate pair")
     if isinstance(exc, asyncio.CancelledError):
         # To the waiting caller it would mean that the caller itself was cancelled.
-        return Unavailable("the writing to the database was interrupted")
+        return Unavailable("the write to the database was interrupted")
     if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
         return exc
     if isinstance(exc, sqlite3.IntegrityError):

@@ -28,12 +28,12 @@ from clew.stores.sql.work import (
     writes,
 )
 
-# The thread must not change hands, or be deleted, between the check and the commit.
+# The thread must not be claimed or deleted between the check and the commit.
 FOR_SHARE = "/*+ FOR SHARE */"
 
 COLUMNS = "thread_id, ns, id, parent_id, body, metadata, apart, run_id"
 VALUE_COLUMNS = ", ".join(ChannelValue._fields)
-# Asked with the insert and not before it: the database sees a burial that `guard` had to wait for.
+# Checked with the insert and not before it: the database sees a tombstone that `guard` had to wait for.
 _ALIVE = "NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
 # A checkpoint that is stored again keeps its place in the order.
 INSERT_CHECKPOINT = (

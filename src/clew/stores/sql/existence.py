@@ -29,7 +29,7 @@ def hold_unless_new(thread_id: str) -> Work[None]:
 
 
 def refuse_buried(thread_id: str) -> Work[None]:
-    # Always a statement of its own: it sees a burial that the one before had to wait for.
+    # Always a statement of its own: it sees a tombstone whose transaction the one before had to wait for.
     rows = yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))
     if rows:
         raise NotFound(f"no thread {thread_id!r}")

@@ -123,7 +123,7 @@ def _withdrawn(row: Row) -> Incoming:
 
 
 def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
-    """Take the key with the change it belongs to. Raises Repeated or Duplicate if it was taken."""
+    """Take the key with the change it belongs to. Raises AlreadyDone or Duplicate if it was taken."""
     rows = yield Statement(
         "INSERT INTO idempotency (tenant, key, fingerprint, thread_id, response, created_at)"
         " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, key) DO NOTHING RETURNING 1",

@@ -1,4 +1,4 @@
-"""Model calls: what was sent, bounded by age and by rows a thread, and emptied where something was taken back."""
+"""Model calls: what was sent, bounded by age and by rows a thread, and emptied where a message was redacted."""
 
 from datetime import datetime
 
@@ -20,7 +20,7 @@ EMPTY_SINCE = (
 
 
 class ModelCallRows(Tables):
-    """The Audit port on a SQL database."""
+    """The ModelCalls port on a SQL database."""
 
     @writes
     def add(self, call: ModelCall, *, keep: int | None = None) -> Work[None]:
@@ -73,7 +73,7 @@ class ModelCallRows(Tables):
 
 
 def empty(thread_id: str, message_id: str) -> Work[None]:
-    """Take the contexts away that may hold this message or what came with it: of its round, and of all later ones.
+    """Empty the contexts that may hold this message or what came with it: of its round, and of all later ones.
 
     Of the whole round, since a graph may send a model what the log records a moment later.
     """
