@@ -14,7 +14,7 @@ from clew.domain.errors import ConfigError
 def load_process_settings(
     config: Path | None = None, options: Mapping[str, object] | None = None
 ) -> Settings:
-    """`load_settings` for the process we are in."""
+    """`load_settings` for this process."""
     environ = os.environ  # noqa: TID251 - read here and nowhere else
     return load_settings(environ, cwd=Path.cwd(), config=config, options=options)
 

@@ -138,7 +138,7 @@ class StorageFull(Unavailable):
 
 
 class Drained(ClewError):
-    """The run stopped at a safe point because its process is going down; another takes it up."""
+    """The run stopped at a safe point because its process is going down; another continues it."""
 
     code = "DRAINED"
 

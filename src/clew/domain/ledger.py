@@ -24,7 +24,7 @@ NOT_RUN = "[no result: it was approved, and not run]"
 NOT_APPROVED = "[no result: it was not approved, and not run]"
 NOT_REPORTED = "[no result: a client was to do it and did not report, so its effect may have happened]"
 NOT_ANSWERED = "[no result: no answer came]"
-# The error of a call that is not repeated after a crash, because its tool's author said so.
+# The error of a call that is not repeated after a crash, as its tool declares.
 INTERRUPTED = "tool call interrupted: it was begun and cut off, so its effect may have happened"
 
 

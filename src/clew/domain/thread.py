@@ -47,7 +47,7 @@ FOLLOWS: Mapping[Status | None, frozenset[Status]] = MappingProxyType(
 
 
 def may_follow(before: Status | None, after: Status) -> bool:
-    """Staying where one is, is always allowed, but no thread stays nowhere."""
+    """Keeping a status is always allowed; a new thread has none to keep."""
     return before is after or after in FOLLOWS[before]
 
 

@@ -74,13 +74,13 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A piece of what a model is saying right now. It is in no log: the whole message will be."""
+    """A piece of the message that a model is generating now. The log holds the whole message later."""
 
     thread_id: str
     owner: Owner
     message: str  # the graph's own id of the message, the `ref` of the one that will be in the log
     agent: str
-    offset: int  # how much of the message was said before this piece
+    offset: int  # how many characters of the message came before this piece
     text: str
 
 

@@ -19,7 +19,7 @@ UNDECIDED = "clew_undecided"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalChannel:
-    """How a graph says what was decided."""
+    """The channel in which a graph reads the decision."""
 
     # Whether None says that nothing was. A state that validates its values may refuse it, and a reducer may fail on it.
     takes_none: bool = True

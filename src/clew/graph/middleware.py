@@ -101,7 +101,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             on_crash=OnCrash.INTERRUPTED if name in self._interrupted else None,
         )
         if terms.approval:
-            # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
+            # What is shown is what runs. JSON cannot encode some values, and a person was shown a replacement.
             request = request.override(tool_call={**request.tool_call, "args": call.args})
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome

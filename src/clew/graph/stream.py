@@ -101,7 +101,7 @@ def named(odd: Any) -> str:
 
 
 def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
-    """Any state as JSON: bytes as base64, and what JSON has no word for as `odd` says it. Raises ValueError."""
+    """Any state as JSON: bytes as base64, and what JSON cannot encode as `odd` returns it. Raises ValueError."""
     try:
         return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
     except ValueError:
@@ -110,7 +110,7 @@ def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
 
 
 def _without_halves(value: Any, depth: int) -> Any:
-    """Models are known to say halves of surrogate pairs, which JSON has no word for. Raises ValueError if it is too deep."""
+    """Models may generate halves of surrogate pairs, which JSON cannot encode. Raises ValueError if it is too deep."""
     if depth == 0:
         raise ValueError("nested too deeply")
     match value:

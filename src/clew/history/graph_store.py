@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_INTEGER: Final = 2**62
-# Whose a store is that names no tenant: the same as of a server without API keys, and of a bot without `tenant`.
+# The tenant of a store that names none: the same as of a server without API keys, and of a bot without `tenant`.
 DEFAULT_TENANT: Final = Owner().tenant
 
 
@@ -134,7 +134,7 @@ class GraphStore(BaseStore):
 
 
 class _BatchPlan:
-    """LangGraph's operations in our words: what is asked, what is changed, and which result belongs where.
+    """LangGraph's operations as ours: reads, changes, and which result belongs where.
 
     Everything is below `root`, and shown as if it were not.
     """

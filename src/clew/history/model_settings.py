@@ -1,4 +1,4 @@
-"""The settings of a graph's model: its provider, its name and the system prompt, as far as the graph shows them."""
+"""Model settings of a graph: its provider, its name and the system prompt, as far as the graph shows them."""
 
 import inspect
 import logging

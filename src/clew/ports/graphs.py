@@ -28,7 +28,7 @@ class GraphDriver(Protocol):
         ...
 
     def drain(self, thread_id: str) -> None:
-        """Ask a run to end at its next safe point; it can be taken up again from there."""
+        """Ask a run to end at its next safe point; it can be continued from there."""
         ...
 
     async def state(self, thread: Thread) -> GraphState:
@@ -109,7 +109,7 @@ class GraphDriver(Protocol):
 
 
 class Closing(Protocol):
-    """What a graph says when its round ends, recorded in the same commit as the end itself."""
+    """The events that a graph adds when its round ends, recorded in the same commit as the end itself."""
 
     def __call__(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
         """`log` is the round so far. Must not fail: no caller is left to handle it."""
@@ -130,7 +130,7 @@ class GraphIntrospection(Protocol):
     """Structure of the registered graphs. Raises NotFound for a graph that is not registered."""
 
     def title(self, graph: str) -> str:
-        """The name its maker gave it; else the one it is registered under."""
+        """The name its author gave it; else the one it is registered under."""
         ...
 
     async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:

@@ -47,7 +47,7 @@ def in_our_words(connection: Connection) -> Generator[None]:
         if error is exc:
             raise
         if isinstance(error, Invalid):
-            # The driver's own words would quote the value, and messages are private.
+            # The driver's own text would quote the value, and messages are private.
             raise error from None
         raise error from exc
 

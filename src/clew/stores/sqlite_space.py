@@ -29,7 +29,7 @@ class SQLiteSpace(UsageRows):
         try:
             return await self._db.read(_sizes)
         except sqlite3.OperationalError:
-            return {}  # a SQLite that was built without the table that knows
+            return {}  # a SQLite that was built without the dbstat table
 
     async def give_back(self, *, seconds: float) -> int:
         if self._path is None:

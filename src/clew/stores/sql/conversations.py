@@ -159,7 +159,7 @@ class ConversationRows(Tables):
 
 
 def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None, int]]:
-    """Something came in this conversation: the thread it is for, and its number there.
+    """A message came in this conversation: the thread it is for, and its number there.
 
     It is led in `thread_id` if it is new, or if the thread it was led in is gone.
     """

@@ -84,7 +84,7 @@ class InboxRows(Tables):
 
     @reads
     def waiting(self, source: str, thread_id: str) -> Work[list[Incoming]]:
-        # Of what is done only that keeps what it said which was withdrawn.
+        # Of rows that are done, only withdrawn ones keep their payload.
         rows = yield Statement(
             "SELECT source, source_id, fingerprint, payload, conversation, thread_id, done_at FROM inbox"
             " WHERE thread_id = $2 AND source = $1 AND (status = 'queued' OR payload <> 'null')"
@@ -136,7 +136,7 @@ def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
 def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
     """Take it off the queue with the change it led to. What was never queued is admitted here.
 
-    That it came is remembered; what it said stands in the log now, and nowhere else.
+    Its id is kept; its payload is in the log now, and nowhere else.
     """
     rows = yield Statement(
         "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at, done_at)"

@@ -54,7 +54,7 @@ class ItemRows(Tables):
         *,
         expired: bool = False,
     ) -> list[Answer]:
-        # Values become text before they wait in line with other writers.
+        # Values are encoded before the transaction waits for other writers.
         statements = [_statement(tenant, change) for change in changes]
         return await self._db.write(lambda: _change(tenant, questions, changes, statements, expired))
 
