@@ -1,4 +1,4 @@
-"""What LangGraph's DeltaChannel is rebuilt from: the nearest stored value, and the writes since."""
+"""Ancestry of LangGraph's DeltaChannel: the nearest stored value and the writes since, to rebuild it from."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

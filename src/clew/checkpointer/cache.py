@@ -1,4 +1,4 @@
-"""The states a process has at hand: what it last read or wrote, by checkpoint, bounded by their stored size."""
+"""State cache of a process: what it last read or wrote, by checkpoint, bounded by stored size."""
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class CachedState:
         object.__setattr__(self, "size", 256 + sum(held.size for held in self.channels.values()))
 
     def usable(self) -> dict[str, Held]:
-        """The values that may be given out again: nobody changed them, and they are what a reader from disk sees."""
+        """The values that may be given out again: unchanged since, and equal to what is read from disk."""
         return {
             channel: held
             for channel, held in self.channels.items()
@@ -65,7 +65,7 @@ class StateCache:
         return head
 
     def put(self, head: CachedState, *, instead_of: CachedState | None = None) -> None:
-        """Remember a head; the line of a run moves on, so its parent makes room."""
+        """Cache a state. The run moved on from `instead_of`, which is dropped."""
         if instead_of is not None:
             self._drop(instead_of.key)
         self._drop(head.key)
@@ -110,7 +110,7 @@ class DirtyObjects:
         self._trim()
 
     def doubt(self, thread_id: str, ns: str, checkpoint_id: str) -> None:
-        """Somebody read the checkpoint and may start another run from it, which need not tell what it returns."""
+        """A caller read the checkpoint and may start another run from it, which need not report what it returns."""
         self._steps.pop((thread_id, ns, checkpoint_id), None)
         self._steps[thread_id, ns, checkpoint_id] = None
         self._trim()

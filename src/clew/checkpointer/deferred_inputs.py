@@ -1,4 +1,4 @@
-"""Input checkpoints on their way: each waits for the step that takes the input over, to be stored with it.
+"""Deferred input checkpoints: each waits for the step that takes the input over, to be stored with it.
 
 A turn begins with two checkpoints: the input as it came, and the state after it was taken in. No node runs between
 them, and the first is of no use without the second, so they share a transaction. It saves one of three commits.
@@ -42,7 +42,7 @@ def is_input(checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bool:
 
 
 class DeferredInputs:
-    """Those that wait. What goes in comes out through `take`, or is committed: in time, or when somebody asks."""
+    """Input checkpoints that wait. Each leaves through `take`, or is committed: after a delay, or on request."""
 
     def __init__(self, commit: Callable[[list[DeferredInput]], Coroutine[Any, Any, None]]) -> None:
         self._commit = commit

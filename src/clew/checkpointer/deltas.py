@@ -1,7 +1,7 @@
-"""How a list came out of an older one: which parts it keeps and what it gained. Pure; knows no database.
+"""List deltas: which parts of an older list a list keeps, and what it gained. Pure; knows no database.
 
 An element is kept when it is the same object and has not been changed in place since it was stored. Changes are
-looked for among the elements that a node returned; where that is not known, among all.
+searched among the elements that a node returned; where that is not known, among all.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from clew.domain.errors import Corrupt
 # A list as pieces in order: [start, stop] is a run of the older list, a number that many of its own elements.
 Pieces: TypeAlias = list[list[int] | int]
 
-# Before a list is given out again, this many of its newest elements are looked at, and as many of the others in
+# Before a list is given out again, this many of its newest elements are compared, and as many of the others in
 # turn. Comparing all of them would be what a turn of a long thread spends its time on.
 WINDOW = 128
 
@@ -41,7 +41,7 @@ class Delta:
 
 
 class Remembered:
-    """A list as it was stored. Its elements are shared with whoever was given them, so what they were worth is kept.
+    """A list as it was stored. Its elements are shared with the graph, so a copy of their values is kept.
 
     Never changed, but for one thing: lists that only grow share their storage, each knowing its own length.
     """
@@ -64,7 +64,7 @@ class Remembered:
         self._length = len(elements)
         self._messages_only = messages_only
         self._next = next_look
-        # Whether nobody could tell the elements from what the serializer makes of them and back.
+        # Whether the elements equal what the serializer makes of them and back.
         self.faithful = faithful
 
     @classmethod
@@ -107,7 +107,7 @@ class Remembered:
         old = self._elements if len(self._elements) == length else self.copy()
         if len(new) >= length and all(map(is_, old, new)):
             gained = new[length:]
-            # What was returned is as a rule what is new; then no old element needs a look.
+            # What was returned is as a rule what is new; then no old element is compared.
             if touched is not None and set(touched) <= set(map(id, gained)):
                 return Delta(gained)
             if self._unchanged(0, length):
@@ -124,7 +124,7 @@ class Remembered:
             stamps = build(self._stamps[: self._length], delta.pieces, gained._stamps)
             ids, alone = _ids_of(elements)
         elif len(self._elements) == self._length:
-            # Nobody has built on this one yet: grow in place. A second branch gets storage of its own.
+            # No other list has grown from this one yet: grow in place. A second branch gets storage of its own.
             elements, stamps, ids = self._elements, self._stamps, self._ids
             elements += gained._elements
             stamps += gained._stamps
@@ -241,7 +241,7 @@ def _comparable(element: Any) -> Any:
 def _equal(value: Any, stamp: Any) -> bool:
     try:
         return bool(value == stamp)
-    except Exception:  # noqa: BLE001 - somebody's __eq__ failed, so nothing is known: not the same
+    except Exception:  # noqa: BLE001 - a user's __eq__ failed, so nothing is known: not the same
         return False
 
 

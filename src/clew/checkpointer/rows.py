@@ -1,4 +1,4 @@
-"""A LangGraph checkpoint as one row of ours and back: all of it but the values that are kept apart."""
+"""Checkpoint rows: a LangGraph checkpoint as one row and back, without the values that are kept apart."""
 
 from collections.abc import Collection
 from math import isfinite

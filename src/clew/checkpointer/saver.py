@@ -1,4 +1,4 @@
-"""The checkpointer: LangGraph's state in our database, at a cost that follows what changed and not what there is."""
+"""Checkpointer: LangGraph's state in our database; a write costs what changed, not the size of the state."""
 
 import asyncio
 from collections import defaultdict
@@ -81,7 +81,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return next_version(current)
 
     async def aclose(self) -> None:
-        """Store what waits to be stored. Whoever closes the database calls this before."""
+        """Store the deferred inputs. Called before the database is closed."""
         await self._inputs.settle()
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -329,7 +329,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             try:
                 await finish(self._store.put([pending.step for pending in steps], fence=fence))
             except ParentGone:
-                # Somebody deleted or pruned the thread under us: from here on it starts anew.
+                # A caller deleted or pruned the thread meanwhile: store whole states, from here on it starts anew.
                 await finish(self._store.put([self._whole(pending) for pending in steps], fence=fence))
         except BaseException:
             self._heads.forget(thread_id)
@@ -397,7 +397,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
             except asyncio.CancelledError:
                 continue
         if not task.cancelled():
-            task.exception()  # seen: the caller is gone and cannot be told
+            task.exception()  # retrieved here: the caller is gone
         raise
 
 

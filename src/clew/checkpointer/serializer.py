@@ -1,4 +1,4 @@
-"""The serializer of checkpoints: LangGraph's, strict, with chat messages in a smaller form.
+"""Serializer of checkpoints: LangGraph's, strict, with chat messages in a smaller form.
 
 What is read from a row may only become plain data, the types LangGraph knows to be safe, and the types an app
 allowed by name. LangGraph's own default still imports and calls whatever a row names.

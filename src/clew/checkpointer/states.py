@@ -1,4 +1,4 @@
-"""Whole states: a checkpoint with all its values into rows, and rows into what LangGraph asks for."""
+"""Whole states: a checkpoint with all its values into rows, and rows into checkpoint tuples of LangGraph."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def pack_values(
     parent: CachedState | None,
     touched: Mapping[str, Collection[int]] | None = None,
 ) -> Packed:
-    """What a checkpoint adds to its parent, as far as the parent is at hand; without it, everything.
+    """What a checkpoint adds to its parent, as far as the parent is cached; without it, everything.
 
     `new_versions` are the channels that changed since; `touched` are the objects that were returned for each, if
     that is known.
@@ -66,7 +66,7 @@ def gather(
     values: Iterable[ChannelValue],
     known: Mapping[str, Held],
 ) -> dict[str, Held]:
-    """The checkpoint's values that are kept apart, from what was read and what is at hand.
+    """The checkpoint's values that are kept apart, from what was read and what is cached.
 
     Raises Missing if a part is in neither.
     """

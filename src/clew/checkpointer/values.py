@@ -1,4 +1,4 @@
-"""Channel values on their way into the database and back: whole, or as what a list gained."""
+"""Channel values as rows and back: whole, or as what a list gained."""
 
 import re
 import secrets

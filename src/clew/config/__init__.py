@@ -1,4 +1,4 @@
-"""Environment, clew.yaml and langgraph.json into one frozen value, read once at the top."""
+"""Configuration: environment, clew.yaml and langgraph.json as one frozen value, read once at the start."""
 
 from clew.config.apps import AppSection, read_app_section
 from clew.config.channels import Channel

@@ -1,4 +1,4 @@
-"""The `apps` of clew.yaml: one section for each app of an installed package, validated by the app's own model."""
+"""Apps of clew.yaml: one section for each app of an installed package, validated by the app's own model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The `channels` of clew.yaml: `telegram` and `wecom`, each with its bots by name."""
+"""Channels of clew.yaml: `telegram` and `wecom`, each with its bots by name."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

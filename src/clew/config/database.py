@@ -1,4 +1,4 @@
-"""Which database a URL means; what is printed of it never holds a user, a password or an option."""
+"""Database URL: which database it means; what is printed of it never holds a user, a password or an option."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class DatabaseUrl:
     is_transaction_pooler: bool = False
 
     def reveal(self) -> str:
-        """The whole URL, password included: for whoever connects, and nobody else."""
+        """The whole URL, password included: only for opening connections."""
         return self.dsn.get_secret_value() if self.dsn else str(self)
 
     def under(self, folder: Path) -> "DatabaseUrl":

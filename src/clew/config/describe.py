@@ -1,4 +1,4 @@
-"""What may be shown of the settings, and what must never be."""
+"""Description of the settings: what may be shown of them, and what must never be."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _profile(settings: Settings, profile: Profile) -> str:
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
-    """The very words that must not appear in a log line."""
+    """The values that must not appear in a log line."""
     return frozenset(_secrets(settings))
 
 

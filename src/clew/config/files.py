@@ -1,4 +1,4 @@
-"""Reads clew.yaml and JSON files into plain values, strictly: no tags, no aliases, no key twice, nothing huge.
+"""Configuration files: clew.yaml and JSON, read strictly into plain values: no tags, no aliases, no key twice, nothing huge.
 
 YAML is composed into nodes and never constructed, so there is no constructor that a tag could call. Plain scalars
 are read as in YAML 1.2: `no` and `off` are text, 22:30 is not a number. A scalar that is exactly `${NAME}` is taken

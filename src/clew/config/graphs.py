@@ -1,4 +1,4 @@
-"""Where graphs come from: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
+"""Graph sources: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
 
 import re
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ class GraphSource:
     module: str | None = None
     path: Path | None = None
     stages: tuple[str, ...] | None = None
-    """The nodes whose beginning and end are told; all of them unless set."""
+    """The nodes whose beginning and end are logged; all of them unless set."""
     written: str = ""
-    """As it is in the settings, for those who wrote it."""
+    """As it is written in the settings, for messages."""
     description: str | None = None
     """What it is for, as LangGraph's clients show it with its assistant."""
 
@@ -119,7 +119,7 @@ def _description(place: ConfigNode | None) -> str | None:
 
 
 def _import_paths(place: ConfigNode) -> tuple[Path, ...]:
-    # "." and "./lib" are folders to import from; anything else is a package somebody has installed.
+    # "." and "./lib" are folders to import from; anything else is an installed package.
     given = place.value if place.value is not None else []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise place.expected("a list of packages and folders")
@@ -133,6 +133,6 @@ def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ..
     file = place.folder / place.value
     if not file.exists():
         return {}, (f"{place.file}: {place.key} names {file}, which does not exist; no variables are read",)
-    read_text(file)  # the same refusals as for every file of ours, before dotenv looks at it
+    read_text(file)  # the same refusals as for every file of ours, before dotenv reads it
     values = dotenv_values(file, interpolate=False)
     return {name: SecretStr(value) for name, value in values.items() if value is not None}, ()

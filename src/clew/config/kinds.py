@@ -1,4 +1,4 @@
-"""What a setting can be: each kind says what it expects in words and reads it from text or from YAML.
+"""Kinds of settings: each says what it expects in words and reads it from text or from YAML.
 
 A kind refuses with a bare ValueError. The message for a person is made from the setting's name and `expected` alone,
 so a value that was typed into the wrong place, a password perhaps, is never repeated.

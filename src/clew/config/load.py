@@ -1,4 +1,4 @@
-"""Puts the settings together: options over environment over file over defaults."""
+"""Loading of settings: options over environment over file over defaults."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The one place where the process's own environment and working directory are read and written."""
+"""Process environment: the one place where environment variables and working directory are read and written."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from clew.domain.errors import ConfigError
 def load_process_settings(
     config: Path | None = None, options: Mapping[str, object] | None = None
 ) -> Settings:
-    """`load_settings` for the process we are in."""
+    """`load_settings` for this process."""
     environ = os.environ  # noqa: TID251 - read here and nowhere else
     return load_settings(environ, cwd=Path.cwd(), config=config, options=options)
 
@@ -22,7 +22,7 @@ def load_process_settings(
 def export_environment(settings: Settings) -> None:
     """Give graphs the variables that langgraph.json promises them; what is set already stays.
 
-    LangGraph is told to rebuild nothing from stored bytes that is not on a list. It reads that when it is imported, so
+    Sets LangGraph to rebuild only listed types from stored bytes. LangGraph reads that when it is imported, so
     this comes first.
     """
     environ = os.environ  # noqa: TID251 - written here and nowhere else

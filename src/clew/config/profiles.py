@@ -1,4 +1,4 @@
-"""The `profiles` of clew.yaml."""
+"""Profiles of clew.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
 
-# Whom the default profile may ask: the settings that choose the driver, and the package it takes.
+# Which models the default profile may use: the settings that choose the driver, and the package it takes.
 _CHOICES = (
     ("api:openai", ("openai_api_key", "openai_base_url"), "langchain_openai"),
     ("api:anthropic", ("anthropic_api_key",), "langchain_anthropic"),
@@ -33,7 +33,7 @@ class Profiles:
 
     named: Mapping[str, Profile]
     keys: Mapping[str, SecretStr]
-    # What is worth a line in the log.
+    # Warnings for the log.
     warnings: tuple[str, ...]
 
 
@@ -99,7 +99,7 @@ def _unsent(
 def _choose_driver(models: ModelAccessSettings, sources: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """The first there is a key and a package for, and a line on each key that has none.
 
-    A shell may happen to have a key that nobody meant for us: that is no reason for every chat to fail.
+    A shell may have a key that was not meant for Clew: that is no reason for every chat to fail.
     """
     unused: list[str] = []
     chosen = DEFAULT.driver

@@ -1,4 +1,4 @@
-"""Settings that depend on each other: which database is meant, and what looks like a mistake."""
+"""Settings that depend on each other: which database is used, and which values are likely mistakes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +68,7 @@ def doubts(
     sources: Mapping[str, str],
     environ: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What is no reason not to start, but worth a line in the log."""
+    """Warnings for the log that are no reason not to start."""
     names = {variable for setting in SETTINGS for variable in setting.variables}
     unknown = sorted(name for name in environ if name.startswith("CLEW_") and name not in names)
     # No colon after a name: what follows `api_key:` is masked in the log.

@@ -1,4 +1,4 @@
-"""Every setting there is: its type, its default, what it may be, and a sentence about it.
+"""Settings: each with its type, its default, its allowed values, and a sentence about it.
 
 A class is a section of clew.yaml and a field a key in it; PREFIX and the field's name make its variable, unless `env`
 says otherwise. Pydantic validates each field by its kind. docs/reference/settings.md is checked against this file.
@@ -120,7 +120,7 @@ class RunnerSettings(Section):
         30, "How long a silent runner keeps its threads."
     )
     poll_seconds: Annotated[float, seconds(0.01, 60)] = setting(
-        1, "How often to look for work when no bell rings."
+        1, "How often to poll for work when no notification arrives."
     )
     max_recoveries: Annotated[int, whole(1, 100)] = setting(
         5, "Crashes in a row before a thread is given up."
@@ -308,7 +308,7 @@ class LangGraphSettings(Section):
 
     webhooks: Annotated[str, choice("auto", "public", "private", "off")] = setting(
         "auto",
-        "Which addresses are told when a run is over. `private`: also those of this machine and its net;"
+        "Which addresses webhooks may call when a run is over. `private`: also those of this machine and its net;"
         " `auto`: those only while callers need no API key.",
     )
     temporary_seconds: Annotated[float, seconds(0, 86400)] = setting(
@@ -372,7 +372,7 @@ class Sections(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything Clew was told, read once. Safe to print: secrets show as stars, URLs without their user."""
+    """All settings of a process, read once. Safe to print: secrets show as stars, URLs without their user."""
 
     server: ServerSettings
     database: DatabaseSettings
@@ -411,7 +411,7 @@ class Settings:
     sources: Mapping[str, str]
     """Where each setting that is not a default came from, by its key."""
     warnings: tuple[str, ...]
-    """What looks like a mistake but is no reason not to start."""
+    """Likely mistakes that are no reason not to start."""
 
 
 SECTIONS: Mapping[str, type[Section]] = {

@@ -1,4 +1,4 @@
-"""A place in a configuration file: its value, and its name for when the value is wrong."""
+"""Node of a configuration file: its value, and its name for error messages."""
 
 import re
 from collections.abc import Collection
@@ -42,7 +42,7 @@ class ConfigNode:
         }
 
     def named(self) -> dict[str, "ConfigNode"]:
-        """The same, when the names are somebody's choice: they end up in addresses and log lines."""
+        """The same, when the user chooses the names: they end up in addresses and log lines."""
         entries = self.entries()
         for name, place in entries.items():
             if not _NAME.fullmatch(name):
@@ -70,6 +70,6 @@ def suggestion(name: str, names: Collection[str]) -> str:
 
 
 def dotted(key: str, name: str) -> str:
-    """A key one level down. Whoever wrote the name, it is one short line when it is shown."""
+    """A key one level down. Any name is shown as one short line."""
     shown = name[:64] if name.isprintable() else ascii(name[:64])
     return f"{key}.{shown}" if key else shown

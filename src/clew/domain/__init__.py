@@ -1,1 +1,1 @@
-"""What is true about threads. Plain Python: no I/O, no clock, no frameworks."""
+"""Domain: the rules of threads. Plain Python: no I/O, no clock, no frameworks."""

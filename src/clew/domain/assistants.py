@@ -33,7 +33,7 @@ class Assistant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPatch:
-    """What somebody wants an assistant to be. What is None is left as it is."""
+    """A client's change to an assistant. Fields that are None stay as they are."""
 
     graph: str | None = None
     name: str | None = None
@@ -48,7 +48,7 @@ class AssistantPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Which assistants somebody looks for, in which order, and which part of them."""
+    """A search for assistants: filters, sort order and page."""
 
     graph: str | None = None
     name: str | None = None

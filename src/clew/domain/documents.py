@@ -117,7 +117,7 @@ def magic(head: bytes) -> str | None:
             return media
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
-    # Readers of PDF accept a preamble, so what has one is a PDF to somebody.
+    # Readers of PDF accept a preamble, so a file with one counts as a PDF.
     return "application/pdf" if b"%PDF-" in head[:1024] else None
 
 

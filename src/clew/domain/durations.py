@@ -1,4 +1,4 @@
-"""How long anything may last: what is longer cannot be added to a date, and nobody waits for it."""
+"""Durations: the longest one allowed; a longer one cannot be added to a date."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,12 +1,12 @@
 """
-What Clew can refuse, and why.
+Errors of Clew, by class and code.
 
 * ClewError
   x NotFound             NOT_FOUND        it does not exist, or it is not yours: the two look the same
   x InvalidState         INVALID_STATE    the thread's state forbids this command
     - AlreadyReserved    WORKFLOW_CONFLICT    another active workflow holds the reservation
   x AtCapacity           CONCURRENCY_LIMIT    as many are active as may be; try again later
-  x Conflict             CONFLICT         someone else was first; read again and decide again
+  x Conflict             CONFLICT         another writer was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
   x AlreadyDone          REPEATED         this was done before; `answer` is what was said then
@@ -15,14 +15,14 @@ What Clew can refuse, and why.
   x Unauthenticated      UNAUTHENTICATED  no credential, or not a good one
   x Forbidden            FORBIDDEN        a good credential that may not do this
   x Unavailable          UNAVAILABLE      the database did not answer in time; try again later
-    - StorageFull        STORAGE_FULL     no room to write; reads still work
+    - StorageFull        STORAGE_FULL     the disk is full; reads still work
   x Drained              DRAINED          the process is going down; the run goes on in another
   x Corrupt              CORRUPT          what was stored cannot be read back; only this thread suffers
   x SchemaMismatch       SCHEMA_MISMATCH  the stored state does not fit the graph's schema; the message says where
   x ConfigError          CONFIG           a setting is wrong; the message names it and what was expected
   x Transient            TRANSIENT        the outside world failed; trying again may help
   x Permanent            PERMANENT        the outside world failed; trying again will not help
-    - RetriesExhausted   GIVEN_UP         it was tried as often as may be; the message says how often and why
+    - RetriesExhausted   GIVEN_UP         no attempt is left; the message says how many were made and why
     - LimitExceeded      RESOURCE_LIMIT   a round used more of the machine than it may; the message names the limit
 
 `code` is what a program reads and never changes; the message is for a person. Messages reach clients and
@@ -67,7 +67,7 @@ class AtCapacity(ClewError):
 
 
 class Conflict(ClewError):
-    """Someone else was first; read again and decide again."""
+    """Another writer was first; read again and decide again."""
 
     code = "CONFLICT"
 
@@ -132,13 +132,13 @@ class Unavailable(ClewError):
 
 
 class StorageFull(Unavailable):
-    """There is no room to write; reads still work."""
+    """The disk is full; reads still work."""
 
     code = "STORAGE_FULL"
 
 
 class Drained(ClewError):
-    """The run stopped at a safe point because its process is going down; another takes it up."""
+    """The run stopped at a safe point because its process is going down; another continues it."""
 
     code = "DRAINED"
 
@@ -210,9 +210,9 @@ class Permanent(ClewError):
 
 
 class RetriesExhausted(Permanent):
-    """It was tried as often as may be.
+    """No attempt is left.
 
-    Whoever is above does not count anew: the message says how many attempts there were, and why there is no other.
+    Callers do not retry it: the message says how many attempts there were, and why there is no other.
     """
 
     code = "GIVEN_UP"

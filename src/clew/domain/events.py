@@ -1,4 +1,4 @@
-"""The event log: everything that can happen to a thread. The list is closed; one frozen class per fact.
+"""Event log: everything that can happen to a thread. The list is closed; one frozen class per fact.
 
 Class names are ours; `type` is the word in the log and on the wire. New fields get defaults, so that old rows still read.
 """
@@ -19,7 +19,7 @@ Outcome: TypeAlias = Literal["answered", "expired", "cancelled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What a thread is born with."""
+    """What a thread is created with."""
 
     owner: Owner
     graph: str
@@ -133,7 +133,7 @@ class Suspension:
     kind: SuspensionKind
     prompt: Json
     args_hash: str = ""
-    idempotent: bool = True  # of a tool; what the model asked for does not tell
+    idempotent: bool = True  # of the tool; the model's call does not say
     deadline: datetime | None = None
     index: int = 0  # how many questions of the same node were answered before this one
     node: str = ""  # the node of a graph that asks, with those of the graphs around it: "outer|inner"
@@ -141,7 +141,7 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """The answer, or that none came. One that does not settle the call has only opened its gate: the tool runs now."""
+    """The answer, or that none came. One that does not settle the call only approves it: the tool runs now."""
 
     type: ClassVar[str] = "resolution"
     call_id: str

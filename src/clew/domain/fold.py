@@ -74,7 +74,7 @@ def _born(event: Event) -> Thread:
 
 def _fold(thread: Thread, event: Event) -> Thread:
     if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
-        # Late writes never reopen or adorn a round that has ended.
+        # Late writes never reopen or extend a round that has ended.
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
         case RoundStarted(round=number, held=held, spec=spec) as started:
@@ -136,7 +136,7 @@ def _counted(stats: Stats, message: UserMessage | AssistantMessage) -> Stats:
     return replace(
         stats,
         messages=stats.messages + 1,
-        # What is not text at all is for the store to refuse, not for the one who counts.
+        # The store refuses what is not text; counting does not.
         bytes=stats.bytes + sum(len(text.encode(errors="surrogatepass")) for text in said),
         tokens_in=stats.tokens_in + tokens[0],
         tokens_out=stats.tokens_out + tokens[1],

@@ -171,7 +171,7 @@ OPERATORS = frozenset({"$eq", "$ne", *_ORDER})
 
 
 def check_filter(wanted: Json) -> None:
-    """Raises Invalid for an operator nobody knows, or a name that is no text."""
+    """Raises Invalid for an unknown operator, or a name that is no text."""
     if isinstance(wanted, Mapping):
         for name, value in wanted.items():
             if not isinstance(name, str):

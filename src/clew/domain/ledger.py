@@ -13,7 +13,7 @@ from clew.domain.events import Event, Resolution, Suspension, ToolCall
 from clew.domain.thread import Executor, Json, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus
 
-# How the id of a question begins that a graph's own gate asks: may it go on?
+# Prefix of the call id of a question at a graph's breakpoint: may it go on?
 GATE = "gate_"
 
 # What a model reads of a call that its round left without a result.
@@ -24,7 +24,7 @@ NOT_RUN = "[no result: it was approved, and not run]"
 NOT_APPROVED = "[no result: it was not approved, and not run]"
 NOT_REPORTED = "[no result: a client was to do it and did not report, so its effect may have happened]"
 NOT_ANSWERED = "[no result: no answer came]"
-# The error of a call that is not repeated after a crash, because its tool's author said so.
+# The error of a call that is not repeated after a crash, as its tool declares.
 INTERRUPTED = "tool call interrupted: it was begun and cut off, so its effect may have happened"
 
 
@@ -125,7 +125,7 @@ def _how_far(left: Call | None, is_approved: bool) -> str:
 
 
 def approved(log: Iterable[Event]) -> set[str]:
-    """The calls that may run by what was said last about them. Their rows do not tell."""
+    """The calls whose last answer lets them run. Their rows do not show it."""
     found: set[str] = set()
     for event in log:
         match event.body:
@@ -139,7 +139,7 @@ def approved(log: Iterable[Event]) -> set[str]:
 
 
 def is_yes(answer: Json) -> bool:
-    """A gate opens to a plain yes; whatever else was said leaves it shut."""
+    """Whether the answer is a plain yes; any other answer is a no."""
     return answer is True or (isinstance(answer, dict) and answer.get("approved") is True)
 
 
@@ -157,7 +157,7 @@ def _suspension(call: ToolCall, kind: SuspensionKind, terms: Terms, now: datetim
         prompt={"tool": call.name, "args": call.args, "args_hash": hashed},
         args_hash=hashed,
         idempotent=call.idempotent,
-        # Time does not tell whether it happened: that waits for a person, however long.
+        # A deadline cannot decide whether it happened: that waits for a person, however long.
         deadline=None if terms.patience is None or kind is SuspensionKind.IN_DOUBT else now + terms.patience,
     )
 

@@ -1,4 +1,4 @@
-"""The rules of a thread's life: pure functions from a thread to the change a command makes."""
+"""Thread lifecycle: pure functions from a thread to the change a command makes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -185,7 +185,7 @@ def start_run(
 def retry_round(
     thread: Thread, this_round: Iterable[Event] = (), *, stamp: Stamp, by: str | None = None
 ) -> Change:
-    """Go on with a failed round where it stood, without new input. What it ended with is no longer its last word."""
+    """Go on with a failed round where it stood, without new input. Its last message is no longer marked as the last."""
     if thread.status is not Status.FAILED:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, only a failed one can be resumed")
     closed = [
@@ -209,7 +209,7 @@ def resolve(
 ) -> Change:
     """Answer a pending call. What the answer means depends on what was asked.
 
-    An approval of what the server or a client does opens the gate, a refusal ends the call; the answer to a
+    An approval of what the server or a client does lets it run, a refusal ends the call; the answer to a
     call in doubt says how it ended, or that it may run again; any other answer is the result itself.
     """
     return record(thread, _resolved(thread, call, answer, approved=approved, by=by), stamp=stamp)
@@ -303,7 +303,7 @@ def stop(
 ) -> Change:
     """End the round at once. Every open call gets a `[cancelled]` result, so that no later turn meets a dangling call.
 
-    With the run that it `undoes`, that is not told of any more, and nothing is built on it.
+    The run that it `undoes` is not shown any more, and later rounds do not build on it.
     """
     if thread.status.is_terminal:
         raise InvalidState(f"thread {thread.id!r} is already {thread.status}")
@@ -374,7 +374,7 @@ def _numbered(thread: Thread | None, body: Body, end: Status | None) -> Body:
         case UserMessage() | AssistantMessage():
             return replace(body, number=thread.stats.messages + 1 if thread else 1)
         case Log(status=claimed):
-            # A closing line says how the round ended, and is believed in the commit that ends it so.
+            # A closing line says how the round ended, and is accepted in the commit that ends it so.
             return (
                 body if claimed is end else replace(body, status=thread.status if thread else Status.RUNNING)
             )

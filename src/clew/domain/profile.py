@@ -1,4 +1,4 @@
-"""A named way to work: which driver asks the model, which tracker gives the issues, how failures are retried."""
+"""Profile, by name: which driver asks the model, which tracker gives the issues, how failures are retried."""
 
 import re
 from dataclasses import dataclass, field
@@ -26,12 +26,12 @@ class Profile:
     # For drivers that ask a model over HTTP; empty is what the settings say.
     model: str = ""
     base_url: str = ""
-    # For drivers that are programs: the program, and what it is always told.
+    # For drivers that are programs: the program, and its fixed arguments.
     command: tuple[str, ...] = ("claude",)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        name: object = self.name  # a key of somebody's YAML may be a number
+        name: object = self.name  # a key of a user's YAML may be a number
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise Invalid("expected letters, digits, - and _, at most 64", field="name")
         if self.driver not in DRIVERS:
@@ -71,5 +71,5 @@ def _command(value: object) -> tuple[str, ...]:
 
 
 def _plain(value: object) -> str | None:
-    """A value of somebody's YAML, if it is text."""
+    """A value of a user's YAML, if it is text."""
     return value if isinstance(value, str) else None

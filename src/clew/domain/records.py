@@ -1,4 +1,4 @@
-"""What is kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
+"""Records kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from clew.domain.thread import Json, Owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScope:
-    """On whose behalf a thread goes on. Deadlines act for the system, which is nobody in particular."""
+    """On whose behalf a thread goes on. Deadlines act for the system, which is no user."""
 
     user_id: str = ""
     is_system: bool = True
@@ -19,7 +19,7 @@ class RunScope:
 SYSTEM = RunScope()
 
 
-# What whoever claims a thread first is given.
+# The fence of a thread's first claim.
 FIRST_FENCE = 1
 
 
@@ -68,7 +68,7 @@ class ModelCall:
     thread_id: str
     turn_ref: int
     model: str
-    rendered_context: Json  # None since something it may hold was taken back
+    rendered_context: Json  # None once a message it may hold was redacted
     created_at: datetime
     status: Literal["ok", "failed", "cancelled"] = "ok"
     usage: Json = field(default_factory=dict)
@@ -81,7 +81,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Somebody's upload; its bytes are kept once under their sha256."""
+    """A user's upload; its bytes are kept once under their sha256."""
 
     id: str
     owner: Owner
@@ -148,7 +148,7 @@ class RunHook:
     webhook: str = ""  # the URL to call; empty once that is done
     is_temporary: bool = False  # the thread is deleted after the run
     attempts: int = 0  # calls of the webhook that failed
-    wait: timedelta = field(default=timedelta(), compare=False)  # before it is looked at first
+    wait: timedelta = field(default=timedelta(), compare=False)  # before its first check
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A chat of a channel, held by one of those who may see to it.
+    """A chat of a channel, held by one worker at a time.
 
     The `cursor` is whatever its channel keeps there. One without a thread is an account to fetch messages from.
     """
@@ -183,7 +183,7 @@ class Conversation:
     cursor: Json
     holder: str
     wakes: int
-    attempts: int  # how often it was put off since it last went well
+    attempts: int  # how often it was snoozed since it last succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

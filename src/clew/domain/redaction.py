@@ -1,4 +1,4 @@
-"""What is taken back: which message or document that is, what goes with it, and what is left of the log for others."""
+"""Redaction: which message or document is removed, what is removed with it, and what clients still see of the log."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ def taken_back(
 
 
 def require_unredacted(thread: Thread, given: Iterable[Event]) -> None:
-    """Raises InvalidState where a round cannot be taken up: what it was given was taken back, whole or in part."""
+    """Raises InvalidState where a round cannot be resumed: its input was redacted, whole or in part."""
     for event in given:
         match event.body:
             case UserMessage() if event.id in thread.redacted:
@@ -77,7 +77,7 @@ def shown_documents(thread: Thread, documents: Iterable[Document]) -> list[Docum
 
 
 def shown_body(thread: Thread, event: Event) -> Body | None:
-    """What others are told of an event; None if nothing."""
+    """What clients are shown of an event; None if nothing."""
     if event.id in thread.redacted:
         return None
     match event.body:
@@ -101,7 +101,7 @@ def _kept(thread: Thread, message_id: str, documents: Iterable[str]) -> tuple[st
 
 
 def lacks_a_message(thread: Thread) -> bool:
-    """Whether a whole message was taken back. What graphs were given and gave may quote it, then nobody is told."""
+    """Whether a whole message was redacted. Inputs and outputs of graphs may quote it, and are then hidden."""
     return any(what.startswith("msg_") and "/" not in what for what in thread.redacted)
 
 

@@ -1,4 +1,4 @@
-"""How long threads are kept: which are due, and when a clock is not to be believed."""
+"""Retention of threads: which are due for deletion, and when the clock is not trusted."""
 
 import json
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from enum import StrEnum
 from clew.domain.errors import Invalid
 from clew.domain.thread import Owner, Status, Thread
 
-# For so long a softly deleted thread can be brought back.
+# For so long a soft-deleted thread can be restored.
 GRACE = timedelta(days=7)
-# For so long it is remembered that a thread was deleted, so that nobody can write under its id. The longest round may
+# For so long the tombstone of a deleted thread is kept, so that no late write reuses its id. The longest round may
 # take a week, a lease an hour, and a request is repeated within two days.
 REMEMBERED = timedelta(days=90)
-# A clock that moved so far since somebody last looked has jumped, or nobody was here. A day, and an hour of slack for
+# A clock that moved so far since the last tick has jumped, or no process ran meanwhile. A day, and an hour of slack for
 # what runs once a day.
 JUMP = timedelta(hours=25)
 # Clocks that were wrong at a start are put right within minutes; for so long nothing is deleted for its age.
@@ -22,9 +22,9 @@ SETTLING = timedelta(hours=1)
 
 
 class Reason(StrEnum):
-    UNUSED = "unused"  # nobody looked at it since
+    UNUSED = "unused"  # not accessed since
     EXPIRED = "expired"  # its own time to live was over by then
-    DELETED = "deleted"  # deleted softly, and not brought back since
+    DELETED = "deleted"  # soft-deleted, and not restored since
     OWNED = "owned"  # whatever its age: everything of its owner is to go
 
 
@@ -34,7 +34,7 @@ class Selection:
 
     reason: Reason
     before: datetime
-    owner: Owner | None = None  # None: everybody's
+    owner: Owner | None = None  # None: of all owners
     soft: bool = False
 
 
@@ -52,7 +52,7 @@ ALWAYS = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def owned_by(tenant: str, user_id: str | None = None) -> Selection:
-    """All threads of a tenant, or of one user of it. Raises Invalid without a name: that would be other people's too."""
+    """All threads of a tenant, or of one user of it. Raises Invalid without a name: that would select other users' threads too."""
     if not tenant.strip():
         raise Invalid("a tenant's name is needed", field="tenant")
     if user_id is not None and not user_id.strip():
@@ -68,8 +68,8 @@ def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_future_
     """Whether a cleanup takes the thread. `has_deadline`: one of the answers it waits for is due at a certain time.
     `has_future_runs`: runs of it are scheduled, by a cron or once.
 
-    A thread without a time to live is kept whatever its age. One that runs is never taken, nor one that somebody wants to
-    run, however seldom. One that waits for somebody is taken once nothing it waits for has a deadline any more: what has
+    A thread without a time to live is kept whatever its age. One that runs is never taken, nor one with scheduled
+    runs, however seldom. One that waits for an answer is taken once nothing it waits for has a deadline any more: what has
     one expires first, and the thread goes on; what has none expires when the thread is taken.
     The store asks the same in SQL, inside the transaction that deletes; a contract holds the two together.
     """
@@ -98,13 +98,13 @@ class CleanupJob:
     started_at: datetime
     deleted: int = 0
     failed: int = 0
-    after: tuple[int, str] | None = None  # the last one it looked at: by age, then by id
+    after: tuple[int, str] | None = None  # the last one it checked: by age, then by id
     finished_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A thread that was due when it was looked at; whether it still is shows when it is deleted."""
+    """A thread that was due when it was read; that is checked again when it is deleted."""
 
     id: str
     age: int
@@ -128,7 +128,7 @@ class Orphan:
 
 
 def written_at(body: str) -> datetime | None:
-    """When a checkpoint was made, as its body says; None if that cannot be read, and so nobody can use it."""
+    """When a checkpoint was made, as its body says; None if that cannot be read, and so the checkpoint is of no use."""
     try:
         at = datetime.fromisoformat(json.loads(body)["ts"])
     except (KeyError, TypeError, ValueError):
@@ -138,7 +138,7 @@ def written_at(body: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binned:
-    """A thread that was deleted softly."""
+    """A soft-deleted thread."""
 
     id: str
     owner: Owner
@@ -148,7 +148,7 @@ class Binned:
 
     @property
     def gone_at(self) -> datetime:
-        """From when on it cannot be brought back."""
+        """From when on it cannot be restored."""
         return self.deleted_at + GRACE
 
 
@@ -162,12 +162,12 @@ class Usage:
     events: int
     oldest: datetime | None
     due: int
-    deleted: int  # softly
+    deleted: int  # soft-deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticks:
-    """When the clock was last looked at, and when it last was seen to have jumped."""
+    """When the clock was last read, and when a jump was last detected."""
 
     last_at: datetime
     jumped_at: datetime | None = None
@@ -177,7 +177,7 @@ class Ticks:
 
 
 def tick(before: Ticks | None, *, now: datetime) -> Ticks:
-    """Look at the clock once more. Nobody can tell a jump from a long absence, so both are waited out."""
+    """Read the clock once more. A jump cannot be told from a long absence, so both are waited out."""
     if before is None:
         return Ticks(last_at=now)
     jumped = abs(now - before.last_at) > JUMP

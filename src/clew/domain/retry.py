@@ -1,4 +1,4 @@
-"""When a failed attempt is worth another one, and how long to wait before it."""
+"""Retries: whether a failed attempt gets another one, and how long to wait before it."""
 
 import re
 from collections.abc import Mapping
@@ -170,7 +170,7 @@ def decide(
 ) -> Retry | GiveUp:
     """What to do after `attempts` failed attempts, the last of them with `error_class`.
 
-    What is not `is_passing` is not tried again whatever its class: whoever raised it knows better.
+    What is not `is_passing` is not tried again whatever its class: the code that raised it decided so.
     """
     made = f"{attempts} attempt{'' if attempts == 1 else 's'}"
     if not is_passing or error_class not in policy.retryable_errors:

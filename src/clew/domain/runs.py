@@ -1,4 +1,4 @@
-"""Runs, in LangGraph's words: as a client asks for one, and as a thread's log shows them."""
+"""Runs, in LangGraph's terms: as a client requests one, and as a thread's log shows them."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -33,7 +33,7 @@ RUN_EVENTS = frozenset(
 
 
 class RunStatus(StrEnum):
-    """In LangGraph's words. A run that ended with a question has done what it could: that is a success."""
+    """In LangGraph's terms. A run that ended with an interrupt counts as a success."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -178,7 +178,7 @@ def undone(run_id: str) -> str:
 
 
 def unquoted(run: Run) -> Run:
-    """The run without what its graph was given: that may quote a message that was taken back."""
+    """The run without what its graph was given: that may quote a redacted message."""
     return replace(run, input=None, spec=replace(run.spec, command=None))
 
 

@@ -1,4 +1,4 @@
-"""A thread: one conversation or workflow, the states it can be in, and which may follow which."""
+"""Thread: one conversation or workflow, its statuses, and which may follow which."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ CANNOT_BE_READ = "what is stored of this thread cannot be read back"
 
 
 class Status(StrEnum):
-    PENDING = "pending"  # made, and not yet told to begin
+    PENDING = "pending"  # created, and not started yet
     RUNNING = "running"  # a runner holds it, or will claim it
     BLOCKED = "blocked"  # waits for a person or a client; nothing of it is in memory
     COMPLETED = "completed"
@@ -47,7 +47,7 @@ FOLLOWS: Mapping[Status | None, frozenset[Status]] = MappingProxyType(
 
 
 def may_follow(before: Status | None, after: Status) -> bool:
-    """Staying where one is, is always allowed, but no thread stays nowhere."""
+    """Keeping a status is always allowed; a new thread has none to keep."""
     return before is after or after in FOLLOWS[before]
 
 
@@ -72,7 +72,7 @@ class SuspensionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A call that someone outside must answer before the thread goes on."""
+    """A call that a client or a person must answer before the thread goes on."""
 
     executor: Executor
     kind: SuspensionKind
@@ -92,7 +92,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose thread it is. The tenant separates customers; the user separates people of one tenant."""
+    """Whose thread it is. The tenant separates customers; the user separates users of one tenant."""
 
     tenant: str = "default"
     user_id: str = ""
@@ -122,7 +122,7 @@ class Thread:
     # `message/last` for a message that is no longer the last one of its round.
     redacted: frozenset[str] = frozenset()
     stats: Stats = Stats()
-    # Moved by whoever looks at the thread, so the store keeps them and the log does not know them.
+    # Moved by every access to the thread, so the store keeps them and the log does not hold them.
     last_accessed_at: datetime | None = field(default=None, compare=False)
     expires_at: datetime | None = field(default=None, compare=False)
 
@@ -181,7 +181,7 @@ class ModelSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Json]) -> "ModelSettings":
-        """As a thread's settings tell them; empty what they do not tell."""
+        """Read from a thread's settings; empty where those have none."""
         return cls(
             provider=str(settings.get("provider", "")),
             model=str(settings.get("model", "")),

@@ -1,4 +1,4 @@
-"""What clients hang on a thread to find it by: an object, kept as the paths of its leaves and what is there."""
+"""Thread metadata, by which clients find threads: an object, kept as the paths of its leaves and their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSearch:
-    """Which threads somebody looks for, in which order, and which part of them."""
+    """A search for threads: filters, sort order and page."""
 
     owner: Owner
     labels: Mapping[str, Json] = field(default_factory=dict)

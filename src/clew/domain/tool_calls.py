@@ -19,7 +19,7 @@ from clew.domain.thread import Executor, Json, SuspensionKind
 
 
 class CallStatus(StrEnum):
-    PENDING = "pending"  # nobody has begun to carry it out
+    PENDING = "pending"  # not started yet
     STARTED = "started"  # its effect may have happened
     RESOLVED = "resolved"
     ERRORED = "errored"
@@ -73,7 +73,7 @@ def fold_calls(calls: Mapping[str, Call], events: Iterable[Event]) -> dict[str, 
 
 
 def rebuild_calls(log: Iterable[Event]) -> dict[str, Call]:
-    """The calls as the log alone tells them.
+    """The calls as the log alone gives them.
 
     The log does not hold when a tool was begun, nor a deadline that was moved. So a tool that may have been begun
     counts as begun, and a deadline is the first one.
@@ -122,7 +122,7 @@ def _fold(calls: dict[str, Call], event: Event) -> None:
 def _reopened(call: Call) -> Call:
     if call.started_at is not None:
         return replace(call, status=CallStatus.STARTED, resolved_at=None)
-    # Whether it was allowed the row does not tell, so that is asked again.
+    # The row does not show whether it was allowed, so that is asked again.
     return replace(call, status=CallStatus.PENDING, kind=SuspensionKind.NONE, prompt=None, resolved_at=None)
 
 
@@ -175,6 +175,6 @@ def _answered(call: Call, body: ToolResult | Resolution, at: datetime) -> Call:
     elif body.settles:
         status, answer = _SETTLED[body.outcome], body.answer
     else:
-        # The gate is open, and the call waits to be carried out: pending as a row, no longer pending in the thread.
+        # It was approved, and the call waits to be carried out: pending as a row, no longer pending in the thread.
         return replace(call, status=CallStatus.PENDING, deadline=None)
     return replace(call, status=status, result=answer, deadline=None, resolved_at=at)

@@ -1,4 +1,4 @@
-"""What others see of a thread: events as messages, logs and pending calls, and its status in each contract's words."""
+"""Views of a thread for clients: events as messages, logs and pending calls, and its status in each contract's words."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,13 +74,13 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A piece of what a model is saying right now. It is in no log: the whole message will be."""
+    """A piece of the message that a model is generating now. The log holds the whole message later."""
 
     thread_id: str
     owner: Owner
     message: str  # the graph's own id of the message, the `ref` of the one that will be in the log
     agent: str
-    offset: int  # how much of the message was said before this piece
+    offset: int  # how many characters of the message came before this piece
     text: str
 
 
@@ -172,7 +172,7 @@ WIRE_TYPES = frozenset(BODIES) - {RoundFinished.type} | {
 
 
 def wire_type(body: Body) -> str:
-    """What those who watch call an event; most have one name for everybody."""
+    """The name of an event for watching clients; most keep the name they have in the log."""
     match body:
         case RoundStarted(held=False):
             return "workflow_started"

@@ -1,1 +1,1 @@
-"""Decides through the domain, saves through the store. Knows ports, not adapters."""
+"""Engine: runs threads, decides through the domain and saves through the store. Knows ports, not adapters."""

@@ -68,7 +68,7 @@ class Commands:
     place: Callable[[Change], AbstractContextManager[Claim | None]]
     # Called with the id of a thread that must not run on: its run in this process is cancelled.
     halt: Callable[[str], None]
-    # What models of this process are saying right now.
+    # Output that models of this process are generating now.
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
     closings: Mapping[str, Closing] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class Commands:
                 unnames=what.unnames,
                 stamp=self.stamp(),
             )
-            # They may tell it in other words. The log makes new ones, without it.
+            # Summaries may paraphrase the message. New ones are made from the log, without it.
             await self.summaries.drop(thread.id)
             return change
 
@@ -345,7 +345,7 @@ class Commands:
         return (await self.commit(thread_id, None, decide)).thread
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
-        """Delete for good: buried first, so that nothing can be written any more, then purged."""
+        """Delete for good: first a tombstone, so that nothing can be written any more, then a purge."""
         try:
             await self.store.tombstone(thread_id, owner, now=self.clock())
         except (Unavailable, asyncio.CancelledError):
@@ -375,7 +375,7 @@ class Commands:
         return await self.store.get(thread_id, owner)
 
     def evict(self, thread_id: str) -> None:
-        """A thread is gone: whatever this process does for it or holds of it goes too, and watchers are told."""
+        """A thread was deleted: stop its run in this process, drop what is cached of it, and notify watchers."""
         self.halt(thread_id)
         self.graph_driver.drop(thread_id)
         self.notifier.publish(thread_id)

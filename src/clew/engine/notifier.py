@@ -1,4 +1,4 @@
-"""The bell inside one process, and what rings it from outside."""
+"""Notifier inside one process: tells subscribers which logs have grown."""
 
 import asyncio
 from collections import defaultdict
@@ -13,7 +13,7 @@ class LocalSubscription:
         self._grown: dict[str, int | None] = {}
 
     def ring(self, thread_id: str, after: int | None) -> None:
-        # Two rings are one, which says where the news of both begin.
+        # Two notifications become one, from the smaller seq of the two.
         before = self._grown.setdefault(thread_id, after)
         self._grown[thread_id] = None if before is None or after is None else min(before, after)
         self._bell.set()
@@ -33,10 +33,10 @@ class LocalSubscription:
 
 
 class LocalNotifier:
-    """Rings for those who listen to a thread and for those who listen to all. Never waits for anybody."""
+    """Notifies the subscribers of a thread and the subscribers of all threads. Never waits for a subscriber."""
 
     def __init__(self, beyond: Callable[[str, int | None, int | None], None] | None = None) -> None:
-        """`beyond` rings in other processes what was published here."""
+        """`beyond` notifies other processes of what was published here."""
         self._beyond = beyond
         self._listeners: defaultdict[str | None, set[LocalSubscription]] = defaultdict(set)
 
@@ -48,7 +48,7 @@ class LocalNotifier:
             self._beyond(thread_id, after, end)
 
     def ring(self, thread_id: str, after: int | None, *, goes_on: bool = False) -> None:
-        """Ring here only: another process published it."""
+        """Notify subscribers in this process only: another process published it."""
         for wanted in (thread_id, None):
             for subscription in self._listeners.get(wanted, ()):
                 if not (goes_on and subscription.for_rest):
@@ -69,7 +69,7 @@ class LocalNotifier:
 
 
 class NoNotifier:
-    """No bell between processes: there is no other one, or no way to it. Whoever waits finds out by looking."""
+    """No notifications between processes: there is no other process, or no way to it. Waiting readers poll."""
 
     def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:
         pass

@@ -31,7 +31,7 @@ class PendingEvents:
 class Recorder:
     """Appends to the log of one run's thread. Once a commit is refused for good, everything after it is refused, too.
 
-    A store that is away is waited for: what a tool did is known nowhere else.
+    An unavailable store is waited for: what a tool did is known nowhere else.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Recorder:
             self._later = asyncio.get_running_loop().call_later(SOON, self._begin)
 
     async def flush(self) -> None:
-        """Wait until everything said so far is durable. Raises what refused it."""
+        """Wait until everything recorded so far is durable. Raises the error that refused it."""
         if self._waiting or self._writing is not None:
             await self.record()
         if self.refusal is not None:
@@ -103,7 +103,7 @@ class Recorder:
                 for waiting in batch:
                     if waiting.done is not None and not waiting.done.done():
                         waiting.done.set_result(None)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the waiting callers get it
             self._refuse(batch, exc)
         except asyncio.CancelledError:
             self._refuse(batch, Unavailable("the run was given up before this was written"))
@@ -149,7 +149,7 @@ class Recorder:
         self._notifier.publish(self.thread.id, change.read_at, self.thread.last_seq, goes_on=goes_on)
 
     async def _look_again(self) -> None:
-        with contextlib.suppress(Unavailable):  # the next attempt to write will say the same
+        with contextlib.suppress(Unavailable):  # the next attempt to write will raise the same
             self.thread = await self._store.get(self.thread.id)
 
     async def _has(self, change: lifecycle.Change) -> bool:

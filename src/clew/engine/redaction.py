@@ -1,4 +1,4 @@
-"""The words that were taken back, for those who must not repeat them."""
+"""Redacted text of a thread, for code that must not repeat it."""
 
 from clew.domain.errors import NotFound
 from clew.domain.events import AssistantMessage, UserMessage
@@ -8,7 +8,7 @@ from clew.ports.threads import Store
 
 
 async def redacted_texts(store: Store, thread: Thread) -> list[str]:
-    """What the messages said that were taken back whole, the longest first: one may contain another."""
+    """The texts of wholly redacted messages, the longest first: one may contain another."""
     texts: set[str] = set()
     for record_id in thread.redacted:
         try:

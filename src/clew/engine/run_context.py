@@ -1,6 +1,6 @@
 """Run context: one run as the nodes of its graph see it, with the ledger of its tools and the thread's memory.
 
-A tool runs only after its call is in the log, and its result is in the log before anyone builds on it.
+A tool runs only after its call is in the log, and its result is in the log before the graph goes on from it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ CHANGED = "the arguments are not the ones that were asked for"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStores:
-    """Where a run reads and keeps what is not an event."""
+    """The stores a run reads and writes beside the log."""
 
     calls: Calls
     summaries: Summaries
@@ -45,12 +45,12 @@ class RunStores:
     # Takes credentials out of what a provider answered.
     scrub: Callable[[str], str] = lambda text: text
     audit_rows: int | None = None
-    # What models of this process are saying right now, by thread; gone with the process.
+    # Output that models of this process are generating now, by thread; lost with the process.
     drafts: dict[str, str] = field(default_factory=dict)
 
 
 class LocalRunContext:
-    """Remembers what the run asked of people and which tools are under way."""
+    """Keeps which questions the run asked and which tools are under way."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class LocalRunContext:
         if known is None:
             await self.record(call)
         elif known.name and args_hash(known.name, known.args) != args_hash(call.name, call.args):
-            # The log's word stands: what was asked for, and perhaps approved, is what runs.
+            # The log decides: what was requested there, and perhaps approved, is what runs.
             return Settled(ok=False, result=None, error=CHANGED)
         failpoint("toolcall_logged")
         verdict = judge(call, known, terms, now=self.stamp().now)
@@ -170,7 +170,7 @@ class LocalRunContext:
     async def transcript(self) -> tuple[Summary | None, Sequence[Event]]:
         await self._recorder.flush()
         summary, events = await self._memory.summaries.load_since(self.thread.id)
-        # No model is sent what was taken back.
+        # No model is sent what was redacted.
         return summary, [event for event in events if event.id not in self.thread.redacted]
 
     async def sum_up(self, from_seq: int, to_seq: int, content: Json, *, version: str) -> None:
@@ -203,7 +203,7 @@ class LocalRunContext:
             self._idle.set()
 
     def _new(self, bodies: Iterable[Body]) -> list[Body]:
-        """Without what is in the log already: a node that runs again after a crash says it again."""
+        """Without what is in the log already: a node that runs again after a crash returns it again."""
         new: list[Body] = []
         for body in bodies:
             match body:
@@ -259,7 +259,7 @@ class LocalRunContext:
                 )
             except Unavailable:
                 # Perhaps it was marked and only the answer was lost. The run knows that the tool has not run, which
-                # after another attempt nothing would tell: a person would be asked whether it did.
+                # another attempt could not find out: a person would be asked whether it did.
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
                 known = await self._seen(call.call_id, known)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY = 32
 LEASE = timedelta(minutes=1)
-# A run that is queued or running is looked at again after so long.
+# A run that is queued or running is checked again after so long.
 SOON = timedelta(seconds=1)
 # About a quarter of an hour in all, which covers a receiver that is being redeployed.
 PATIENCE = RetryPolicy(max_retries=10, max_delay=300)

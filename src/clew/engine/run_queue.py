@@ -105,7 +105,7 @@ class RunQueue:
         return self._loop.running()
 
     async def _work(self, held: Conversation) -> None:
-        """Start the first run of the queue of a thread that does not run, and look again."""
+        """Start the first run of the queue of a thread that does not run, and check again."""
         thread_id = held.thread_id or ""
         while True:
             incoming = await self._conversations.first(held)

@@ -38,7 +38,7 @@ from clew.ports.threads import Store
 Action: TypeAlias = Literal["interrupt", "rollback"]
 
 BUSY = "Thread is already running a task. Wait for it to finish or choose a different multitask strategy."
-# How often to decide again because the thread moved on meanwhile.
+# How often to decide again because the thread changed meanwhile.
 ATTEMPTS = 20
 POLL_SECONDS = 2.0
 # The name under which the values of a blocked graph list its interrupts.
@@ -186,7 +186,7 @@ class Runs:
         self, thread_id: str, owner: Owner, request: RunRequest, hook: RunHook | None
     ) -> Run:
         if request.resumes or request.spec.checkpoint_id:
-            raise NotFound(f"no thread {thread_id!r}, so nothing to go on with")
+            raise NotFound(f"no thread {thread_id!r}, so no state to continue from")
         if request.not_before is None:
             opening = Opening(owner=owner, graph=request.spec.graph, ttl=self.threads.ttl)
             run = await self.commands.open_run(thread_id, opening, request, hook)

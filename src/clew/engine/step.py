@@ -52,7 +52,7 @@ from clew.telemetry import Metrics, shared_metrics
 
 logger = logging.getLogger(__name__)
 
-# How long to wait at most before a store that is away is asked again.
+# How long to wait at most before an unavailable store is asked again.
 LONGEST_WAIT = 2.0
 
 
@@ -84,7 +84,7 @@ class Step:
     new_id: Callable[[], str]
     classify: Callable[[Exception], Transient | Permanent]
     policy: Callable[[Thread], RetryPolicy]
-    # A thread whose process died under it this often is the likely cause: it is parked, and the others live.
+    # A thread whose process died this often while it ran is the likely cause: it fails, so that the others can run.
     max_recoveries: int = 5
     # Whether only the newest state of a graph is kept once its round has ended.
     prunes: bool = False
@@ -108,13 +108,15 @@ class Step:
             if thread.status is Status.RUNNING:
                 await self._record_outcome(await self._rest(log, recorder, lease), recorder)
         except (LostLease, NotFound) as exc:
-            # Another process stopped, deleted or took over the thread during the run: its word stands.
-            logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
+            # Another process stopped, deleted or took over the thread during the run: its commit counts.
+            logger.info(
+                "run ended by another process", extra={"thread_id": lease.thread_id, "code": exc.code}
+            )
             await self.count_lost(lease)
         except Unavailable:
             raise
         except Exception as exc:
-            # The graph is not to blame for this, or it said what cannot be kept. A thread that no process can run
+            # An error of ours, or the graph returned what cannot be stored. A thread that no process can run
             # would be tried for ever, so it fails for a reason that can be read.
             logger.exception("run cannot go on", extra={"thread_id": lease.thread_id})
             await self.fail(lease, f"internal: {self.classify(exc)}")
@@ -138,7 +140,9 @@ class Step:
                 end = _finished(Status.FAILED, reason)
                 await recorder.record(*await self._closing_if_possible(recorder, end), end)
         except (LostLease, NotFound, InvalidState) as exc:
-            logger.info("run ended by another", extra={"thread_id": lease.thread_id, "code": exc.code})
+            logger.info(
+                "run ended by another process", extra={"thread_id": lease.thread_id, "code": exc.code}
+            )
 
     async def _rest(self, log: Sequence[Event], recorder: Recorder, lease: Lease) -> Rest:
         """Run, and run again after what another attempt can cure."""
@@ -304,7 +308,7 @@ class Step:
             await self.graph_driver.prune(recorder.thread.id)
 
     async def _closing(self, recorder: Recorder, end: RoundFinished) -> Sequence[Body]:
-        """What the graph has to say at the end of a round."""
+        """The events that the graph adds at the end of a round."""
         close = self.closings.get(recorder.thread.graph)
         if close is None:
             return ()
@@ -331,7 +335,7 @@ class Step:
             self.policy(thread),
             ErrorClass.named(failure.error_class),
             failed,
-            jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads a crowd, guards nothing
+            jitter=random.uniform(0, 0.5),  # noqa: S311 - spreads retries, no secret
             retry_after=failure.retry_after if isinstance(failure, Transient) else None,
             is_passing=isinstance(failure, Transient),
         )
@@ -351,7 +355,7 @@ class Step:
 
 
 def _answered(failure: Transient | Permanent) -> dict[str, object]:
-    """What a provider answered, by its number and its name; its words are not for a log."""
+    """A provider's answer as its status and its error name; its text is not logged."""
     answered = failure.answered
     if answered is None or answered.status is None:
         return {}

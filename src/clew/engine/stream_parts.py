@@ -1,4 +1,4 @@
-"""What runs stream: to those who follow in this process at once, and through the database to all others."""
+"""Stream parts of runs: handed to readers in this process at once, and through the database to readers elsewhere."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ from clew.ports.streams import StreamPartStore
 
 logger = logging.getLogger(__name__)
 
-# What is told within so many seconds is written together.
+# Parts published within so many seconds are written together.
 SOON = 0.025
-# An attempt tells fewer parts than this, so that numbers grow from one attempt to the next.
+# An attempt publishes fewer parts than this, so that numbers grow from one attempt to the next.
 PARTS = 10_000_000
 # What one follower may be behind, and what is kept of one attempt.
 BEHIND_BYTES = 16 * 2**20
@@ -25,7 +25,7 @@ KEPT_BYTES = 32 * 2**20
 
 
 class PartWriter:
-    """One attempt at a run, as it is told in this process."""
+    """Publishes the stream parts of one attempt at a run in this process."""
 
     def __init__(self, hub: "LocalStreamParts", thread_id: str, spec: RunSpec, attempt: int) -> None:
         self._hub = hub
@@ -43,7 +43,7 @@ class PartWriter:
         followers = self._hub.followers(self.spec.run_id)
         for follower in followers:
             follower.hear(chunk)
-        # Nobody here follows what somebody follows: then it is somebody in another process.
+        # The run is followed, but not in this process: then a client of another process follows it.
         if self.spec.is_resumable or (self.spec.is_followed and not followers):
             self._keep(chunk)
 
@@ -110,7 +110,7 @@ class LocalPartReader:
         self._told.set()
 
     async def next(self, seconds: float) -> StreamPart | None:
-        """Raises Unavailable when the client is too far behind: it may come back for the rest."""
+        """Raises Unavailable when the client is too far behind: it may reconnect for the rest."""
         found = await self._found()
         if found is None:
             await self._wait(seconds)
@@ -119,7 +119,7 @@ class LocalPartReader:
 
     async def _found(self) -> StreamPart | None:
         if self._bytes > BEHIND_BYTES:
-            raise Unavailable("this client is too slow for what is streamed")
+            raise Unavailable("this client reads too slowly for the stream")
         if self._is_behind or (not self._queue and not self._is_here()):
             page = await self._rows.after(self._thread_id, self._run_id, self._last)
             self._is_behind = bool(page)
@@ -166,13 +166,15 @@ class LocalStreamParts:
         return self._followers.get(run_id, set())
 
     async def keep(self, thread_id: str, run_id: str, some: list[StreamPart]) -> None:
-        """What cannot be kept is lost: a stream is not the truth."""
+        """Parts that cannot be stored are lost: the log is what counts."""
         try:
             await self._rows.add(thread_id, run_id, some, now=self._clock())
         except NotFound:
             return
         except ClewError as exc:
-            logger.warning("what a run streams is not kept", extra={"thread_id": thread_id, "code": exc.code})
+            logger.warning(
+                "stream parts of a run are not stored", extra={"thread_id": thread_id, "code": exc.code}
+            )
             return
         self._notifier.publish(thread_id, goes_on=True)
 

@@ -20,7 +20,7 @@ from clew.ports.tool_calls import Calls
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-# Requests are repeated within minutes, redelivered within a day; after that their memory is of no use.
+# Requests are repeated within minutes, redelivered within a day; after that their keys are of no use.
 REMEMBERED = timedelta(days=2)
 # Long enough for the slowest upload to refer to what it sent.
 UNREFERENCED = timedelta(hours=1)
@@ -73,7 +73,7 @@ async def _take_turn(chore: Chore) -> bool:
     except ClewError as exc:
         logger.warning("chore failed", extra={"chore": chore.name, "code": exc.code})
     except Exception:
-        # Whatever it met, the other chores and its own next turn are worth more than this one.
+        # Whatever was raised, the other chores and the next turn of this one must go on.
         logger.exception("chore failed", extra={"chore": chore.name})
     return False
 
@@ -121,11 +121,11 @@ class Chores:
                 continue  # it was answered, stopped or deleted at the same moment, and that counts
             except Corrupt as exc:
                 logger.warning("a call cannot expire", extra={"thread_id": call.thread_id, "code": exc.code})
-        # Where nothing moved, asking again at once would move nothing either.
+        # Where no call expired, asking again at once would expire none either.
         return expired > 0 and len(due) == BATCH
 
     async def rebuild_calls(self) -> bool:
-        """Bring lost rows of pending calls back from the log: without them no deadline is found."""
+        """Rebuild lost rows of pending calls from the log: without them no deadline is found."""
         after = ""
         while lost := await self.calls.lost(after=after, limit=BATCH):
             for thread_id in lost:

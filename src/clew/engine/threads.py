@@ -79,7 +79,7 @@ class Threads:
         fence = await self.store.fence(thread_id)
         thread = await self.with_graph(await self.store.get(thread_id, owner))
         if thread.status is Status.RUNNING:
-            raise InvalidState(f"thread {thread_id!r} is running, its state is not to be changed by hand now")
+            raise InvalidState(f"thread {thread_id!r} is running, its state cannot be updated now")
         if not thread.graph:
             raise InvalidState(f"thread {thread_id!r} has no graph yet, and no graph_id in its metadata")
         written = await self.graph_driver.change_state(
@@ -168,4 +168,4 @@ class Threads:
 
 def _require_whole(thread: Thread) -> None:
     if lacks_a_message(thread):
-        raise InvalidState(f"thread {thread.id!r} cannot be copied: its past tells of a deleted message")
+        raise InvalidState(f"thread {thread.id!r} cannot be copied: its log quotes a deleted message")

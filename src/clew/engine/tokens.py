@@ -1,4 +1,4 @@
-"""What models say while they say it, inside one process: gathered for each listener, dropped for the slow ones."""
+"""Tokens: model output as it is generated, inside one process; gathered for each listener, dropped for slow ones."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ BEHIND_CHARS = 65_536
 
 
 class LocalTokenListener:
-    """Gathers what it is told by message, and hands it out one message at a time, none before its turn."""
+    """Gathers tokens by message and returns one message at a time, the longest waiting first."""
 
     def __init__(self, wants: Callable[[Token], bool], monotonic: Callable[[], float]) -> None:
         self.wants = wants
@@ -47,7 +47,7 @@ class LocalTokenListener:
                 break
             self._told.clear()
         self._next_at = self._monotonic() + 1 / FRAMES_PER_SECOND
-        # The one that has waited longest: a fast model does not silence the others.
+        # The one that has waited longest: a fast model does not delay the others.
         return self._drop(next(iter(self._gathered)))
 
     def forget(self, message: str) -> None:

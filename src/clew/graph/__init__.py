@@ -1,1 +1,1 @@
-"""How LangGraph runs: driver, position, streams, registry, tools and middleware."""
+"""LangGraph execution: driver, position, streams, registry, tools and middleware."""

@@ -1,4 +1,4 @@
-"""The channel a gate's decision is written to, where a graph has one, and how it becomes empty again."""
+"""Approval channel: where a breakpoint's decision is written, in graphs that have one, and how it is cleared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ UNDECIDED = "clew_undecided"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalChannel:
-    """How a graph says what was decided."""
+    """The channel in which a graph reads the decision."""
 
-    # Whether None says that nothing was. A state that checks its values may refuse it, and a reducer choke on it.
+    # Whether None says that nothing was. A state that validates its values may refuse it, and a reducer may fail on it.
     takes_none: bool = True
     # Of channels that are neither plain nor have a reducer it is not known how they are emptied.
     can_be_unset: bool = True
@@ -55,7 +55,7 @@ class ApprovalChannel:
             versions.update(new_versions)
             checkpoint["channel_values"][APPROVED] = None
         else:
-            # Without a version too, or LangGraph would look for its value in what was written before.
+            # Without a version too, or LangGraph would read its value from what was written before.
             versions.pop(APPROVED, None)
             checkpoint["channel_values"].pop(APPROVED, None)
         metadata: Any = {**saved.metadata, "source": "update", "step": step, UNDECIDED: True}

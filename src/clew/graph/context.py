@@ -1,4 +1,4 @@
-"""The context of a run, as LangGraph's server fills it: what was given of what the graph's schema knows, and its defaults."""
+"""Run context values, as LangGraph's server fills them: the given fields that the graph's schema has, and its defaults."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from clew.domain.events import RunSpec
 from clew.graph.position import Graph
 
-# What a caller may not say in a context: what LangGraph tells itself, and what it tells of an authenticated user.
+# Names a caller may not set in a context: LangGraph's own, and those of an authenticated user.
 _RESERVED = ("clew_", "__", "langgraph_auth_")
 
 

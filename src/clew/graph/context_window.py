@@ -1,4 +1,4 @@
-"""What a model is shown of a thread: its latest summary and the events after it, as the messages a model understands."""
+"""Context window: a thread's latest summary and the events after it, as the messages a model is sent."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """What is sent, which summary it rests on, and which results were left out to make room."""
+    """What is sent, which summary it rests on, and which results were left out to make it fit."""
 
     turns: tuple[Turn, ...]
     summary_version: str | None = None
@@ -183,7 +183,7 @@ class Compaction:
     keep: int = 20
 
     def span(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events to sum up now; empty while there is room. Never cuts between a call and its result."""
+        """The events to summarize now; empty while the context fits. Never cuts between a call and its result."""
         said = [event for event in events if isinstance(event.body, UserMessage | AssistantMessage)]
         size = sum(_length(event.body.content) for event in said if hasattr(event.body, "content")) // 4
         if (len(said) <= self.messages and size <= self.tokens) or len(said) <= self.keep:

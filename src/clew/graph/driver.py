@@ -29,7 +29,7 @@ from clew.ports.streams import StreamParts, Tokens
 
 
 class LangGraphDriver(ThreadStates):
-    """With `verbose`, or for a thread that is set so, what models say goes to `live` word by word."""
+    """With `verbose`, or for a thread that is set so, model output goes to `live` token by token."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whatever a graph raised, as one of our error classes: by our own classes, by HTTP status, by the client's own names."""
+"""Failures: what a graph raised as one of our error classes, by our classes, HTTP status or the client's class names."""
 
 from datetime import UTC, datetime
 
@@ -36,7 +36,7 @@ _TRANSIENT = (
 
 
 def classify(exc: Exception) -> Transient | Permanent:
-    """The failure in our words. What we said ourselves stands, whatever a library said beneath it."""
+    """The failure as one of our errors. An error of ours stays, whatever a library raised beneath it."""
     for cause in _chain(exc):
         if isinstance(cause, Transient | Permanent):
             return cause

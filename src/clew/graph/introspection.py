@@ -1,4 +1,4 @@
-"""How a graph is made: its drawing, and the schemas of what goes in and comes out."""
+"""Graph introspection: a graph's drawing, and the schemas of its input and output."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ UNNAMED = "LangGraph"
 
 
 class LangGraphIntrospection:
-    """The Anatomy port. Looking takes a while where states are large, so it is done beside the event loop."""
+    """The GraphIntrospection port. Schemas of large states take a while, so they are made beside the event loop."""
 
     def __init__(self, graphs: Mapping[str, Graph]) -> None:
         self._graphs = graphs

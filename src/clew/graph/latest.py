@@ -1,4 +1,4 @@
-"""A thread's newest state as it is stored, read without its graph."""
+"""Latest state of a thread as it is stored, read without its graph."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Watches the event loop from a thread: says in the log which node blocks it, and measures how late it is.
+"""Event loop watch, from a thread: logs which node blocks the loop, and measures how late the loop is.
 
 An `async def` node that computes or sleeps without `await` holds up everything else in its process. Leases are kept
 meanwhile: the heartbeat has a thread of its own.

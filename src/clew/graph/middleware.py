@@ -1,4 +1,4 @@
-"""The ledger for agents made with LangChain's `create_agent`: existing tools gain it without being rewritten."""
+"""Ledger middleware for agents made with LangChain's `create_agent`: existing tools gain it without being rewritten."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ from clew.graph.run import current_run
 from clew.graph.stream import storable
 from clew.graph.tools import INVALID, LedgerTool, own_ids, settled_message, through_ledger
 
-# What a model wrote where a tool's arguments should be. LangChain's agents look at calls they can carry out only, and
+# What a model wrote where a tool's arguments should be. LangChain's agents handle calls they can carry out only, and
 # would leave this one without an answer.
 ODD = "clew_odd_arguments"
 
@@ -87,7 +87,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             return await handler(request)
         if not call_id:
             if name in self._named:
-                raise ConfigError(f"a call of tool {name!r} has no id, by which it could be asked about")
+                raise ConfigError(f"a call of tool {name!r} has no id, so it cannot be asked about")
             return await handler(request)
         call = ToolCall(
             call_id=call_id,
@@ -101,7 +101,7 @@ class ToolLedger(AgentMiddleware[Any, Any]):
             on_crash=OnCrash.INTERRUPTED if name in self._interrupted else None,
         )
         if terms.approval:
-            # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
+            # What is shown is what runs. JSON cannot encode some values, and a person was shown a replacement.
             request = request.override(tool_call={**request.tool_call, "args": call.args})
         outcome: ToolMessage | Command[Any] = await through_ledger(run, call, terms, lambda: handler(request))
         return outcome

@@ -10,7 +10,7 @@ from clew.domain.thread import Owner, Thread
 from clew.graph.position import Graph
 from clew.history.graph_store import GraphStore
 
-# How many graphs are kept at hand, each with the store of one owner.
+# How many graphs are cached, each with the store of one owner.
 MOST_COPIES = 1000
 
 

@@ -231,7 +231,7 @@ def _answered(writes: Sequence[tuple[str, str, Any]], task: PregelTask) -> int:
 
 
 async def _stop(checkpoints: _Checkpoints, graph: Any, state: StateSnapshot) -> Stop | None:
-    """LangGraph looks at breakpoints only in passing. After a crash it takes any continuation for the word to pass."""
+    """LangGraph checks breakpoints only in passing. After a crash it takes any continuation for an approval."""
     inner = dict(graph.get_subgraphs())
     for task in state.tasks:
         if isinstance(task.state, StateSnapshot) and isinstance(inner.get(task.name), Pregel):

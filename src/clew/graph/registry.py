@@ -59,7 +59,7 @@ class Registry:
 
 
 def import_from(folders: Iterable[Path]) -> None:
-    """Graphs and what they import are looked for in these folders first."""
+    """Graphs and what they import are searched in these folders first."""
     sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
 
 

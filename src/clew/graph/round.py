@@ -41,7 +41,7 @@ from clew.ports.run_context import RunContext
 
 # As LangGraph's clients know it.
 ATTEMPT = "run_attempt"
-# A graph that takes more steps than this in one round goes in circles; LangGraph's own limit is 10,007.
+# A graph that takes more steps than this in one round loops; LangGraph's own limit is 10,007.
 MAX_STEPS = 500
 # A graph that stops to ask what was answered already is sent on at once; one that does so for ever is broken.
 MAX_PASSES = 1000
@@ -116,7 +116,7 @@ class RoundDriver:
                         yield part
             if not stopped:
                 return
-            # A tool may be at work beside one that stopped to ask; met at its work it would look as if it had been cut off.
+            # A tool may be at work beside one that stopped to ask; read while it works, its call would seem cut off.
             await self._run.idle()
             found = await self._stopped()
         raise Corrupt(f"graph {self._thread.graph!r} keeps asking what was answered")
@@ -150,7 +150,7 @@ class RoundDriver:
         return replace(found, position=replace(found.position, asking=asking))
 
     async def _suspensions(self, found: GraphPosition, wait: Wait) -> Sequence[Suspension]:
-        """A graph that comes to a breakpoint again still holds the last decision: it is cleared before anyone is asked."""
+        """A graph that comes to a breakpoint again still holds the last decision: it is cleared before the next question."""
         stop = found.stop if wait.stopped_at is not None else None
         if stop is not None and await clear_decision(self._saver, stop, fence=self._fence):
             found = await read_position(self._graph, self._saver, self._config)
@@ -168,7 +168,7 @@ class RoundDriver:
                 return None if approved is None else await self._decided(found, approved=approved)
 
     async def _first_input(self, begin: Begin) -> Any:
-        """An approval of an earlier round must not open this round's breakpoint."""
+        """An approval of an earlier round must not pass this round's breakpoint."""
         command = command_of(begin.spec) if begin.spec is not None else None
         given: Json | Command[Any] = begin.input if command is None else command
         channel = ApprovalChannel.of(self._graph)

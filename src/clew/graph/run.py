@@ -1,4 +1,4 @@
-"""The run a node belongs to: how code inside a graph reaches the log of its thread, if there is one."""
+"""Run of a node: how code inside a graph reaches the log of its thread, if there is one."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -13,7 +13,7 @@ from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
 from clew.domain.runs import is_free
 from clew.graph.position import NULL_TASK, Graph
 
-# No graph needs more, and one in circles should end some day.
+# No graph needs more, and one that loops must end.
 MOST_STEPS = 10_000
 
 
@@ -71,7 +71,7 @@ def _stops(graph: Graph, nodes: Sequence[str]) -> str | list[str]:
 
 
 def command_of(spec: RunSpec, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
-    """What the spec tells the graph besides its input, with the answers it is given; None if there is neither."""
+    """The command of the spec besides its input, with the answers it is given; None if there is neither."""
     told = spec.command or {}
     update, goto = told.get("update"), told.get("goto")
     if update is None and not goto and not resume:

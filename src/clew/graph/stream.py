@@ -1,4 +1,4 @@
-"""LangGraph's stream, in the words of our log. Pure: one part in, the bodies it means out."""
+"""Stream parts of LangGraph as events of our log. Pure: one part in, its event bodies out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ CLEW = "clew"
 
 # A larger output of a node is named in the log, not kept there: it is in the checkpoint.
 MAX_OUTPUT = 16_384
-# Deeper than anybody reads, and well within what can be read back.
+# Deeper than a reader needs, and well within what can be parsed again.
 MAX_DEPTH = 50
 
 
@@ -85,7 +85,7 @@ def _messages(value: Any) -> Iterator[BaseMessage]:
 
 
 def outline(result: Any) -> Any:
-    """A node's return as JSON. Messages stand in the log themselves, so here only their ids do."""
+    """A node's return as JSON. Messages are in the log already, so only their ids are kept here."""
     if isinstance(result, Mapping):
         return {str(key): outline(value) for key, value in result.items()}
     if isinstance(result, BaseMessage):
@@ -101,7 +101,7 @@ def named(odd: Any) -> str:
 
 
 def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
-    """Any state as JSON: bytes as base64, and what JSON has no word for as `odd` says it. Raises ValueError."""
+    """Any state as JSON: bytes as base64, and what JSON cannot encode as `odd` returns it. Raises ValueError."""
     try:
         return from_json(to_json(values, bytes_mode="base64", inf_nan_mode="null", fallback=odd))
     except ValueError:
@@ -110,7 +110,7 @@ def as_json(values: Any, odd: Callable[[Any], str] = named) -> Any:
 
 
 def _without_halves(value: Any, depth: int) -> Any:
-    """Models are known to say halves of surrogate pairs, which JSON has no word for. Raises ValueError if it is too deep."""
+    """Models may generate halves of surrogate pairs, which JSON cannot encode. Raises ValueError if it is too deep."""
     if depth == 0:
         raise ValueError("nested too deeply")
     match value:

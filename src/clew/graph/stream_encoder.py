@@ -1,4 +1,4 @@
-"""What a graph streams, as LangGraph's clients want to hear it: named parts, each as JSON."""
+"""Stream encoder: what a graph streams as the named JSON parts that LangGraph's clients expect."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from clew.graph.stream import as_json, named
 from clew.graph.tools import CALL
 
 INTERRUPT = "__interrupt__"
-# How clients call a mode that is LangGraph's under another name.
+# Modes that clients name differently from LangGraph.
 TUPLES = "messages-tuple"
 MODES: Mapping[str, StreamMode] = {
     "values": "values",
@@ -33,7 +33,7 @@ Tell = Callable[[str, bytes], None]
 
 
 class StreamEncoder:
-    """Tells what one run streams, in the modes of its RunSpec and no others."""
+    """Encodes what one run streams, in the modes of its RunSpec only."""
 
     def __init__(self, spec: RunSpec, tell: Tell) -> None:
         self._wanted = frozenset(spec.modes)
@@ -56,8 +56,8 @@ class StreamEncoder:
             case "messages" if mode in self._wanted:
                 yield from self._messages(*part)
             case "updates" if mode not in self._wanted:
-                # A question is heard by everybody, with the values where those are wanted; a stop that was declared
-                # asks nothing.
+                # An interrupt is sent in every mode, with the values where those are wanted; a breakpoint has no
+                # question.
                 if part.get(INTERRUPT) and "values" not in self._wanted:
                     yield "values", _asking(part)
             case _ if mode not in self._wanted:
@@ -97,7 +97,7 @@ def asked(one: Interrupt) -> Interrupt:
 
 
 def as_bytes(data: Any) -> bytes:
-    """As JSON, whatever it is: a part that cannot be told must not end a run."""
+    """As JSON, whatever it is: a part that cannot be encoded must not end a run."""
     try:
         return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=named)
     except ValueError:

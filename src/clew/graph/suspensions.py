@@ -45,7 +45,7 @@ def _at_interrupt(one: OpenInterrupt, now: datetime) -> Suspension:
 
 
 def _deadline(seconds: Any, now: datetime) -> datetime | None:
-    """None for a time that no date can hold, or where the graph means something else by the word."""
+    """None for a time that no date can hold, or where the graph uses the key for something else."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:

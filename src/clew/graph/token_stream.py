@@ -1,4 +1,4 @@
-"""Token stream: the words of one run's models, on their way to the clients that listen."""
+"""Token stream: the output of one run's models, on its way to subscribed clients."""
 
 from collections import defaultdict
 from typing import Any
@@ -12,7 +12,7 @@ from clew.texts.reasoning import ReasoningFilter
 
 
 class TokenStream:
-    """Hears the `messages` of LangGraph's stream. Whole messages are not repeated: they are in the log."""
+    """Reads the `messages` of LangGraph's stream. Whole messages are not repeated: they are in the log."""
 
     def __init__(self, thread: Thread, live: Tokens) -> None:
         self._thread = thread

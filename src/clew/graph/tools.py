@@ -44,7 +44,7 @@ class LedgerTool(StructuredTool):
             self._require_no_ledger()
             return await super().ainvoke(input, config, **kwargs)
         call = self._call(input)
-        # What is shown is what runs. JSON has no word for some values, and a person was shown another one.
+        # What is shown is what runs. JSON cannot encode some values, and a person was shown a replacement.
         given = {**input, "args": {**input["args"], **call.args}} if self.terms.approval else input
 
         async def effect() -> Any:
@@ -243,7 +243,7 @@ def _renamed(content: Any, anew: Mapping[str, str]) -> Any:
 
 
 def _answer(outcome: Any) -> Any:
-    """What a tool said: itself, or the message in a Command that also changes the state."""
+    """The result of a tool: itself, or the message in a Command that also changes the state."""
     if isinstance(outcome, Command):
         update = outcome.update if isinstance(outcome.update, dict) else {}
         said = [message for message in update.get("messages", ()) if isinstance(message, ToolMessage)]

@@ -1,4 +1,4 @@
-"""An agent as one node of anybody's graph: model, tools, and if wanted a memory that outlives threads."""
+"""Agent node for any graph: model, tools, and if wanted a chat history that outlives threads."""
 
 import asyncio
 import importlib
@@ -86,7 +86,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             if keys.is_ambiguous(template):
                 raise Invalid(f"put a ':' between the names in {template!r}", "history_key_candidates")
         history.check_namespace(history_namespace)
-        # Made only to be checked: a wrong value is better heard of now than in the middle of somebody's conversation.
+        # Made only to be checked: a wrong value fails here, not in the middle of a conversation.
         history.Shape(
             chunk_size=history_chunk_size, value_field=history_value_field, meta_key=history_meta_key_suffix
         )
@@ -159,7 +159,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             logger.warning("no conversation key could be found; going on without chat history")
             return None
         task = runtime.execution_info.task_id if runtime.execution_info else None
-        # Found by nothing but the thread's id, it is the thread's own memory and goes with it.
+        # Found by nothing but the thread's id, it is the thread's own history and is deleted with it.
         others = {name: value for name, value in configurable.items() if name != "thread_id"}
         nobodys = replace(scope, configurable=others, thread_id=None)
         is_mine = keys.resolve(nobodys, self.history_key_candidates, self.history_key_template) != key
@@ -237,7 +237,9 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         if self._tools is None:
             return model
         if not isinstance(model, BaseChatModel):
-            raise ConfigError(f"{type(model).__name__} cannot be told of tools; bind them to it yourself")
+            raise ConfigError(
+                f"{type(model).__name__} is no chat model that tools can be bound to; bind them yourself"
+            )
         return model.bind_tools(list(self._tools.tools_by_name.values()))
 
 
@@ -277,7 +279,7 @@ def _calls_tools(message: BaseMessage) -> bool:
 
 
 def _to_store(message: BaseMessage) -> NewMessage | None:
-    """What people said to each other, as text; tools, instructions and calls for tools stay in the thread."""
+    """User messages and answers, as text; tools, instructions and calls for tools stay in the thread."""
     text = message.text
     if not text.strip():
         return None

@@ -44,7 +44,7 @@ class HistoryOutcome(StrEnum):
 
     OK = "ok"
     FALLBACK = "fallback"  # the store failed; the run goes on without
-    CONFLICT = "conflict"  # other writers were in the way each time
+    CONFLICT = "conflict"  # other writers came first each time
 
 
 def _utc_now() -> datetime:
@@ -205,7 +205,7 @@ class ChatHistory:
         return self._backend, channel_label(key)
 
     def _failed(self, what: str, place: HistoryId, exc: Exception) -> None:
-        """Where and what kind; never the error's own words, which may quote the message."""
+        """Logs where and what kind; never the error's own text, which may quote the message."""
         code = exc.code if isinstance(exc, ClewError) else type(exc).__name__
         where = {"namespace": list(place.namespace), "key": place.key, "backend": self._backend, "code": code}
         logger.warning(

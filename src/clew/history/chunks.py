@@ -133,7 +133,7 @@ class ChunkItems:
     async def _merge(self, place: HistoryId, turn: "_Turn") -> "_Written":
         """Put the turn under its own name, then into the documented items with every other turn that they lack.
 
-        Chunk and metadata go in one batch: a kill between two would leave them telling different stories.
+        Chunk and metadata go in one batch: a kill between two would leave them inconsistent.
         """
         # The last chunk goes on, and holds the turn if another process, or an attempt whose answer got lost, put it there.
         head, begun = await self._read(place, lambda summary: [_last_chunk(summary)], new=turn)
@@ -155,7 +155,7 @@ class ChunkItems:
             updated_at=self.now(),
         )
         if _last_chunk(plan.before) != _last_chunk(head.summary or plan.before):
-            # The answer that is taken back began in the chunk before.
+            # The answer that is replaced began in the chunk before.
             begun = await self._read_more(place, head, [_last_chunk(plan.before)])
         chunks = _chunks(plan.before, after, [*begun, *plan.added])
         if self.now() - head.read_at > STALE:
@@ -283,7 +283,7 @@ def _last_chunk(summary: HistorySummary) -> int:
 def _chunks(
     before: HistorySummary, after: HistorySummary, messages: Sequence[HistoryMessage]
 ) -> dict[str, dict[str, Any]]:
-    """The chunks that change: the last one if there is room in it, and what comes after it."""
+    """The chunks that change: the last one if it is not full, and those after it."""
     size = after.shape.chunk_size
     kept = {message.seq: message for message in messages}
     chunks: dict[str, dict[str, Any]] = {}

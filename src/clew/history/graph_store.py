@@ -1,4 +1,4 @@
-"""The store of LangGraph on our database: a batch is one transaction, a namespace matches whole labels, a get only reads."""
+"""Store of LangGraph on our database: a batch is one transaction, a namespace matches whole labels, a get only reads."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_INTEGER: Final = 2**62
-# Whose a store is that names no tenant: the same as of a server without API keys, and of a bot without `tenant`.
+# The tenant of a store that names none: the same as of a server without API keys, and of a bot without `tenant`.
 DEFAULT_TENANT: Final = Owner().tenant
 
 
@@ -41,9 +41,9 @@ class GraphStore(BaseStore):
     Where the thread is one user's, so is the store: its namespaces begin with a label that only the whole tenant sees.
 
     - Reads in a batch see what was there before its writes; of two writes to one key the last counts.
-    - A value is JSON. One caller's bad value is that caller's error, nobody else's.
+    - A value is JSON. One caller's bad value fails that caller only.
     - `ttl` is in minutes. An item past its time is not shown, even before it is swept, unless the configuration says
-      `omit_expired: False`. Reading an item refreshes its time (unless told not to), but not on every read: at most
+      `omit_expired: False`. Reading an item refreshes its time (unless `refresh_ttl` is off), but not on every read: at most
       once in a tenth of its life.
     - Chat histories appear as the items of their documented form and cannot be written this way; see ChatHistory.
     - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
@@ -134,7 +134,7 @@ class GraphStore(BaseStore):
 
 
 class _BatchPlan:
-    """LangGraph's operations in our words: what is asked, what is changed, and which result belongs where.
+    """LangGraph's operations as ours: reads, changes, and which result belongs where.
 
     Everything is below `root`, and shown as if it were not.
     """

@@ -1,7 +1,7 @@
 """Conversation keys: which conversation a run belongs to, found from what the run carries. Pure, and never raises.
 
 A candidate is a text with `{{dotted.names}}` in it. Names are looked up in plain dicts and lists only: no attribute
-is ever read, no function called, and what was put in is not looked at again. A name that is the whole candidate gives
+is ever read, no function called, and what was put in is not expanded again. A name that is the whole candidate gives
 the key itself (`{{inputs.history_key}}`); a name inside a text gives one part of it (`telegram:{{...chat_id}}`) and is
 escaped, so that two different identities never make one key.
 """
@@ -30,7 +30,7 @@ DEFAULT_CANDIDATES: Final = (
 _KEY = re.compile(r"[A-Za-z0-9:_-]+")
 _NAME = re.compile(r"\{\{[ \t]*([^{}\s.]+(?:\.[^{}\s.]+)*)[ \t]*\}\}")
 _INDEX = re.compile(r"[0-9]{1,9}")
-# A longer number is no id of anybody, and Python refuses to print the longest ones.
+# A longer number is no user's id, and Python refuses to print the longest ones.
 _MAX_BITS = 1024
 
 
@@ -98,7 +98,7 @@ def valid(key: str) -> str | None:
 
 
 def is_ambiguous(template: str) -> bool:
-    """Whether two names stand so close that a key would not tell where one ends: a part holds everything but ":"."""
+    """Whether two names stand so close that a key would not show where one ends: a part holds everything but ":"."""
     return any(":" not in gap for gap in _NAME.split(template)[2:-2:2])
 
 

@@ -1,4 +1,4 @@
-"""The settings of a graph's model: its provider, its name and the system prompt, as far as the graph shows them."""
+"""Model settings of a graph: its provider, its name and the system prompt, as far as the graph shows them."""
 
 import inspect
 import logging
@@ -24,8 +24,8 @@ def find_model_settings(graph: Any) -> ModelSettings | None:
             (found for node in graph.builder.nodes.values() if (found := _of_node(node.runnable))), None
         )
     except Exception:
-        # A graph of somebody's own may answer any question with an error. It runs all the same.
-        logger.warning("the model of a graph cannot be told", exc_info=True)
+        # A user's graph may raise on any attribute. It runs all the same.
+        logger.warning("the model settings of a graph cannot be read", exc_info=True)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The items of LangGraph's store as somebody outside of a graph may use them."""
+"""Store items of LangGraph for callers outside of a graph."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class StoreItems:
         await self.items.change(owner.tenant, [], [change])
 
     async def get(self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool = True) -> Item | None:
-        """Reading an item lets its time to live begin anew, unless told not to."""
+        """Reading an item restarts its time to live, unless `refresh` is off."""
         found = await self._ask(owner, GetItem(namespace=namespace, key=key))
         if refresh and isinstance(found, Item):
             await self._refresh(owner, [found])
@@ -74,7 +74,7 @@ class StoreItems:
         offset: int,
         refresh: bool = True,
     ) -> Sequence[Item]:
-        """Items in the namespace and below it, the newest change first. Raises Invalid for a filter nobody knows."""
+        """Items in the namespace and below it, the newest change first. Raises Invalid for an unknown filter operator."""
         check_filter(wanted)
         question = FindItems(prefix=prefix, filter=wanted or None, limit=limit, offset=offset)
         found = cast("Sequence[Item]", await self._ask(owner, question))

@@ -14,10 +14,10 @@ from clew.domain.thread import Owner
 
 
 class Assistants(Protocol):
-    """Assistants that people made, with all their versions. Another owner's does not exist: NotFound."""
+    """Assistants that clients created, with all their versions. Another owner's does not exist: NotFound."""
 
     async def add(self, assistant: Assistant, owner: Owner) -> bool:
-        """False if the tenant has one of this id, whoever's it is."""
+        """False if any user of the tenant has one of this id."""
         ...
 
     async def get(self, assistant_id: str, owner: Owner) -> Assistant: ...

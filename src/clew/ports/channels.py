@@ -83,15 +83,15 @@ Became: TypeAlias = Literal["admitted", "duplicate", "ignored"]
 
 
 class WebhookReceiver(Protocol):
-    """Where the webhooks of one bot knock. It asks for a proof of its own: raises Unauthenticated, Invalid."""
+    """Receives the webhooks of one bot and checks their signature: raises Unauthenticated, Invalid."""
 
     @property
     def thanks(self) -> str:
-        """What the provider wants to hear when all is well."""
+        """The response body that the provider expects on success."""
         ...
 
     def greet(self, delivery: Delivery) -> str:
-        """What to answer a provider that makes sure of us."""
+        """The response to a provider that verifies the webhook URL."""
         ...
 
     async def receive(self, delivery: Delivery) -> Became:

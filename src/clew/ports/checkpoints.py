@@ -91,8 +91,8 @@ class Found:
 class Checkpoints(Protocol):
     """Keeps LangGraph's checkpoints by thread and namespace, in the order they were stored.
 
-    Writing under a buried thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
-    Threads that are nobody's (a graph used without our engine) have neither.
+    Writing under a deleted thread raises NotFound; with a `fence` that is no longer the thread's, LostLease.
+    Threads without an owner (a graph used without our engine) have neither.
     """
 
     async def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> None:
@@ -163,7 +163,7 @@ class Checkpoints(Protocol):
     async def prune(self, thread_id: str) -> None:
         """Delete all but the newest checkpoint of each namespace.
 
-        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises NotAllowed if the thread
+        Checkpoints whose writes a channel of the newest one is rebuilt from stay as well. Raises InvalidState if the thread
         is running.
         """
         ...

@@ -19,7 +19,7 @@ from clew.domain.thread import Owner
 
 
 class Files(Protocol):
-    """Uploads and documents. Bytes are kept once per content, in parts, and go when nobody refers to them."""
+    """Uploads and documents. Bytes are kept once per content, in parts, and are deleted when no file refers to them."""
 
     async def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> None:
         """Keep one part of a content; the same part twice changes nothing."""
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 class Extractor(Protocol):
-    """Reads what is in a file, whoever made it."""
+    """Reads the contents of an untrusted file."""
 
     async def extract(
         self,
@@ -74,9 +74,9 @@ class Extractor(Protocol):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Extraction:
-        """What the file holds; `progress` hears now and then how much of it is done, and of how much.
+        """What the file holds; `progress` is called now and then with how much of it is done, and of how much.
 
-        A file that is damaged, hostile or too much gives what could be read of it, and warnings for a person.
+        A file that is damaged, malicious or too large gives what could be read of it, and warnings for a person.
         Raises Transient or Permanent only for what is not the file's fault.
         """
         ...

@@ -22,13 +22,13 @@ class GraphDriver(Protocol):
     ) -> AsyncGenerator[Body, None]:
         """Drive the current round, whose events are `log`. What happened comes out as bodies to record, in order.
 
-        `is_new` says that nobody has run the thread before, so there is nothing to find out about where it stands.
+        `is_new` says that the thread never ran before, so the position of its graph is not read.
         Suspensions come last, once everything they rest on is durable. A graph that ended yields none.
         """
         ...
 
     def drain(self, thread_id: str) -> None:
-        """Ask a run to end at its next safe point; it can be taken up again from there."""
+        """Ask a run to end at its next safe point; it can be continued from there."""
         ...
 
     async def state(self, thread: Thread) -> GraphState:
@@ -109,10 +109,10 @@ class GraphDriver(Protocol):
 
 
 class Closing(Protocol):
-    """What a graph says when its round ends, recorded in the same commit as the end itself."""
+    """The events that a graph adds when its round ends, recorded in the same commit as the end itself."""
 
     def __call__(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
-        """`log` is the round so far. Must not fail: there is nobody left to tell."""
+        """`log` is the round so far. Must not fail: no caller is left to handle it."""
         ...
 
 
@@ -127,10 +127,10 @@ class Graphs(Protocol):
 
 
 class GraphIntrospection(Protocol):
-    """How registered graphs are made, for those who look at them. Raises NotFound for a graph that is not here."""
+    """Structure of the registered graphs. Raises NotFound for a graph that is not registered."""
 
     def title(self, graph: str) -> str:
-        """The name its maker gave it; else the one it is registered under."""
+        """The name its author gave it; else the one it is registered under."""
         ...
 
     async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:

@@ -14,7 +14,7 @@ from clew.domain.thread import Json
 
 
 class Inbox(Protocol):
-    """What came from outside, each thing once; also the queue of a thread that is busy."""
+    """Deliveries and requests, each accepted once; also the queue of a busy thread."""
 
     async def admit(
         self, incoming: Incoming, *, now: datetime, is_opened: bool = False, hook: RunHook | None = None

@@ -30,7 +30,7 @@ class Items(Protocol):
     ) -> Sequence[Answer]:
         """Answer the questions, then make the changes in order: all in one transaction or not at all.
 
-        Raises Invalid for a value that is not JSON, NotAllowed for a change to what only views a history.
+        Raises Invalid for a value that is not JSON, InvalidState for a change to an item that is a view of a chat history.
         """
         ...
 

@@ -24,10 +24,10 @@ class Notifier(Protocol):
     def publish(
         self, thread_id: str, after: int | None = None, end: int | None = None, *, goes_on: bool = False
     ) -> None:
-        """`after` is where the log ended before: whoever hears of the thread for the first time reads on from there.
+        """`after` is where the log ended before: a subscriber that has not read the thread yet reads on from there.
 
         `end` is where it ends now.
-        `goes_on` says that the thread runs on, as before: nothing for those who wait for its rest.
+        `goes_on` says that the thread runs on, as before: subscribers with `for_rest` are not notified.
         """
         ...
 
@@ -37,18 +37,18 @@ class Notifier(Protocol):
 
 
 class ClusterNotifier(Protocol):
-    """Rings between the processes that share a database. May lose a call: whoever waits for one looks by himself too."""
+    """Notifies between the processes that share a database. May lose a call: processes that wait for one poll too."""
 
     def ring(self, thread_id: str, after: int | None, end: int | None = None) -> None:
-        """Tell the others that a log has grown, where it ended before, and where now. Never waits."""
+        """Notify the other processes that a log has grown, where it ended before, and where now. Never waits."""
         ...
 
     def call(self) -> None:
-        """Tell the others that a thread can be claimed. Never waits."""
+        """Notify the other processes that a thread can be claimed. Never waits."""
         ...
 
     def listening(
         self, heard: Callable[[str, int | None], None], called: Callable[[], None]
     ) -> AbstractAsyncContextManager[None]:
-        """Inside the block the others are heard, and what was rung here is told to them by its end."""
+        """Inside the block other processes' notifications arrive; by its end those of this process are sent."""
         ...

@@ -19,5 +19,5 @@ class Numbers(Protocol):
         ...
 
     async def name_of(self, kind: NumberKind, tenant: str, number: int) -> str | None:
-        """Whose number it is; None if nobody's of this tenant."""
+        """The name with this number; None if the tenant has none."""
         ...

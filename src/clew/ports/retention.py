@@ -13,14 +13,14 @@ from clew.domain.thread import Owner
 
 
 class Trash(Protocol):
-    """Threads deleted softly: for everybody else they do not exist, and for a while they can be brought back."""
+    """Soft-deleted threads: other ports do not find them, and for a while they can be restored."""
 
     async def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
         """The worker that runs the thread can write no more. Raises NotFound."""
         ...
 
     async def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> None:
-        """As if it had never been away, and just been looked at. Raises NotFound, also once its time there is over."""
+        """Restore the thread; that counts as an access. Raises NotFound, also once its grace period is over."""
         ...
 
     async def find(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[Binned]:
@@ -29,7 +29,7 @@ class Trash(Protocol):
 
 
 class Cleanups(Protocol):
-    """Deletes threads in bulk. One cleanup at a time in the whole cluster; one that was cut short can be taken up.
+    """Deletes threads in bulk. One cleanup at a time in the whole cluster; one that was cut short can be continued.
 
     A `runner` is the worker that has the lease. Methods that delete raise LostLease once it is another.
     """
@@ -120,16 +120,16 @@ class ClusterState(Protocol):
 
 
 class Space(Protocol):
-    """The room that everything takes."""
+    """Disk space of the database."""
 
     async def usage(self, wanted: Selection) -> Usage:
         """What the threads of the selection's owner amount to, and how many of them are due by it."""
         ...
 
     async def sizes(self) -> Mapping[str, int]:
-        """Bytes by table, indexes included, as far as the database can tell."""
+        """Bytes by table, indexes included, as far as the database reports them."""
         ...
 
     async def give_back(self, *, seconds: float) -> int:
-        """Return unused room to the system for about so long; how many bytes it was."""
+        """Return unused disk space to the system, for about so long; how many bytes it was."""
         ...

@@ -19,7 +19,7 @@ from clew.domain.thread import Json, Thread
 
 
 class Ledger(Protocol):
-    """What a running graph says to the log: what it did, and which tools it wants to run."""
+    """What a running graph records in the log: what it did, and which tools it wants to run."""
 
     @property
     def thread(self) -> Thread:
@@ -32,7 +32,7 @@ class Ledger(Protocol):
         ...
 
     async def record(self, *bodies: Body) -> None:
-        """Durable on return. Raises LostLease, NotFound or NotAllowed once the thread is no longer this run's."""
+        """Durable on return. Raises LostLease, NotFound or InvalidState once the thread is no longer this run's."""
         ...
 
     def note(self, *bodies: Body) -> None:
@@ -52,11 +52,11 @@ class Ledger(Protocol):
         ...
 
     def abandon(self, call_id: str) -> None:
-        """A tool that was begun was cut off: nobody waits for it any more."""
+        """A tool that was begun was cut off: the run does not wait for it any more."""
         ...
 
     async def fates(self, call_ids: Collection[str]) -> Mapping[str, Settled]:
-        """What to tell a model of calls that an earlier round left: their results, or how far they came."""
+        """What a model is sent of calls that an earlier round left: their results, or how far they came."""
         ...
 
     def asked_before(self, call_id: str) -> int:
@@ -64,7 +64,7 @@ class Ledger(Protocol):
         ...
 
     def is_asking(self, call_id: str) -> bool:
-        """Whether this run wants somebody to be asked about the call."""
+        """Whether this run needs an answer about the call from a person or a client."""
         ...
 
 
@@ -80,7 +80,7 @@ class RunContext(Ledger, Protocol):
         ...
 
     def saying(self, text: str) -> None:
-        """What the model has said of its answer so far; a stop in the middle keeps it, marked as cancelled."""
+        """What the model has generated of its answer so far; a stop in the middle keeps it, marked as cancelled."""
         ...
 
     async def audit(self, call: ModelCall) -> None:

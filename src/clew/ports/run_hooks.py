@@ -1,4 +1,4 @@
-"""Run hooks: what happens when runs end, webhooks among it."""
+"""Run hooks: what happens when runs end, webhooks included."""
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta

@@ -17,11 +17,11 @@ from clew.domain.views import Token
 
 class TokenListener(Protocol):
     async def next(self) -> Token:
-        """The next piece, made of all that was said of its message meanwhile. Not too many a second."""
+        """The next piece, made of all tokens of its message since. At most so many a second."""
         ...
 
     def forget(self, message: str) -> None:
-        """Drop what is not told yet of a message: all of it can be read now."""
+        """Drop what is not handed out yet of a message: all of it can be read now."""
         ...
 
 
@@ -49,7 +49,7 @@ class StreamParts(Protocol):
     """What runs stream, part by part: live for its readers, kept for a while where the RunSpec says so."""
 
     def begin(self, thread_id: str, spec: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
-        """An attempt at the run begins: the parts of it are told by name, as JSON. Telling never waits."""
+        """An attempt at the run begins: returns the function that publishes a part by name, as JSON. It never waits."""
         ...
 
     async def flush(self, run_id: str) -> None:
@@ -68,7 +68,7 @@ class StreamParts(Protocol):
 
 
 class Tokens(Protocol):
-    """What models say, while they say it. Kept nowhere, and lost on whoever is slow to listen."""
+    """Model output as it is generated. Stored nowhere; slow listeners miss tokens."""
 
     def say(self, token: Token) -> None:
         """Never waits."""

@@ -12,7 +12,7 @@ from clew.domain.thread_metadata import ThreadSearch
 
 
 class ThreadMetadata(Protocol):
-    """What clients hang on their threads to find them by. Not part of the log: the thread is the same without."""
+    """Metadata that clients set on threads to find them by. Not part of the log."""
 
     async def put(self, thread_id: str, labels: Mapping[str, Json]) -> None:
         """Set these; others stay. Raises NotFound, Invalid."""

@@ -31,23 +31,23 @@ class Store(Protocol):
     ) -> None:
         """Save the thread, append its events and update its calls, in one transaction.
 
-        The thread expires later. With `unseen_since` it does not, and the change is refused if somebody looked at the
-        thread after that.
+        The thread expires later. With `unseen_since` it does not, and the change is refused if the thread was accessed
+        after that.
 
         A thread that waited and goes on, or ends, wakes the conversation that is led in it (Conversations).
 
-        With a message that is taken back goes, in the same transaction, what models were told of it (Audit).
+        A message that is redacted is removed, in the same transaction, from the model calls that held it (ModelCalls).
 
         A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
-        a worktree with it: raises AlreadyReserved if another active thread has it, Crowded if too many are taken.
+        a reservation with it: raises AlreadyReserved if another active thread has it, AtCapacity if too many are taken.
 
         The `hook` of a run that starts is written with it.
 
         A thread that leaves `running` gives up its lease in the same transaction.
         Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was
-        given more time since that was decided, or if the thread was looked at; LostLease if `fence` is no longer the thread's, NotFound if the thread
-        was deleted, Repeated with the answer of then if `once` or `admits` were done before, Duplicate if they were
-        used for something else.
+        given more time since that was decided, or if the thread was accessed; LostLease if `fence` is no longer the
+        thread's, NotFound if the thread was deleted, AlreadyDone with the answer of then if `once` or `admits` were
+        done before, Duplicate if they were used for something else.
         """
         ...
 
@@ -106,7 +106,7 @@ class Store(Protocol):
         ...
 
     async def fence(self, thread_id: str) -> int:
-        """The thread's fence as it is: whoever writes under it is refused once somebody runs the thread. Raises NotFound."""
+        """The thread's current fence: writes under it are refused once a runner claims the thread. Raises NotFound."""
         ...
 
     async def has_work(self, graphs: Collection[str] = ()) -> bool:
@@ -127,7 +127,7 @@ class Store(Protocol):
 
         Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
         from at least to at most so many times, if that is said.
-        Threads that are `alive` here and still this runner's are left alone, however old their lease is: nobody died.
+        Threads that are `alive` here and still this runner's are left alone, however old their lease is.
         """
         ...
 
@@ -142,15 +142,15 @@ class Store(Protocol):
     async def release_all(self, runner: str, *, but: Collection[str]) -> None:
         """Give back every lease of the runner but those of these threads.
 
-        A claim whose answer was lost has taken effect without the runner hearing of it."""
+        A claim whose answer was lost has taken effect without the runner's knowledge."""
         ...
 
     async def touch(
         self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
     ) -> Collection[str]:
-        """Somebody looked at these threads: they expire later. Returns those that were written.
+        """Record an access to these threads: they expire later. Returns those that were written.
 
-        Not written are those that were looked at within the `grain` before, and those that another transaction holds
+        Not written are those that were accessed within the `grain` before, and those that another transaction holds
         at this moment, unless it `waits` for them.
         """
         ...
@@ -163,7 +163,7 @@ class Store(Protocol):
         ...
 
     async def purge(self, *, limit: int = 100, only: str | None = None) -> Sequence[str]:
-        """Remove rows of up to `limit` buried threads, or of that one; returns their ids.
+        """Remove rows of up to `limit` threads with a tombstone, or of that one; returns their ids.
 
         A bounded number of rows a call: empty when nothing is left to do.
         """

@@ -41,7 +41,7 @@ class Calls(Protocol):
         ...
 
     async def rebuild(self, thread_id: str) -> None:
-        """Bring back the rows that are missing or cannot be read. Those that can be stay as they are."""
+        """Rebuild the rows that are missing or cannot be read. Readable rows stay as they are."""
         ...
 
     async def lost(self, *, after: str = "", limit: int) -> Sequence[str]:

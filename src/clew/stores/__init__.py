@@ -1,1 +1,1 @@
-"""Keep threads, events and all that hangs on them. Know no rules: the SQL is written once, two databases drive it."""
+"""Stores: threads, events and the rows that belong to them. No rules here: the SQL is written once, for two databases."""

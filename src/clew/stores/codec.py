@@ -1,4 +1,4 @@
-"""Domain values to what a row holds and back, the same for every database: JSON as text, times as microseconds.
+"""Codec: domain values as row values and back, the same for every database: JSON as text, times as microseconds.
 
 One JSON codec for everything, so that an event and the rows derived from it accept and return the same values: whole
 numbers of any size, no NaN (it becomes null), keys as strings, text without lone surrogates.
@@ -46,7 +46,7 @@ def micros(at: datetime) -> int:
 
 
 def bounded_moment(value: int) -> datetime:
-    """A time that may lie beyond the calendar, because somebody once added too much to one: then the end of it."""
+    """A time that may lie beyond the calendar, because too much was once added to one: then the end of it."""
     if value > _LAST:
         return LAST_MOMENT
     return moment(max(value, _FIRST))
@@ -104,7 +104,7 @@ def load_event(thread_id: str, row: Any) -> Event:
         body = _BODY[type_].validate_json(content)
         return Event(thread_id=thread_id, seq=seq, id=event_id, round=round_, at=moment(at), body=body)
     except (TypeError, ValueError, OverflowError) as exc:
-        # The validator's own words would quote the content, and messages are private.
+        # The validator's own text would quote the content, and messages are private.
         raise Corrupt(f"thread {thread_id!r}: event {seq} ({type_}) cannot be read back") from exc
 
 

@@ -1,4 +1,4 @@
-"""A store whose commits are counted and timed, with what they tell of rounds and tool calls."""
+"""Measured store: counts and times commits, and the rounds and tool calls in them."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ def measured(store: ThreadRows, metrics: Metrics, backend: str) -> Store:
 
 @runtime_checkable
 class Gathers(Protocol):
-    """Something that puts several changes into one transaction, and tells how many."""
+    """A writer that puts several changes into one transaction, and reports how many."""
 
     on_batch: Callable[[int], None]
 

@@ -1,4 +1,4 @@
-"""Postgres as a database for our work: a pool that heals, a deadline on everything, retries where they are safe."""
+"""Postgres database: a pool that reconnects, a deadline on everything, retries where they are safe."""
 
 import asyncio
 import contextlib
@@ -48,8 +48,8 @@ class PostgresDatabase:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and not _is_cancelled():
-                # To the caller it would mean that somebody cancelled it.
-                raise Unavailable("the writing to the database was interrupted") from None
+                # To the caller it would mean that the caller itself was cancelled.
+                raise Unavailable("the write to the database was interrupted") from None
             raise
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
@@ -84,7 +84,7 @@ class PostgresDatabase:
     def _written(self, task: asyncio.Task[Any]) -> None:
         self._writing.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever still waits gets it; if nobody does, it was cancelled and does not care
+            task.exception()  # retrieved here too: the caller gets it, unless it was cancelled
 
     async def _run(self, work: Callable[[], Work[T]], new_unit: "Callable[[], Unit]") -> T:
         until = self._loop.time() + self._deadline
@@ -100,7 +100,7 @@ class PostgresDatabase:
                     raise
             except Met:
                 if attempt == ATTEMPTS:
-                    raise Conflict("other transactions were in the way; try again") from None
+                    raise Conflict("other transactions conflicted with this one; try again") from None
             await asyncio.sleep(BACKOFF_SECONDS * attempt)
             attempt += 1
 
@@ -218,7 +218,7 @@ async def open_postgres(
 ) -> AsyncGenerator[PostgresDatabase]:
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
     await migrate(dsn, deadline=connect_seconds or deadline)
-    # Whoever takes a connection has a deadline for all it does with it, so that single statements need none.
+    # A caller that takes a connection has a deadline for all it does with it, so that single statements need none.
     options = connect_options(dsn, deadline) | {
         "timeout": connect_seconds or deadline,
         "command_timeout": None,
@@ -243,7 +243,7 @@ async def open_postgres(
 async def migrate(dsn: str, *, deadline: float = 8.0) -> None:
     """Bring the database to the newest version.
 
-    A migration may take long, so only the connection and the look at what is there have a deadline.
+    A migration may take long, so only the connection and the read of the schema version have a deadline.
     """
     options = connect_options(dsn, deadline) | {"command_timeout": None}
     connection: Connection | None = None
@@ -266,7 +266,7 @@ async def migrate(dsn: str, *, deadline: float = 8.0) -> None:
 async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=RELEASE_SECONDS)
-    except Exception:  # noqa: BLE001 - a server that does not take leave is left without
+    except Exception:  # noqa: BLE001 - the connection is dropped even if the server does not confirm
         connection.terminate()
 
 

@@ -1,4 +1,4 @@
-"""Errors of asyncpg and of Postgres in Clew's words: an outage, two transactions that met, or a refused value."""
+"""Errors of asyncpg and of Postgres as Clew's: an outage, two transactions that collided, or a refused value."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ LAST_WORDS = frozenset({"FATAL", "PANIC"})
 
 
 class Met(Exception):
-    """Two transactions met and this one lost. The same work may be tried again."""
+    """Two transactions collided and this one was rolled back. The same work may be tried again."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def in_our_words(connection: Connection) -> Generator[None]:
         if error is exc:
             raise
         if isinstance(error, Invalid):
-            # The driver's own words would quote the value, and messages are private.
+            # The driver's own text would quote the value, and messages are private.
             raise error from None
         raise error from exc
 
@@ -60,7 +60,7 @@ def is_lost(connection: Connection) -> bool:
 
 
 def translated(exc: Exception, *, lost: bool) -> Exception:
-    """The error as the rest of Clew knows it; the same error if there is no word for it.
+    """The error as the rest of Clew knows it; the same error if no class of ours fits.
 
     On a connection that is `lost` every error says only that, whatever its class.
     """

@@ -1,4 +1,4 @@
-"""Appending to a chat history on Postgres: seqs and rows in one statement, one round trip and one commit."""
+"""Chat history appends on Postgres: seqs and rows in one statement, one round trip and one commit."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""The bell between processes on one Postgres: LISTEN and NOTIFY, on a connection of its own that is made anew when lost."""
+"""Notifier between processes on one Postgres: LISTEN and NOTIFY, on a connection of its own that is reopened when lost."""
 
 import asyncio
 import contextlib
@@ -16,24 +16,24 @@ from clew.stores.postgres_errors import Connection
 logger = logging.getLogger(__name__)
 
 CHANNEL = "clew"
-# What is rung within this time goes out together, so the rate of commits does not matter.
+# Notifications within this time go out together, so the rate of commits does not matter.
 GATHER_SECONDS = 0.025
 # Postgres takes 7,999 bytes at once.
 MOST_BYTES = 7900
-# What nobody could be told of for so long that this much has gathered, they have found by looking.
+# Past this many unsent notifications they are dropped: the other processes have found the changes by polling.
 MOST_THREADS = 10_000
-# A connection that says nothing is asked whether it still can.
+# A silent connection is probed after so long.
 PROBE_SECONDS = 15.0
 SHORTEST_WAIT = 0.2
 LONGEST_WAIT = 30.0
-# What a process that ends may take to tell the last of it.
+# How long a process that ends may take to send its last notifications.
 ENDING_SECONDS = 1.0
 
 Heard = Callable[[str, int | None], None]
 
 
 class PostgresNotifier:
-    """Never in anybody's way: without a connection, or through a pooler that delivers nothing, it is silent."""
+    """Never blocks a caller: without a connection, or through a pooler that delivers nothing, it sends nothing."""
 
     def __init__(self, dsn: str, *, deadline: float) -> None:
         self._dsn = dsn
@@ -74,12 +74,12 @@ class PostgresNotifier:
                 async with self._connection(heard, called) as connection:
                     await self._probe(connection)
                     wait = SHORTEST_WAIT
-                    called()  # perhaps somebody did while nobody was here to hear it
+                    called()  # perhaps another process called while this one was not connected
                     await self._tell_on(connection)
-            except Exception as exc:  # noqa: BLE001 - whatever it is, they poll meanwhile
+            except Exception as exc:  # noqa: BLE001 - whatever it is, processes poll meanwhile
                 if wait == SHORTEST_WAIT:
                     reason = exc if isinstance(exc, Unavailable) else type(exc).__name__
-                    logger.warning("no bell between processes, they poll: %s", reason)
+                    logger.warning("no notifications between processes, they poll instead: %s", reason)
                 await self._pause(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
 
@@ -94,7 +94,7 @@ class PostgresNotifier:
                 _read(str(payload), heard, called)
 
         try:
-            # Nothing is kept here that could be lost, so nobody waits for the disk.
+            # This connection stores nothing, so its commits need not wait for the disk.
             await connection.execute("SET synchronous_commit = off")
             await connection.add_listener(CHANNEL, hear)
             connection.add_termination_listener(lambda _: self._told.set())
@@ -104,7 +104,7 @@ class PostgresNotifier:
             connection.terminate()
 
     async def _tell_on(self, connection: Connection) -> None:
-        """What is rung from now on, until this process ends."""
+        """Send the notifications from now on, until this process ends."""
         while not self._ending.is_set() or self._told.is_set():
             try:
                 async with asyncio.timeout(PROBE_SECONDS):
@@ -121,7 +121,7 @@ class PostgresNotifier:
                 await _notify(connection, payload)
 
     async def _probe(self, connection: Connection) -> None:
-        """Raises Unavailable if what we say does not come back to us."""
+        """Raises Unavailable if our own notification does not come back to us."""
         self._echoed.clear()
         await _notify(connection, "[]")
         try:
@@ -160,7 +160,7 @@ def _read(payload: str, heard: Heard, called: Callable[[], None]) -> None:
     try:
         rings = json.loads(payload)
     except ValueError:
-        return  # anybody may notify on our channel
+        return  # any client of the database may notify on our channel
     for ring in rings if isinstance(rings, list) else ():
         match ring:
             case None:

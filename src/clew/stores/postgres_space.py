@@ -1,4 +1,4 @@
-"""The room a Postgres database takes, by table."""
+"""Disk space of a Postgres database, by table."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from clew.stores.sql.work import Statement, Work, reads
 
 
 class PostgresSpace(UsageRows):
-    """The Space port on Postgres, which uses free room again by itself and needs no help to do so."""
+    """The Space port on Postgres, which reuses free space by itself."""
 
     @reads
     def sizes(self) -> Work[Mapping[str, int]]:

@@ -1,4 +1,4 @@
-"""The write path on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
+"""Thread writes on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -118,8 +118,8 @@ class PostgresThreads(ThreadRows):
         self._postgres = db
         self._waiting: list[PendingCommit] = []
         self._flushing: asyncio.Task[None] | None = None
-        # Told how many changes shared a transaction.
-        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - for nobody
+        # Called with how many changes shared a transaction.
+        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - not measured
 
     async def commit_calls(
         self,
@@ -167,7 +167,7 @@ class PostgresThreads(ThreadRows):
         return []
 
     async def _flush(self) -> None:
-        """Send batch after batch until nobody waits. While one is on its way the next one gathers."""
+        """Send batch after batch until no change waits. While one is on its way the next one gathers."""
         try:
             while self._waiting:
                 batch = self._next_batch()
@@ -192,7 +192,7 @@ class PostgresThreads(ThreadRows):
             self._flushing = None
 
     async def _one_by_one(self, batch: list[PendingCommit]) -> None:
-        """Somebody's values broke the statement: find out whose, so that each caller's failure stays its own."""
+        """One caller's values broke the statement: run each change alone, so that only that caller fails."""
         for waiting in batch:
             try:
                 await super().commit_calls(waiting.change, fence=waiting.fence)

@@ -1,4 +1,4 @@
-"""SQLite as a database for our work: one writer thread with group commit, reader threads beside it."""
+"""SQLite database: one writer thread with group commit, reader threads beside it."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ BUSY_SECONDS = 15.0
 
 @dataclass(slots=True, eq=False)
 class WriteJob:
-    """One unit of work and whoever waits for it: a coroutine of `loop`, or another thread when there is none."""
+    """One unit of work and its waiting caller: a coroutine of `loop`, or another thread when there is none."""
 
     work: Callable[[], Work[Any]]
     future: "asyncio.Future[Any] | Future[Any]"
@@ -72,8 +72,8 @@ class SQLiteDatabase:
         self._reader_connections: list[sqlite3.Connection] = []
         self._closed = False
         self._closing = threading.Lock()
-        # Told how many units of work shared a transaction, in the writer's thread.
-        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - for nobody
+        # Called with how many units of work shared a transaction, in the writer's thread.
+        self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - not measured
         self._thread.start()
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
@@ -95,7 +95,7 @@ class SQLiteDatabase:
 
     async def glance(self, work: Callable[[], Work[T]]) -> T:
         # Handing a few microseconds of reading to another thread costs ten times as much as the reading. In WAL
-        # mode a reader waits for nobody, but for the recovery after a crash: then a thread may wait for it.
+        # mode a reader waits only for the recovery after a crash: then a thread may wait for it.
         if self._readers is None:
             return await self.write(work)
         try:
@@ -196,7 +196,7 @@ class SQLiteDatabase:
             self._writer.execute("COMMIT")
             failpoint("commit_done")
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it belongs to the waiting callers
-            # A full disk or a failing one makes SQLite roll everybody's work back by itself.
+            # A full disk or a failing one makes SQLite roll back the whole transaction by itself.
             with suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
             return [WriteOutcome(job, error=refusal(exc)) for job in batch]
@@ -344,7 +344,7 @@ def numbered(sql: str) -> str:
 
 
 def settle(outcomes: Iterable[WriteOutcome]) -> None:
-    """Tell everybody who waits; one wake-up a loop, however many wait in it."""
+    """Hand the results to all waiting callers; one wake-up a loop, however many wait in it."""
     by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[WriteOutcome]] = defaultdict(list)
     for outcome in outcomes:
         by_loop[outcome.job.loop].append(outcome)
@@ -359,12 +359,12 @@ def settle(outcomes: Iterable[WriteOutcome]) -> None:
 
 
 def refusal(exc: BaseException) -> BaseException:
-    """SQLite's refusals in our words; anything else as it is."""
+    """Errors of SQLite as Clew's; anything else as it is."""
     if isinstance(exc, UnicodeEncodeError):
         return Invalid("not storable as text: it has half of a surrogate pair")
     if isinstance(exc, asyncio.CancelledError):
-        # To those who wait it would mean that somebody cancelled them.
-        return Unavailable("the writing to the database was interrupted")
+        # To the waiting caller it would mean that the caller itself was cancelled.
+        return Unavailable("the write to the database was interrupted")
     if isinstance(exc, ClewError) or not isinstance(exc, sqlite3.Error):
         return exc
     if isinstance(exc, sqlite3.IntegrityError):

@@ -1,4 +1,4 @@
-"""The bell between processes on one SQLite file: whether another connection wrote is asked often, for it costs little."""
+"""Notifier between processes on one SQLite file: polls often whether another connection wrote, which costs little."""
 
 import asyncio
 import logging
@@ -16,18 +16,18 @@ from clew.stores.sqlite import SQLiteDatabase
 
 logger = logging.getLogger(__name__)
 
-# A look takes a few microseconds.
+# A poll takes a few microseconds.
 LOOK_SECONDS = 0.05
 # A commit is stamped before it is written, and may wait for its turn in between.
 LATE = timedelta(seconds=5)
-# More threads than this in one look are left to those who look for themselves.
+# More threads than this in one poll are left to readers that poll the store themselves.
 MOST = 500
 
 Heard = Callable[[str, int | None], None]
 
 
 class SQLiteNotifier:
-    """Hears of the commits of other processes."""
+    """Detects the commits of other processes."""
 
     def __init__(self, db: SQLiteDatabase) -> None:
         self._db = db
@@ -72,16 +72,16 @@ class SQLiteNotifier:
                     if len(self._ends) > 2 * MOST:
                         self._ends = dict(await self._db.read(_active))
                     continue
-                # However long ago that was: a process can be kept from looking for longer than a commit is late.
+                # However long ago that was: a process can be kept from polling for longer than a commit is late.
                 unseen = timedelta(seconds=now - looked_at)
                 for thread_id, before in self._grown(await self._db.read(partial(_active, unseen))):
                     heard(thread_id, before)
                 self._version, self._foreign, looked_at = version, foreign, now
             except ClewError as exc:
-                logger.warning("cannot look for other processes' work", extra={"code": exc.code})
+                logger.warning("cannot poll for other processes' commits", extra={"code": exc.code})
             except Exception:
-                # Whatever it was, a process that stops looking is worse.
-                logger.exception("cannot look for other processes' work")
+                # Whatever it was, a process that stops polling is worse.
+                logger.exception("cannot poll for other processes' commits")
             else:
                 called()
 

@@ -1,4 +1,4 @@
-"""The room a SQLite file takes: by table, and what of it can go back to the system."""
+"""Disk space of a SQLite file: by table, and how much of it can be returned to the system."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ class SQLiteSpace(UsageRows):
         try:
             return await self._db.read(_sizes)
         except sqlite3.OperationalError:
-            return {}  # a SQLite that was built without the table that knows
+            return {}  # a SQLite that was built without the dbstat table
 
     async def give_back(self, *, seconds: float) -> int:
         if self._path is None:
@@ -59,7 +59,7 @@ def _shrink(path: Path, seconds: float) -> int:
             connection.execute(f"PRAGMA busy_timeout = {SHORT_MILLISECONDS}")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError:
-            pass  # somebody is writing; there will be another time
+            pass  # another connection is writing; the next call tries again
     return max(0, before - path.stat().st_size)
 
 

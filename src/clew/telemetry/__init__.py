@@ -1,4 +1,4 @@
-"""What an operator sees of a running process: the names of every metric and log field, and how log lines are written.
+"""Telemetry of a process, for its operator: the names of every metric and log field, and how log lines are written.
 
 Product code logs through `logging.getLogger(__name__)` with `extra={...}` and counts on a `Metrics` it was given.
 """

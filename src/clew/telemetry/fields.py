@@ -1,4 +1,4 @@
-"""The fields a log line may have. Anything else is left out: a field nobody thought about may hold a conversation."""
+"""Log fields: those a log line may have. Any other is left out, since it may hold a conversation."""
 
 FIELDS = frozenset(
     {

@@ -1,8 +1,8 @@
-"""How log lines are written: one a record, as JSON or for people, with known fields only.
+"""Log lines: one a record, as JSON or for people, with known fields only.
 
-Conversations are private. The libraries we stand on log requests and values, so of them only warnings are written and
-without the values in them; of an exception its type and place, and its words only when they cannot quote anybody.
-`debug` lifts both. What the user's own graphs log is theirs to say.
+Conversations are private. The libraries Clew uses log requests and values, so of them only warnings are written and
+without the values in them; of an exception its type and place, and its message only when it cannot quote a conversation.
+`debug` lifts both. What the user's own graphs log is up to them.
 """
 
 import json
@@ -35,7 +35,7 @@ _LIBRARIES = frozenset(
         "asyncpg",
         "fastapi",
         "httpcore",
-        "httpcore2",  # what newer clients of models stand on
+        "httpcore2",  # used by newer model clients
         "httpx",
         "httpx2",
         "langchain",
@@ -212,7 +212,7 @@ def _name(error: BaseException) -> str:
 
 
 def _trace(traceback: TracebackType | None) -> str:
-    """Innermost frame first: where it broke is what one looks for."""
+    """Innermost frame first: that is where it broke."""
     frames = [
         f"{PurePath(frame.f_code.co_filename).name}:{line} {frame.f_code.co_name}"
         for frame, line in walk_tb(traceback)

@@ -1,4 +1,4 @@
-"""Every counter, timer and gauge, by name."""
+"""Metrics: every counter, timer and gauge, by name."""
 
 from functools import cache
 
@@ -134,7 +134,7 @@ class Metrics:
 
 @cache
 def shared_metrics() -> Metrics:
-    """For nodes in somebody else's graph, where no app hands out its own."""
+    """For nodes in a graph outside of Clew, where no app hands out its own."""
     return Metrics()
 
 

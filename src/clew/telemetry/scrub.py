@@ -1,6 +1,6 @@
-"""Makes any text fit for a log: one line, of bearable length, and nothing in it that looks like a credential.
+"""Scrubbing of text for a log: one line, of bounded length, and nothing in it that looks like a credential.
 
-The second line of defence: the first is that nobody logs a secret.
+The second line of defence: the first is that no code logs a secret.
 """
 
 import re
@@ -34,7 +34,7 @@ _PATTERNS = (
 
 
 class Scrubber:
-    """Knows the secrets of this process by heart, and others by their looks."""
+    """Removes the secrets of this process by value, and other secrets by their format."""
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         words = sorted({word for word in secrets if len(word) >= _SHORTEST_SECRET}, key=len, reverse=True)

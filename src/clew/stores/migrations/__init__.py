@@ -1,4 +1,4 @@
-"""Numbered SQL files per database, forward only. Applied in order, each in one transaction with its version row."""
+"""Migrations: numbered SQL files per database, forward only. Applied in order, each in one transaction."""
 
 from dataclasses import dataclass
 from importlib import resources

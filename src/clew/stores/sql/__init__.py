@@ -1,1 +1,1 @@
-"""The SQL of every table, one module a subject, written once for SQLite and Postgres."""
+"""SQL of every table, one module a subject, written once for SQLite and Postgres."""

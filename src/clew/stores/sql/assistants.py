@@ -1,4 +1,4 @@
-"""Assistants that people made, and their versions."""
+"""Assistants that clients created, and their versions."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -29,7 +29,7 @@ CURRENT: Final = (
     f"SELECT id, {SAID}, created_at, updated_at FROM assistants"
     " JOIN assistant_versions USING (tenant, id, version)"
 )
-# So many are looked at in one go.
+# So many are read at once.
 PAGE: Final = 200
 
 

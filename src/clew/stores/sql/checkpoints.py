@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints: one row a checkpoint, one a value that changed, one a task's writes."""
+"""Checkpoints of LangGraph: one row a checkpoint, one a value that changed, one a task's writes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -28,12 +28,12 @@ from clew.stores.sql.work import (
     writes,
 )
 
-# The thread must not change hands, or be deleted, between the check and the commit.
+# The thread must not be claimed or deleted between the check and the commit.
 FOR_SHARE = "/*+ FOR SHARE */"
 
 COLUMNS = "thread_id, ns, id, parent_id, body, metadata, apart, run_id"
 VALUE_COLUMNS = ", ".join(ChannelValue._fields)
-# Asked with the insert and not before it: the database sees a burial that `guard` had to wait for.
+# Checked with the insert and not before it: the database sees a tombstone that `guard` had to wait for.
 _ALIVE = "NOT EXISTS (SELECT 1 FROM tombstones WHERE thread_id = $1)"
 # A checkpoint that is stored again keeps its place in the order.
 INSERT_CHECKPOINT = (
@@ -137,7 +137,7 @@ class CheckpointRows(Tables):
         if before is not None:
             bound = yield from _seq_of(thread_id, before)
             args.append(before if bound is None else bound)
-            # An id nobody stored still has a place: ids of one process grow.
+            # An id that was never stored still has a place: ids of one process grow.
             where.append(f"{'id' if bound is None else 'seq'} < ${len(args)}")
         found: list[StoredCheckpoint] = []
         last = below
@@ -169,7 +169,7 @@ class CheckpointRows(Tables):
     def copy(self, source: str, target: str) -> Work[None]:
         yield from guard(target, None)
         yield from refuse_if_buried(target)
-        # Nobody deletes or prunes it meanwhile.
+        # Keeps it from being deleted or pruned meanwhile.
         yield from guard(source, None)
         yield from refuse_if_buried(source)
         # It may go on all the same. Each statement sees another moment, so the checkpoints come first: what they consist of
@@ -222,12 +222,12 @@ class CheckpointRows(Tables):
 
 
 def guard(thread_id: str, fence: int | None) -> Work[None]:
-    """Refuse to write for a runner that lost the thread, and let nobody take it or bury it until we are done."""
+    """Refuse to write for a runner that lost the thread; keep it from being claimed or deleted in this transaction."""
     rows = yield Statement(f"SELECT fence FROM threads WHERE id = $1 {FOR_SHARE}", (thread_id,))
     if fence is None or (rows and rows[0][0] == fence):
         return
     if rows:
-        raise LostLease(f"thread {thread_id!r} is run by someone else now")
+        raise LostLease(f"thread {thread_id!r} is run by another runner now")
     raise NotFound(f"no thread {thread_id!r}")
 
 

@@ -1,4 +1,4 @@
-"""Threads deleted in bulk: found by age, and asked once more in the transaction that deletes them."""
+"""Bulk deletion of threads: found by age, and checked again in the transaction that deletes them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,9 +31,9 @@ from clew.stores.sql.work import (
 
 DUTY = "cleanup"
 TURN = "cleanup schedule"
-# For so long one can look up what a cleanup did.
+# For so long the result of a cleanup is kept.
 REMEMBERED = timedelta(days=90)
-# So many checkpointed threads are looked at in one read, in search of those that nobody owns.
+# So many checkpointed threads are read at once, in search of those without an owner.
 STEPS = 2000
 
 # Postgres need not wait for the disk at every portion: what it lost would still be due, and its job not finished. The
@@ -62,7 +62,7 @@ class CleanupRows(Tables):
     ) -> Work[bool]:
         if not (yield from cluster_state.is_turn(TURN, is_due, now=job.started_at)):
             return False
-        # One turn, one job: a turn that was taken without a job would be lost with whoever took it.
+        # One turn, one job: a turn taken without a job would be lost if its process died.
         begun = yield from _begin(job, runner, lease)
         if begun:
             yield from cluster_state.take_turn(TURN, now=job.started_at)
@@ -180,7 +180,7 @@ class CleanupRows(Tables):
         except Corrupt:
             if len(some) > 1:
                 return [found for one in some for found in await self._newest([one])]
-            # Nobody can use what cannot be read, so its age does not matter.
+            # A checkpoint that cannot be read is of no use, so its age does not matter.
             return await self._read_newest(some, body="''")
 
     @reads
@@ -251,8 +251,8 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
 
 
 def _hold(ids: Iterable[str], reason: Reason) -> Work[Texts]:
-    # A statement of its own: whether they are due is asked when nobody can order anything of them any more. Whoever holds
-    # one of them is at work on it, or hangs: the others do not wait for that, unless none of them may stay.
+    # A statement of its own: whether they are due is checked once no caller can start a run on them. A transaction that
+    # holds one of them works on it, or hangs: the others do not wait for that, unless none of them may stay.
     lock = FOR_UPDATE if reason is Reason.OWNED else SKIP_LOCKED
     rows = yield Statement(f"SELECT id FROM threads WHERE {among('id', 1)} ORDER BY id {lock}", (Texts(ids),))
     return Texts(row[0] for row in rows)

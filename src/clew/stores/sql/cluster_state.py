@@ -10,7 +10,7 @@ from clew.stores.codec import MICROSECOND, maybe_micros, maybe_moment, micros, m
 from clew.stores.sql.work import FOR_UPDATE, Statement, Tables, Work, writes
 
 CLOCK = "clock"
-# The clock is looked at by every process all the time; that is written down once a minute.
+# Every process reads the clock all the time; a tick is stored once a minute.
 TICK = timedelta(minutes=1)
 
 
@@ -82,7 +82,7 @@ def heartbeat(name: str, runner: str, lease: timedelta) -> Work[None]:
         (name, runner, lease // MICROSECOND),
     )
     if not rows:
-        raise LostLease(f"another process is at the {name} now")
+        raise LostLease(f"another process holds the lease of {name} now")
 
 
 def release(name: str, runner: str) -> Work[None]:

@@ -20,8 +20,8 @@ from clew.stores.sql.work import (
     writes,
 )
 
-# Something came, or its thread went on; and neither runs nor is put off. A thread in the bin is as good as none.
-# Only the active ones are looked through: their thread runs, or something came. Of the others there may be very many, and
+# A message came, or its thread went on; and neither runs nor is snoozed. A soft-deleted thread counts as none.
+# Only active ones are scanned: their thread runs, or a message came. Of the others there may be very many, and
 # by the name of its source SQLite would find them all; so it is no column there.
 DUE = (
     "FROM conversations AS c LEFT JOIN threads AS t ON t.id = c.thread_id AND t.deleted_at IS NULL"
@@ -33,7 +33,7 @@ _ALIVE = among("COALESCE(c.lease_owner, '') || ' ' || c.source || ' ' || c.key",
 _HELD = (
     " WHERE source = $1 AND key = $2 AND lease_owner = $3 AND COALESCE(thread_id, '') = $4 RETURNING wakes"
 )
-# With their numbers, or SQLite would look through all that ever came from the source.
+# With their numbers, or SQLite would scan all that ever came from the source.
 MOVE_WAITING = (
     "UPDATE inbox SET thread_id = $3"
     " WHERE source = $1 AND conversation = $2 AND status = 'queued' AND number > 0"
@@ -90,7 +90,7 @@ class ConversationRows(Tables):
 
     @writes
     def release(self, held: Conversation, *, seen_seq: int, is_idle: bool) -> Work[None]:
-        # Of those that are due, the one that was seen to longest ago comes first.
+        # Of those that are due, the one that was worked on longest ago comes first.
         rows = yield Statement(
             f"UPDATE conversations SET {_FREE}, attempts = 0, due_at = clew_now(), seen_seq = $5, seen_wakes = $6,"
             f" is_active = CASE WHEN $7 = 1 AND wakes = $6 THEN 0 ELSE 1 END{_HELD}",
@@ -159,7 +159,7 @@ class ConversationRows(Tables):
 
 
 def wake(source: str, key: str, thread_id: str | None) -> Work[tuple[str | None, int]]:
-    """Something came in this conversation: the thread it is for, and its number there.
+    """A message came in this conversation: the thread it is for, and its number there.
 
     It is led in `thread_id` if it is new, or if the thread it was led in is gone.
     """
@@ -186,14 +186,14 @@ def wake_of_thread(thread_id: str) -> Work[None]:
 
 
 def _is_gone(thread_id: str) -> Work[bool]:
-    """Whether the thread was deleted, softly or for good. One that is there stays until this transaction has ended:
+    """Whether the thread was deleted, soft or for good. One that is there stays until this transaction has ended:
     a purge that did not see what is admitted now would leave it behind, and no worker would be woken for it."""
     alive = yield Statement(
         f"SELECT 1 FROM threads WHERE id = $1 AND deleted_at IS NULL {FOR_KEY_SHARE}", (thread_id,)
     )
     if alive:
         return False
-    # Statements of their own: they see a burial that the one before had to wait for.
+    # Statements of their own: they see a tombstone whose transaction the one before had to wait for.
     buried = yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))
     binned = yield Statement("SELECT 1 FROM threads WHERE id = $1", (thread_id,))
     return bool(buried or binned)

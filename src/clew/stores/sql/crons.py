@@ -1,4 +1,4 @@
-"""Scheduled runs, and which of them are due."""
+"""Crons: scheduled runs, and which of them are due."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,23 +1,23 @@
-"""Whether something may still be written under a thread's id."""
+"""Thread existence: locks and checks before something is written under a thread's id."""
 
 from clew.domain.errors import NotFound
 from clew.stores.sql.work import FOR_KEY_SHARE, FOR_SHARE, FOR_UPDATE, Statement, Work
 
 
 def hold(thread_id: str) -> Work[None]:
-    """Let nobody delete the thread before this transaction ends. Raises NotFound if there is none."""
+    """Keep the thread from being deleted before this transaction ends. Raises NotFound if there is none."""
     if not (yield from _is_held(thread_id)):
         raise NotFound(f"no thread {thread_id!r}")
 
 
 def hold_still(thread_id: str) -> Work[None]:
-    """The same, and let nobody add to its log meanwhile."""
+    """The same, and keep its log from growing meanwhile."""
     if not (yield from _is_held(thread_id, FOR_SHARE)):
         raise NotFound(f"no thread {thread_id!r}")
 
 
 def hold_alone(thread_id: str) -> Work[None]:
-    """The same, and let nobody else hold it meanwhile."""
+    """The same, and keep other transactions from holding it meanwhile."""
     if not (yield from _is_held(thread_id, FOR_UPDATE)):
         raise NotFound(f"no thread {thread_id!r}")
 
@@ -29,7 +29,7 @@ def hold_unless_new(thread_id: str) -> Work[None]:
 
 
 def refuse_buried(thread_id: str) -> Work[None]:
-    # Always a statement of its own: it sees a burial that the one before had to wait for.
+    # Always a statement of its own: it sees a tombstone whose transaction the one before had to wait for.
     rows = yield Statement("SELECT 1 FROM tombstones WHERE thread_id = $1", (thread_id,))
     if rows:
         raise NotFound(f"no thread {thread_id!r}")

@@ -20,7 +20,7 @@ class FileRows(Tables):
 
     @writes
     def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> Work[None]:
-        # Adding again makes the part young again, so that collecting leaves an upload in progress alone.
+        # Adding again renews the part's age, so that garbage collection leaves an upload in progress alone.
         yield Statement(
             "INSERT INTO blobs (sha256, part, data, added_at) VALUES ($1, $2, $3, $4)"
             " ON CONFLICT (sha256, part) DO UPDATE SET added_at = excluded.added_at",

@@ -25,7 +25,7 @@ from clew.stores.sql.work import (
 
 SUMMARY: Final = "id, path, chunk_size, value_field, meta_key, last_seq, version, created_at, updated_at"
 MESSAGE: Final = "seq, role, content, message_id, origin"
-# Takes the next seqs. The row of the history is the lock two writers meet at.
+# Takes the next seqs. The row of the history is the lock between two writers.
 NEXT_SEQS: Final = (
     "INSERT INTO histories"
     " (tenant, path, chunk_size, value_field, meta_key, last_seq, user_id, version, created_at, updated_at)"
@@ -34,7 +34,7 @@ NEXT_SEQS: Final = (
     " version = histories.version + 1, updated_at = excluded.updated_at"
     " RETURNING id, last_seq, updated_at"
 )
-# How far after a message its answers are looked for when it is answered again.
+# How far after a message its answers are searched when it is answered again.
 ANSWERS_WITHIN: Final = 16
 IDS_AT_ONCE: Final = 500
 
@@ -78,7 +78,7 @@ class HistoryRows(Tables):
         user_id: str,
         thread_id: str,
     ) -> Work[int]:
-        # A run that writes on after its thread was deleted must not bring its memory back.
+        # A run that writes on after its thread was deleted must not create its history again.
         yield from hold_unless_new(thread_id)
         return (yield from _add(place, messages, shape, origin, user_id, thread_id))
 

@@ -1,4 +1,4 @@
-"""What happens once: things a channel delivered, and requests that carry an idempotency key."""
+"""Inbox: deliveries of channels, and requests with an idempotency key, each accepted once."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -84,7 +84,7 @@ class InboxRows(Tables):
 
     @reads
     def waiting(self, source: str, thread_id: str) -> Work[list[Incoming]]:
-        # Of what is done only that keeps what it said which was withdrawn.
+        # Of rows that are done, only withdrawn ones keep their payload.
         rows = yield Statement(
             "SELECT source, source_id, fingerprint, payload, conversation, thread_id, done_at FROM inbox"
             " WHERE thread_id = $2 AND source = $1 AND (status = 'queued' OR payload <> 'null')"
@@ -123,7 +123,7 @@ def _withdrawn(row: Row) -> Incoming:
 
 
 def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
-    """Take the key with the change it belongs to. Raises Repeated or Duplicate if it was taken."""
+    """Take the key with the change it belongs to. Raises AlreadyDone or Duplicate if it was taken."""
     rows = yield Statement(
         "INSERT INTO idempotency (tenant, key, fingerprint, thread_id, response, created_at)"
         " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, key) DO NOTHING RETURNING 1",
@@ -136,7 +136,7 @@ def use_key(once: Once, thread: Thread, now: datetime) -> Work[None]:
 def mark_done(incoming: Incoming, thread_id: str, now: datetime) -> Work[None]:
     """Take it off the queue with the change it led to. What was never queued is admitted here.
 
-    That it came is remembered; what it said stands in the log now, and nowhere else.
+    Its id is kept; its payload is in the log now, and nowhere else.
     """
     rows = yield Statement(
         "INSERT INTO inbox (source, source_id, fingerprint, thread_id, payload, status, admitted_at, done_at)"

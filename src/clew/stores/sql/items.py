@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at - (SELECT clew_now())"
 ALIVE: Final = "(expires_at IS NULL OR expires_at > (SELECT clew_now()))"
-# How many items are looked at in one go when a filter decides which are wanted.
+# How many items are read at once when a filter decides which are wanted.
 PAGE: Final = 500
 
 
@@ -54,7 +54,7 @@ class ItemRows(Tables):
         *,
         expired: bool = False,
     ) -> list[Answer]:
-        # Values become text before they wait in line with other writers.
+        # Values are encoded before the transaction waits for other writers.
         statements = [_statement(tenant, change) for change in changes]
         return await self._db.write(lambda: _change(tenant, questions, changes, statements, expired))
 
@@ -138,7 +138,7 @@ def _statement(tenant: str, change: ItemChange) -> Statement:
 
 
 def _dumped(value: Json) -> str:
-    """What models say may hold half of a surrogate pair: that is replaced, the rest is kept. Raises Invalid."""
+    """Model output may hold half of a surrogate pair: that is replaced, the rest is kept. Raises Invalid."""
     try:
         return dump(value)
     except Invalid as exc:
@@ -216,7 +216,7 @@ def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
 def _page(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
     """Items, histories and their chunks below a prefix; a chunk is as new as its last message.
 
-    The last two columns tell a view: the history it belongs to and, for a chunk, its number.
+    The last two columns mark a view: the history it belongs to and, for a chunk, its number.
     """
     first, end = below(prefix)
     within = "tenant = $1 AND path >= $2" + ("" if end is None else " AND path < $5")

@@ -77,7 +77,7 @@ def _key(row: Row) -> ApiKey:
 
 
 def _key_or_useless(row: Row) -> ApiKey:
-    """A key that cannot be read back opens nothing, and still counts as one: without any, a server lets this machine in."""
+    """A key that cannot be read back grants nothing, and still counts: without any key, a server accepts this machine."""
     try:
         return _key(row)
     except UNREADABLE:

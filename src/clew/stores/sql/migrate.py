@@ -1,4 +1,4 @@
-"""Brings a database to the newest version: each migration in one transaction with its version row."""
+"""Migration of a database to the newest version: each file in one transaction with its version row."""
 
 import re
 from collections.abc import Collection
@@ -108,7 +108,7 @@ def version_columns(dialect: str) -> Work[list[str]]:
 
 
 def version_table(dialect: str) -> Work[None]:
-    if dialect == "postgres":  # two starts that both create the table at once would stumble over each other
+    if dialect == "postgres":  # two starts that both create the table at once would collide
         yield Statement(f"SELECT pg_advisory_xact_lock({LOCK})")
     yield Statement(
         "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT)"

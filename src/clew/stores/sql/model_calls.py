@@ -1,4 +1,4 @@
-"""Model calls: what was sent, bounded by age and by rows a thread, and emptied where something was taken back."""
+"""Model calls: what was sent, bounded by age and by rows a thread, and emptied where a message was redacted."""
 
 from datetime import datetime
 
@@ -20,11 +20,11 @@ EMPTY_SINCE = (
 
 
 class ModelCallRows(Tables):
-    """The Audit port on a SQL database."""
+    """The ModelCalls port on a SQL database."""
 
     @writes
     def add(self, call: ModelCall, *, keep: int | None = None) -> Work[None]:
-        # A run that was stopped tells of its last call when it likes: perhaps after what it was told was taken back.
+        # A stopped run records its last call late: perhaps after the message it was sent was redacted.
         yield from hold_still(call.thread_id)
         rows = yield Statement(
             "SELECT 1 FROM events WHERE thread_id = $1 AND seq > $2 AND type = 'redacted' LIMIT 1",
@@ -73,9 +73,9 @@ class ModelCallRows(Tables):
 
 
 def empty(thread_id: str, message_id: str) -> Work[None]:
-    """Take the contexts away that may hold this message or what came with it: of its round, and of all later ones.
+    """Empty the contexts that may hold this message or what came with it: of its round, and of all later ones.
 
-    Of the whole round, since a graph may tell a model what the log is told a moment later.
+    Of the whole round, since a graph may send a model what the log records a moment later.
     """
     yield Statement(EMPTY_SINCE, (thread_id, message_id, EMPTY))
 

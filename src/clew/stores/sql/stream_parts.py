@@ -1,4 +1,4 @@
-"""What runs streamed, for a while: for those who were cut off, and those who follow from another process."""
+"""Stream parts of runs, kept for a while: for clients that were cut off or follow from another process."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,12 +8,12 @@ from clew.stores.codec import micros
 from clew.stores.sql.existence import hold
 from clew.stores.sql.work import Many, Statement, Tables, Work, reads, writes
 
-# A reader who is behind gets so many at a time.
+# A reader that is behind gets so many at a time.
 PAGE = 500
 
 
 class StreamPartRows(Tables):
-    """The ChunkRows port on a SQL database."""
+    """The StreamPartStore port on a SQL database."""
 
     @writes
     def add(self, thread_id: str, run_id: str, some: Sequence[StreamPart], *, now: datetime) -> Work[None]:

@@ -1,4 +1,4 @@
-"""Summaries: what the beginning of a log came to."""
+"""Summaries of the beginning of a log."""
 
 from clew.domain.events import Event
 from clew.domain.records import Summary

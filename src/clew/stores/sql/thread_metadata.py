@@ -1,4 +1,4 @@
-"""What clients call threads by, and threads found by it."""
+"""Thread metadata that clients set, and threads found by it."""
 
 from collections.abc import Collection, Mapping
 
@@ -34,7 +34,7 @@ INDEXED = 200
 
 
 class ThreadMetadataRows(Tables):
-    """The Labels port on a SQL database."""
+    """The ThreadMetadata port on a SQL database."""
 
     @writes
     def put(self, thread_id: str, labels: Mapping[str, Json]) -> Work[None]:
@@ -83,7 +83,7 @@ class ThreadMetadataRows(Tables):
 
 def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
     mine, args = owned(wanted.owner, 1)
-    # What goes with its run is not worth a client's while.
+    # Temporary threads, which are deleted after their run, are not listed.
     gone = "SELECT 1 FROM run_hooks WHERE run_hooks.thread_id = threads.id AND is_temporary = 1"
     where = f"deleted_at IS NULL AND NOT EXISTS ({gone}){mine}"
     if wanted.ids is not None:
@@ -93,7 +93,7 @@ def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
         where += f" AND status IN ({placeholders(len(args) + 1, len(wanted.statuses))})"
         args += tuple(wanted.statuses)
     for path, value in leaves(wanted.labels).items():
-        # By the value first: most names are everybody's, most values are few threads'.
+        # By the value first: most names are in many threads, most values in few.
         first, second, third = (f"${len(args) + n}" for n in (1, 2, 3))
         where += (
             f" AND id IN (SELECT thread_id FROM labels WHERE path = {first}"

@@ -72,7 +72,7 @@ class CallRows(Tables):
 
     @writes
     def rebuild(self, thread_id: str) -> Work[None]:
-        # Whoever commits to the thread meanwhile waits, and finds the rows.
+        # A transaction that commits to the thread meanwhile waits, and finds the rows.
         yield Statement(f"SELECT 1 FROM threads WHERE id = $1 {FOR_UPDATE}", (thread_id,))
         told = rebuild_calls((yield from _log(thread_id)))
         rows = yield Statement(f"SELECT {COLUMNS} FROM tool_calls WHERE thread_id = $1", (thread_id,))
@@ -96,7 +96,7 @@ class CallRows(Tables):
     ) -> Work[bool]:
         rows = yield Statement("SELECT 1 FROM threads WHERE id = $1 AND fence = $2", (thread_id, fence))
         if not rows:
-            raise LostLease(f"thread {thread_id!r} is run by someone else now")
+            raise LostLease(f"thread {thread_id!r} is run by another runner now")
         rows = yield Statement(
             "UPDATE tool_calls SET status = 'started', started_at = $3, idempotent = idempotent * $4"
             " WHERE thread_id = $1 AND tool_call_id = $2 AND status = 'pending' RETURNING 1",
@@ -130,7 +130,7 @@ class CallRows(Tables):
             )
 
     async def _legible(self, names: Iterable[tuple[str, str]]) -> list[Call]:
-        """One by one, since a damaged call is its own thread's trouble: the deadlines of the others are kept."""
+        """One by one, so that a damaged call affects its own thread only: the deadlines of the others are kept."""
         calls: list[Call] = []
         for thread_id, call_id in names:
             try:
@@ -158,7 +158,7 @@ def _find(thread_id: str, status: Collection[CallStatus]) -> Work[tuple[list[Cal
 
 
 def _waiting(thread_id: str) -> Work[set[str]]:
-    """The calls that the thread waits for, as far as its row tells. One that cannot be read is mended by itself."""
+    """The calls that the thread waits for, as far as its row shows. One that cannot be read is rebuilt."""
     rows = yield Statement("SELECT fsm_state FROM threads WHERE id = $1", (thread_id,))
     try:
         return {str(call_id) for row in rows for call_id in load(row[0])["pending"]}
@@ -216,7 +216,7 @@ def follow(thread_id: str, events: Sequence[Event]) -> Work[list[Call]]:
 
 
 def require_due(thread_id: str, call_id: str, now: datetime) -> Work[None]:
-    """Refuse where the deadline was moved or lifted meanwhile: it is no event, so the log does not tell."""
+    """Refuse where the deadline was moved or lifted meanwhile: it is no event, so the log does not show it."""
     rows = yield Statement(
         "SELECT 1 FROM tool_calls WHERE thread_id = $1 AND tool_call_id = $2 AND deadline <= $3"
         f" {FOR_UPDATE}",
@@ -230,7 +230,7 @@ def _due(columns: str, now: datetime, limit: int, read: Callable[[Row], T]) -> W
     rows = yield Statement(
         f"SELECT {columns} FROM tool_calls"
         " WHERE status = 'pending' AND deadline IS NOT NULL AND deadline <= $1"
-        # A thread that was deleted softly does not go on; brought back, it is found here.
+        # A soft-deleted thread does not go on; once restored, it is found here.
         " AND EXISTS (SELECT 1 FROM threads WHERE id = tool_calls.thread_id AND deleted_at IS NULL)"
         " ORDER BY deadline LIMIT $2",
         (micros(now), limit),

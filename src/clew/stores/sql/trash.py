@@ -1,4 +1,4 @@
-"""Threads that were deleted softly: nobody sees them, and for a while they can be brought back."""
+"""Trash: soft-deleted threads, hidden from clients, which can be restored for a while."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ class TrashRows(Tables):
     @writes
     def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
         mine, args = owned(owner, 3)
-        # A new fence shuts out whoever runs the thread now; brought back, it is taken up again where it stood.
+        # A new fence refuses the writes of its current runner; once restored, the thread continues where it stood.
         rows = yield Statement(
             "UPDATE threads SET deleted_at = $2, fence = fence + 1, lease_owner = NULL, lease_until = NULL"
             f" WHERE id = $1 AND deleted_at IS NULL{mine} RETURNING 1",
@@ -34,7 +34,7 @@ class TrashRows(Tables):
         mine, args = owned(owner, 4)
         rows = yield Statement(
             "UPDATE threads SET deleted_at = NULL, last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
-            # It may be there for longer, until somebody empties the trash.
+            # The row may be there for longer, until the trash is emptied.
             f" WHERE id = $1 AND deleted_at > $3{mine} RETURNING status, settings",
             (thread_id, micros(now), micros(now - GRACE), *args),
         )

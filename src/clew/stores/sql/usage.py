@@ -1,4 +1,4 @@
-"""What there is: threads by what they are, and the room their tables take."""
+"""Usage: counts of threads by column, and the disk space of their tables."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A unit of database work: a generator that yields statements and receives rows, so that any database can drive it.
+"""Unit of database work: a generator that yields statements and receives rows, so that any database can drive it.
 
 The SQL is written once. Both databases understand `$1, $2, ...`, `RETURNING`, `ON CONFLICT`, and `clew_now()`:
 the database's own time in microseconds since the epoch. What only Postgres understands hides in a comment
