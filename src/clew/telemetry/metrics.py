@@ -17,7 +17,13 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry = registry or CollectorRegistry()
+        self._http(registry)
+        self._commits(registry)
+        self._runs(registry)
+        self._channels(registry)
+        self._histories(registry)
 
+    def _http(self, registry: CollectorRegistry) -> None:
         self.http_requests = Counter(
             "clew_http_requests_total", "Requests answered.", ["method", "route", "status"], registry=registry
         )
@@ -36,6 +42,7 @@ class Metrics:
         )
         self.streams = Gauge("clew_streams", "Open event streams.", ["kind"], registry=registry)
 
+    def _commits(self, registry: CollectorRegistry) -> None:
         self.commits = Counter(
             "clew_commits_total", "Changes saved or refused.", ["backend", "outcome"], registry=registry
         )
@@ -54,6 +61,7 @@ class Metrics:
             registry=registry,
         )
 
+    def _runs(self, registry: CollectorRegistry) -> None:
         self.rounds = Counter(
             "clew_rounds_total", "Rounds that ended, by how.", ["graph", "status"], registry=registry
         )
@@ -74,6 +82,7 @@ class Metrics:
             "clew_deleted_threads_total", "Threads deleted, by what.", ["reason"], registry=registry
         )
 
+    def _channels(self, registry: CollectorRegistry) -> None:
         self.deliveries = Counter(
             "clew_channel_deliveries_total",
             "What providers delivered, by what became of it.",
@@ -87,6 +96,7 @@ class Metrics:
             registry=registry,
         )
 
+    def _histories(self, registry: CollectorRegistry) -> None:
         history = ["backend", "channel", "outcome"]
         self.history_key_failures = Counter(
             "agent_history_key_resolution_failures_total",

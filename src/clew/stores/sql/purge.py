@@ -49,7 +49,7 @@ AT_ONCE = 10_000
 
 
 def unpurged(limit: int, only: str | None) -> Work[list[str]]:
-    # Whoever purges what there is leaves to others what they are at; whoever asks for one thread waits until it is gone.
+    # A purge of all skips rows that another process purges now; a purge of one thread waits for them.
     one, lock, args = ("", SKIP_LOCKED, ()) if only is None else (" AND thread_id = $2", FOR_UPDATE, (only,))
     rows = yield Statement(
         f"SELECT thread_id FROM tombstones WHERE purged_at IS NULL{one} ORDER BY deleted_at LIMIT $1 {lock}",
@@ -92,7 +92,7 @@ _BEFORE = {
     "documents": (
         # A document that was made in the thread is its own file; what a user brought stays the user's.
         f"DELETE FROM files WHERE id IN (SELECT id FROM documents WHERE {THEIRS})",
-        # Bytes that nobody else refers to. Those that came once more since are perhaps an upload under way.
+        # Bytes that no other row refers to. Those uploaded again since may belong to an upload under way.
         "DELETE FROM blobs WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.sha256 = blobs.sha256"
         f" AND d.{THEIRS} AND d.created_at >= blobs.added_at)"
         f" AND sha256 IN (SELECT sha256 FROM documents WHERE {THEIRS})"
@@ -102,7 +102,7 @@ _BEFORE = {
     "inbox": (
         # A channel may deliver it once more, and a message that was deleted must not be answered again: that it was
         # here is remembered for as long as any, what it said is not.
-        # Nobody delivers a run: it goes with its thread, under whose id nothing begins again.
+        # A queued run is deleted with its thread: nothing starts under that id again.
         "UPDATE inbox SET thread_id = NULL, payload = 'null', conversation = NULL, status = 'done',"
         f" done_at = COALESCE(done_at, admitted_at) WHERE {THEIRS} AND source <> '{SOURCE}'",
     ),

@@ -29,7 +29,7 @@ def refuse(change: Change, fence: int | None) -> Work[None]:
     if not rows or rows[0][2] is not None:
         raise NotFound(f"no thread {thread_id!r}")
     if fence is not None and rows[0][1] != fence:
-        raise LostLease(f"thread {thread_id!r} is run by someone else now")
+        raise LostLease(f"thread {thread_id!r} is run by another runner now")
     raise Conflict(f"thread {thread_id!r} is at seq {rows[0][0]}, not at {change.read_at}")
 
 
@@ -45,7 +45,7 @@ _FOLDED = (
     " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19,"
     " seal = $20"
 )
-# A thread that stops running gives up its lease, and a new fence shuts out whoever still works under the old one.
+# A thread that stops running gives up its lease, and a new fence refuses writes under the old one.
 _RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
 # The immutable columns are compared: they bind $2, $3 and $17, and a foreign row is never overwritten.
 _READ_AT = (

@@ -131,7 +131,7 @@ class ThreadRows(Tables):
 
     async def _legible(self, ids: Iterable[str], owner: Owner | None, *, is_any: bool) -> list[Thread]:
         """One by one, since a damaged thread is its own trouble: a list of all shows that there is one, and why it has
-        failed; what its status was, nobody knows."""
+        failed; its real status is unknown."""
         threads: list[Thread] = []
         for thread_id in ids:
             with suppress(NotFound):  # deleted meanwhile
@@ -315,7 +315,7 @@ class ThreadRows(Tables):
                 logger.exception("a table of buried threads cannot be purged: %s", table)
 
 
-# A lease that ran out while somebody held it means that somebody died: that is a recovery.
+# A lease that ran out while a runner held it means that the runner died: that is a recovery.
 _RECOVERIES = "recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END"
 
 
