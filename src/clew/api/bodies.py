@@ -1,7 +1,7 @@
-"""Bodies come in whole, in time and in bounds before a route sees them, or they do not come in at all.
+"""Request bodies: read whole, within a time and a size limit, before a route sees them.
 
-A body of up to `SMALL` bytes is always taken. What is larger, an image in a message perhaps, takes its bytes from a room
-that all requests share: many of them at once wait outside rather than in memory.
+A body of up to `SMALL` bytes is always accepted. A larger one, for example an image in a message, takes its bytes from a
+budget that all requests share: many of them at once are refused rather than held in memory.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Room:
 
 
 class Disconnected(Exception):
-    """The client went away before its body was complete: there is nobody to answer."""
+    """The client disconnected before its body was complete: no answer is sent."""
 
 
 class Bodies:
@@ -94,7 +94,7 @@ class Bodies:
 
 
 class IncomingBody:
-    """One body as it comes in, and the room it takes until its answer begins."""
+    """One body as it arrives, and the bytes it takes from the budget until its answer begins."""
 
     def __init__(self, max_bytes: int, room: Room) -> None:
         self._max_bytes = max_bytes
@@ -106,7 +106,7 @@ class IncomingBody:
         self._taken = 0
 
     def expect(self, size: int) -> None:
-        """Raises TooLarge, or TooManyBodies where others have taken the room."""
+        """Raises TooLarge, or TooManyBodies where other bodies have used up the budget."""
         if size > self._max_bytes:
             raise TooLarge(f"a body may have at most {self._max_bytes} bytes")
         if size > SMALL and size > self._taken:

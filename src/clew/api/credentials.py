@@ -38,7 +38,7 @@ class Principal:
 def mint(
     *, name: str, owner: Owner, scopes: frozenset[str], now: datetime, lifetime: timedelta | None
 ) -> tuple[str, ApiKey]:
-    """A new key: its text, to be shown once and kept by nobody, and what is stored of it."""
+    """A new key: its text, which is shown once and never stored, and what is stored of it."""
     prefix, secret = _random(_PREFIX_BYTES), _random(_SECRET_BYTES)
     text = f"clew_{prefix}_{secret}"
     key = ApiKey(

@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 # So many events are read at a time: what a client that reads slowly costs at most.
 PAGE = 50
 CHUNK_BYTES = 65_536
-# Without a subscription the log is looked at this often, for a subscription can be lost or rung in another process.
+# Without a notification the log is read this often: one can be lost, or be published in another process.
 LOOK_SECONDS = 3.0
 PING_SECONDS = 15.0
-# A client that takes nothing for this long is let go; it comes back with the last id it saw. Our own server has cut its
-# connection by then, so this is for others.
+# A client that reads nothing for this long is disconnected; it reconnects with the last id it saw. `clew serve` has cut
+# its connection by then, so this is for other servers.
 SEND_SECONDS = 35.0
 RETRY_MILLISECONDS = 2000
 
@@ -161,7 +161,7 @@ class Reader:
                     return
                 await self._access.keep((thread.id,))
                 if self._after > thread.last_seq:
-                    # The log ends before the client's place: an older copy of the database was put back.
+                    # The log ends before the client's position: an older copy of the database was restored.
                     await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))
                     self._after = 0
                 page = await self._page(thread)
@@ -202,7 +202,7 @@ class Reader:
 
 
 class EventStream(Response):
-    """Sends what the reader tells for as long as the client takes it and this process goes on.
+    """Sends what the reader yields while the client reads and this process runs.
 
     `first` and `last` are for EventSource, which connects again by itself.
     """
@@ -259,7 +259,7 @@ class EventStream(Response):
                 await first_of(read(), gone(), self._streams.until_over(check))
                 await tell(self.last, more=False)
             except TimeoutError:
-                # Nobody to tell: the connection is cut, and EventSource connects again by itself.
+                # The client cannot be reached: the connection is cut, and EventSource reconnects by itself.
                 logger.info("a slow stream was closed", extra={"key_id": self._caller.key_id})
 
 

@@ -1,4 +1,4 @@
-"""The outermost layer: every request has an id, safe headers, one log line, its counters, and an answer."""
+"""Outermost middleware: gives every request an id, security headers, a log line, metrics, and an answer."""
 
 import logging
 import re
@@ -21,7 +21,7 @@ REQUEST_ID = "X-Request-ID"
 
 # What a client or a proxy may call its request; anything else is not repeated in a header or a log.
 _ID_SHAPE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# A label must not grow with what clients think up.
+# Metric labels must not grow with values that clients make up.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _GONE = 499
 
@@ -44,7 +44,7 @@ _SAFE = [
 
 
 class Observe:
-    """Nothing that goes wrong further in reaches a client as a traceback, or the log with its words."""
+    """An exception of an inner layer reaches no client as a traceback, and the log without its message."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, new_id: Callable[[], str]) -> None:
         self._app = app
@@ -84,7 +84,7 @@ class Observe:
         requests, timer = self._counted(method, route, status)
         requests.inc()
         timer.observe(seconds)
-        # Who polls asks every second and gets the same answer: what changes something or is refused is worth a line.
+        # Polling clients ask every second and get the same answer: only changes and errors get a log line.
         is_quiet = status < 400 and (method == "GET" or (rule is not None and rule.access.scope is None))
         level = logging.DEBUG if is_quiet else logging.INFO
         if not logger.isEnabledFor(level):

@@ -1,4 +1,4 @@
-"""Which JSON bodies are taken at all: bounded in depth and size, their texts as every database can hold them."""
+"""JSON bodies: bounded in depth and size, with texts that every database can store."""
 
 import json
 import math

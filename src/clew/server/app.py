@@ -1,4 +1,4 @@
-"""The server, put together: services, engine, channels and routes, opened in this order and closed in reverse."""
+"""Server composition: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from clew.server.engine import Execution
 
-# The page: files, and nothing that is imported.
+# The web page: static files, no Python modules.
 WEB = Path(__file__).parents[1] / "web"
 
 
@@ -214,7 +214,7 @@ async def _doors(
     limits: RateLimits,
     transport: "AsyncBaseTransport | None",
 ) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
-    """Where chats come in, if any are configured."""
+    """The webhook receivers, if any channels are configured."""
     if not services.settings.channels:
         yield {}
         return

@@ -85,7 +85,7 @@ class CronIn(RunIn):
 
 
 class CronPatchIn(BaseModel):
-    """What to change of one. What is null or left out stays; only an end can be taken away with null."""
+    """A change of a scheduled run. Fields that are null or left out stay; only the end can be removed with null."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -200,7 +200,7 @@ def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: 
     @router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)
     @needs("read")
     async def search_crons(caller: Caller, body: CronSearchIn, response: Response) -> list[CronOut]:
-        """The caller's crons, the newest first if not told otherwise."""
+        """The caller's crons, by default the newest first."""
         wanted = CronSearch(
             assistant_id=await named(body.assistant_id, caller.owner),
             thread_id=await kept(body.thread_id, caller.owner),
@@ -230,13 +230,13 @@ def crons_router(scheduler: Scheduler, assistants: AssistantCatalog, *, access: 
     @router.patch("/runs/crons/{cron_id}", responses=errors(Contradictory, Invalid, NotFound))
     @needs("write")
     async def update_cron(caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
-        """Change it; its next time is counted from now on. Metadata is added to what is there."""
+        """Change it; its next time is computed from now. Metadata is merged."""
         return CronOut.of(await scheduler.revise(cron_id, caller.owner, body.change()))
 
     @router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write")
     async def delete_cron(caller: Caller, cron_id: CronId) -> None:
-        """Runs that were started continue."""
+        """Delete it. Runs that were started continue."""
         await scheduler.crons.delete(cron_id, caller.owner)
 
     async def kept(thread_id: str | None, owner: Owner) -> str | None:

@@ -1,4 +1,4 @@
-"""/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
+"""/threads: create, search, update, copy and delete threads; read their states and history, and update states."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from clew.engine.threads import Threads
 
 ThreadId = Annotated[Id, Path()]
 
-# What is shown of a thread that need not be looked for in its state.
+# Fields of a thread that are shown without reading its state.
 WITHOUT_STATE = frozenset(
     {"thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "config"}
 )
@@ -60,7 +60,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
     @router.post("", responses=errors(Invalid, Conflict))
     @needs("write")
     async def create_thread(caller: Caller, body: ThreadIn) -> ThreadDetails:
-        """Make a thread, for runs to come."""
+        """Create a thread for later runs."""
         thread_id = str(body.thread_id or uuid4())
         if body.supersteps:
             raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
@@ -81,7 +81,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
     @router.post("/search", responses=errors(Invalid))
     @needs("read")
     async def search_threads(caller: Caller, body: SearchIn) -> Response:
-        """Threads by what they are labelled with, and by status."""
+        """Search threads by metadata and status."""
         wanted = _search(body, caller.owner)
         ids, total = await asyncio.gather(labels.find(wanted), labels.count(wanted))
         has_state = bool(body.extract) or not body.select or not WITHOUT_STATE.issuperset(body.select)
@@ -131,7 +131,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
         body: ThreadPatchIn,
         prefer: Annotated[str | None, Header(alias="Prefer", max_length=200)] = None,
     ) -> Response:
-        """Add to what it is labelled with."""
+        """Merge metadata into that of the thread."""
         if body.ttl is not None:
             raise Invalid("how long a thread lives is said when it is made", field="ttl")
         thread = await access.at(thread_id, caller.owner)
@@ -143,7 +143,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
     @router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))
     @needs("write", seconds=DELETION_SECONDS)
     async def delete_labelled_thread(caller: Caller, thread_id: ThreadId) -> None:
-        """Delete it with everything that belongs to it, for good."""
+        """Delete it with everything that belongs to it, permanently."""
         await commands.delete(thread_id, caller.owner)
 
     @router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, InvalidState))
@@ -202,7 +202,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
         return [_without(one, hidden) for one in states]
 
     async def details(thread: Thread, *, has_state: bool = True) -> ThreadDetails:
-        """What cannot be shown of its state is its own trouble: the thread is shown with the reason."""
+        """A thread whose state cannot be read is shown with the reason."""
         known = (await labels.of((thread.id,)))[thread.id]
         now = EMPTY_STATE
         why: Json = None
@@ -210,7 +210,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
             if has_state and thread.is_readable:
                 now = await state(thread)
         except NotFound:
-            pass  # its graph is not served here any more
+            pass  # this server no longer has its graph
         except (Corrupt, SchemaMismatch, Permanent) as exc:
             thread = replace(thread, failure_reason=str(exc))
             why = {"error": type(exc).__name__, "message": str(exc)}
@@ -297,10 +297,10 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
 
 
 def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
-    """The state with the questions that the thread still waits for an answer to."""
+    """The state with the interrupts that still wait for an answer."""
     asks = still_asked(thread, state["interrupts"])
     asked_by = {one["id"]: number for number, task in enumerate(state["tasks"]) for one in task["interrupts"]}
-    # What LangGraph does not know of was asked beside something that it does.
+    # A question that is not a LangGraph interrupt was asked beside one that is.
     first = min((asked_by[one["id"]] for one in asks if one["id"] in asked_by), default=0)
     tasks = [
         {**task, "interrupts": [one for one in asks if asked_by.get(one["id"], first) == number]}
@@ -310,7 +310,7 @@ def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
 
 
 def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
-    """The state without these texts in anything that a graph was given, or gave."""
+    """The state without these redacted texts in the graph's inputs and outputs."""
     if not hidden:
         return state
     shown = {name: without(state[name], hidden) for name in ("values", "interrupts")}
