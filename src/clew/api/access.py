@@ -1,4 +1,4 @@
-"""Access rules: each endpoint declares what its caller needs; the guard reads the rules from the table of all routes."""
+"""Access rules: endpoints declare what a caller needs; the guard reads the rules from the table of all routes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from clew.domain.errors import ClewError
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
-# A delete request is answered within ten seconds, also on a busy machine.
+# A thread is deleted, or the caller gets the error, within ten seconds on a busy machine too.
 DELETION_SECONDS = 8.5
 
 _DECLARED = "__clew_access__"
@@ -31,7 +31,7 @@ class RouteAccess:
     """`scope` is what the caller's key must have, None for a public route.
 
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
-    `outage` makes the error message for a database that does not answer from the parameters in the path. It applies to the
+    `outage` makes the error for a database that does not answer, from the parameters in the path. It applies to the
     route and to the lookup of the caller's key; None sends the original error.
     `wording` sets the status and body of errors.
     `seconds` is the time limit for the answer, including the lookup of the caller's key; None for no limit.

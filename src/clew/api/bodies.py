@@ -1,6 +1,6 @@
 """Request bodies: read whole, within a time and a size limit, before a route sees them.
 
-A body of up to `SMALL` bytes is always accepted. A larger one, for example an image in a message, takes its bytes from a
+A body of up to `SMALL` bytes is always accepted. A larger one, such as an image in a message, takes its bytes from a
 budget that all requests share: many of them at once are refused rather than held in memory.
 """
 
@@ -65,7 +65,7 @@ class Bodies:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # What follows may take an hour, and does not need it any more.
+                # The answer may take an hour, and no longer needs the body.
                 scope.pop(JSON, None)
                 body.leave()
             await send(message)
@@ -137,7 +137,7 @@ def _check_address(scope: Scope) -> None:
 
 
 def _may_have_body(scope: Scope) -> bool:
-    """A request to read something has none unless it says so, and to find that out costs more than the rest of this."""
+    """A GET has no body unless a header announces one; waiting for it costs more than the rest of this check."""
     if scope["method"] != "GET":
         return True
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
@@ -150,7 +150,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The whole body once; after that whatever the client does, which is to wait or to go."""
+    """The whole body once; after that the client's own messages, such as its disconnect."""
     given = [body]
 
     async def replay() -> Message:

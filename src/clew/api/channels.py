@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 Name = Annotated[str, Path(max_length=64, description="The bot's name in the settings.")]
 
-NO_PROOF = "no proof that this comes from the provider"
+NO_PROOF = "no proof that this request comes from the provider"
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 

@@ -25,7 +25,7 @@ from clew.retention.cleanup import Cleanup, CleanupOutcome
 logger = logging.getLogger(__name__)
 
 CLEANUP = "/api/optimize/cleanup"
-# Beyond its budget a cleanup may take as long as one portion does; cron services hang up after ten seconds.
+# A cleanup may exceed its budget by the time of one portion; cron services disconnect after ten seconds.
 SLACK_SECONDS = 1.5
 
 DAYS_OLD = range(1, 366)
@@ -80,7 +80,7 @@ class CleanupOut(BaseModel):
 
 _MESSAGES = {
     "completed": "{}",
-    "more": "{}; there is more, which goes on by itself",
+    "more": "{}; the rest continues in the background",
     "already_running": "A cleanup is under way already",
     "dry_run": "Nothing was deleted: a dry run",
 }
@@ -122,7 +122,9 @@ class Sweep:
             async with asyncio.timeout(self.cleanup.budget_seconds + SLACK_SECONDS):
                 yield
         except TimeoutError:
-            raise Unavailable("the database is slow; a cleanup that has begun goes on by itself") from None
+            raise Unavailable(
+                "the database is slow; a cleanup that has begun continues in the background"
+            ) from None
 
 
 def cleanup_router(sweep: Sweep) -> APIRouter:

@@ -58,7 +58,7 @@ class CleanupAuth:
         now = self._clock()
         found = _SHAPE.fullmatch(signature)
         if found is None or self._cron_secret is None:
-            raise Unauthenticated(f"{SIGNATURE} is not a signature of ours")
+            raise Unauthenticated(f"{SIGNATURE} is not a valid signature")
         expected = sign(self._cron_secret, at=int(found[1]), method=method, target=target)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             raise Unauthenticated(f"{SIGNATURE} does not fit this request")

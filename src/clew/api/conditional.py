@@ -17,7 +17,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 
 
 def is_known(request: Request, last_seq: int) -> bool:
-    """Whether the client has the current answer. A log only grows, so its last seq is the version of all that it holds."""
+    """Whether the client has the current answer. A log only grows, so its last seq is the version of its content."""
     known = request.headers.get("if-none-match", "")
     return any(tag.strip() in (_tag(last_seq), "*") for tag in known.split(","))
 

@@ -1,4 +1,4 @@
-"""API keys as text: how they are made, what is kept of them, and what they may allow."""
+"""API keys: their text, the stored hash, and their scopes."""
 
 import re
 import secrets
@@ -31,7 +31,7 @@ class Principal:
 
     @property
     def owner(self) -> Owner:
-        """Whose things the caller sees. A key without a user sees its whole tenant."""
+        """Whose data the caller sees. A key without a user sees its whole tenant."""
         return Owner(tenant=self.tenant, user_id=self.user_id)
 
 
@@ -60,7 +60,7 @@ def is_key(text: str) -> bool:
 
 
 def fingerprint(text: str) -> str:
-    """What is kept of a key. It is random and long, so a plain hash cannot be searched through."""
+    """The stored hash of a key. The key is random and long, so a plain hash cannot be brute-forced."""
     return sha256(text.encode()).hexdigest()
 
 

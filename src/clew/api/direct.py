@@ -77,7 +77,7 @@ class Direct:
         await answer(scope, receive, send)
 
     def _given(self, scope: Scope) -> dict[str, Any] | None:
-        """What the request says, None if it is not as it should be."""
+        """The arguments from the request, None if one is invalid."""
         if len(scope["path"]) > _SHORT:
             return None
         given = dict(scope["path_params"])

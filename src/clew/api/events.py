@@ -175,13 +175,13 @@ class Reader:
                     await subscription.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
 
     async def _page(self, thread: Thread) -> Sequence[Event]:
-        """Not beyond what we know of the thread: what it has hidden since would be shown."""
+        """Reads up to the last seq of `thread`: later events may redact what this page would show."""
         if thread.last_seq <= self._after:
             return ()
         return await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
 
     async def _tell(self, tell: Tell, thread: Thread, page: Sequence[Event], speech: TokenListener) -> None:
-        """Several events at once, while they are small: a send costs more than what is sent."""
+        """Send several small events in one write: a write costs more than its bytes."""
         frames = bytearray()
         for event in page:
             if isinstance(event.body, AssistantMessage):
@@ -209,7 +209,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
     first: bytes = format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow")
-    last: bytes = format_sse_event(comment="come back with the last id")
+    last: bytes = format_sse_event(comment="reconnect with the last id")
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class EventStream(Response):
             try:
                 await self._tell_all(tell)
             except ClewError as exc:
-                # The answer has begun, so its status cannot say it.
+                # The answer has begun, so its status cannot change.
                 logger.warning("a stream ended early", extra={"code": exc.code})
                 await tell(_event("stream_error", error_body(exc.code, str(exc))))
 
@@ -280,5 +280,5 @@ def _event(name: str, data: object) -> bytes:
 
 def _sequence(last_event_id: str) -> int:
     if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_SEQ):
-        raise Invalid("this is no id of an event of ours", field="Last-Event-ID")
+        raise Invalid("this is not a valid event id", field="Last-Event-ID")
     return int(last_event_id)

@@ -55,7 +55,7 @@ class Observe:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            raise TypeError(f"Clew does not speak {scope['type']!r}: who opens it closes it")
+            raise TypeError(f"Clew does not handle {scope['type']!r}: the code that opens the app closes it")
         request_id = self._request_id(scope)
         answer = ObservedResponse(send, request_id)
         started = time.perf_counter()
@@ -64,9 +64,9 @@ class Observe:
                 await self._app(scope, receive, answer.send)
             except Exception:
                 logger.exception("a request failed")
-                # Once an answer has begun there is no other; the server sees it unfinished and hangs up.
+                # An answer that has begun cannot be replaced; the server sees it unfinished and closes the connection.
                 if answer.status is None:
-                    error = Internal(f"something went wrong here; the log has it under {request_id}")
+                    error = Internal(f"internal error; the server's log has it under {request_id}")
                     await refuse(scope, receive, answer.send, error)
             finally:
                 self._note(scope, answer.status or _GONE, time.perf_counter() - started)

@@ -27,7 +27,7 @@ MEDIA = {
 POLICY = (
     f"{SAFE_HEADERS['Content-Security-Policy']}; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# Asked for again each time, so that one load never mixes the files of two versions; sent again only when they changed.
+# Revalidated each time, so that one load never mixes the files of two versions; sent again only when changed.
 CACHING = "no-cache"
 
 LIBRARIES = "vendor"

@@ -217,6 +217,6 @@ async def _watched(archive: Archive, thread_id: str) -> AsyncIterator[bytes]:
         yield piece
     if archive.problems:
         logger.warning(
-            "an export is not whole",
+            "an export is incomplete",
             extra={"thread_id": thread_id, "code": Corrupt.code, "count": len(archive.problems)},
         )

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class LateRoute(APIRoute):
-    """Declares its path and access rule at once. FastAPI builds the rest for the first request, or for the description."""
+    """Declares its path and access rule at once. FastAPI builds the rest on the first request, or to describe it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.path = path

@@ -65,12 +65,12 @@ class Streams:
 
     @contextmanager
     def one(self, kind: str, caller: Principal) -> Generator[None]:
-        """Raises Unavailable when there are too many or the process is stopping; TooMany when the caller has its share."""
+        """Raises Unavailable when there are too many or the process stops; TooMany when the caller has its share."""
         name = f"{caller.tenant}/{caller.key_id}"
         if self.stopping.is_set():
             raise Unavailable("this process is stopping")
         if self._open[name] >= self._most_of_one:
-            raise TooMany("this caller has as many open streams as it may have")
+            raise TooMany("this caller has reached its limit of open streams")
         if self._open.total() >= self._most:
             raise Unavailable("too many open streams")
         self._open[name] += 1

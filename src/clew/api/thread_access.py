@@ -26,7 +26,7 @@ REMEMBERED = 10_000
 
 
 class ThreadAccess:
-    """Reads threads for their owners and records the accesses. Accesses that wait at one moment are written together."""
+    """Reads threads for their owners and records the accesses. Those that wait at one moment are written together."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class ThreadAccess:
             if written is None or one in written:
                 future.set_result(None)
             else:
-                # Another transaction holds it, or it was accessed a moment ago, or it is gone. The batch does not wait for it.
+                # Another transaction holds it, or it was accessed a moment ago, or it is gone. The others do not wait.
                 task = asyncio.create_task(self._write_alone(one, future))
                 self._alone.add(task)
                 task.add_done_callback(self._alone.discard)

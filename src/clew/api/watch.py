@@ -54,7 +54,7 @@ class Watch:
         self._damaged: set[str] = set()
 
     async def subscribe(self, thread_id: str) -> None:
-        """Send its events from now on, and its pending calls at once. Raises NotFound, and Corrupt if it cannot be read."""
+        """Send its pending calls at once and its events from now on. Raises NotFound, and Corrupt if unreadable."""
         thread = await self._store.get(thread_id, self._owner)
         self._subscribed.add(thread_id)
         self._seen.add(thread_id)
@@ -90,7 +90,7 @@ class Watch:
         return unknown
 
     async def announce(self, subscription: Subscription) -> None:
-        """Send the calls that wait for an answer now. Their events were sent earlier, to other clients or by another process.
+        """Send the calls that wait for an answer. Their events were sent earlier, to others or by another process.
 
         Threads notified meanwhile are left for later: their events are sent from the seq of the notification.
         """

@@ -74,7 +74,7 @@ STOPPED = "Workflow stopped by user"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflows:
-    """What the routes of workflows do."""
+    """The operations of the workflow routes."""
 
     commands: Commands
     store: Store
@@ -144,7 +144,7 @@ class Workflows:
         return BatchOut(started=started, errors=refused)
 
     async def rested(self, thread_id: str, caller: Principal, seconds: float) -> Thread:
-        """The thread when it no longer runs, or when the time is over."""
+        """The thread once it no longer runs, or after the timeout."""
         time = asyncio.get_running_loop().time
         stopping = self.streams.stopping
         deadline = time() + seconds
@@ -162,7 +162,7 @@ class Workflows:
         return () if is_closed else (Log(message=STOPPED, progress=100),)
 
     def _asked(self, body: StartIn, thread_id: str | None) -> Json:
-        """What the request asks for, to compare with one that comes under the same key.
+        """The content of the request, to compare with another one under the same key.
 
         Fields of apps that were left out are no part of it: a newly installed app changes no request.
         """
@@ -258,7 +258,7 @@ def read_router(workflows: Workflows) -> APIRouter:
     async def get_status(
         request: HttpRequest, caller: Caller, workflow_id: WorkflowId, wait: Wait = 0
     ) -> Response:
-        """The status and nothing else; with `wait`, once it is no longer running."""
+        """Only the status; with `wait`, once it is no longer running."""
         thread = await access.at(workflow_id, caller.owner)
         if wait and thread.status is Status.RUNNING:
             with workflows.streams.one("poll", caller):

@@ -105,7 +105,7 @@ def ws_router(
             return HangUp(LATER, str(exc))
         except WebSocketDisconnect:
             return HangUp(GOING_AWAY, "gone")
-        return HangUp(GOING_AWAY, "come back with ?since=")
+        return HangUp(GOING_AWAY, "reconnect with ?since=")
 
     return router
 
@@ -149,7 +149,7 @@ class SocketAuthenticator:
 
     async def _introduced(self, websocket: WebSocket) -> Visitor | None:
         if self._strangers >= STRANGERS:
-            raise Unavailable("too many callers that have not shown a key yet")
+            raise Unavailable("too many connections without a key")
         self._strangers += 1
         try:
             await websocket.accept()
@@ -164,7 +164,7 @@ class SocketAuthenticator:
                 self._limits.count_wrong_key(address_of(websocket.scope))
                 raise
         except TimeoutError:
-            raise HangUp(POLICY, "no key was shown in time") from None
+            raise HangUp(POLICY, "no key was sent in time") from None
         except ClewError as exc:
             raise HangUp(POLICY, exc.code) from exc
         finally:
@@ -189,7 +189,7 @@ class Line:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
                 await self.websocket.send_text(text)
         except TimeoutError:
-            raise HangUp(LATER, "too slow: come back with ?since=") from None
+            raise HangUp(LATER, "too slow: reconnect with ?since=") from None
 
 
 class SocketSession:

@@ -45,7 +45,7 @@ class ClewServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Replaces uvicorn's handler, which raises a caught signal again and would kill the process before the app is closed."""
+        """Replaces uvicorn's own, which raises a caught signal again and ends the process before the app is closed."""
         before = {
             number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
         }

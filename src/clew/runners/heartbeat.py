@@ -19,7 +19,7 @@ BEAT_SECONDS = 2.0
 
 
 class Heartbeat:
-    """Renews what `held` returns, and reports what was lost to `lost`, which is called in this thread."""
+    """Renews the leases that `held` returns, and reports lost ones to `lost`, which is called in this OS thread."""
 
     def __init__(
         self,

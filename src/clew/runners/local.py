@@ -18,7 +18,7 @@ from clew.runners.heartbeat import Heartbeat
 
 logger = logging.getLogger(__name__)
 
-# How long a cancelled run is given to unwind. Beyond that its fence alone keeps it from doing harm.
+# How long a cancelled run may unwind. After that only its fence blocks its writes.
 UNWIND_SECONDS = 2.0
 # The same at the very end of the process.
 LAST_SECONDS = 0.5
@@ -48,7 +48,7 @@ class ActiveRun:
 
 
 class LocalRunner:
-    """Many of these, in many processes on one database, share the work safely: a lease and a fence each."""
+    """Claims and executes threads. Runners of many processes share one database safely by leases and fences."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class LocalRunner:
         graphs: Collection[str] = (),
         call: Callable[[], None] = lambda: None,
     ) -> None:
-        """`graphs` are those it can run, all if none is named: the threads of others are left to others.
+        """`graphs` are those it can run, all if none is named; threads of other graphs are left to other runners.
 
-        `call` tells the runners of other processes that a thread can be claimed."""
+        `call` notifies the runners of other processes that a thread can be claimed."""
         self._name = name
         self._store = store
         self._step = step
@@ -79,16 +79,16 @@ class LocalRunner:
         self._suspect = max(1, step.max_recoveries - 1)
         self._suspects_at = 0.0
         self._call = call
-        # In the order they were begun; a dict because the heartbeat's thread reads it.
+        # In the order they started; a dict because the heartbeat's OS thread reads it.
         self._runs: dict[ActiveRun, None] = {}
-        # Places for threads that are being opened or claimed right now, and whether there are none.
+        # Slots reserved for threads that are being opened or claimed, and whether there are none.
         self._promised = 0
         self._is_kept = asyncio.Event()
         self._is_kept.set()
         self._bell = asyncio.Event()
         # How many threads were surely claimable since the last claim.
         self._wakes = 0
-        # Whether more could be claimed than there were places.
+        # Whether more threads could be claimed than there were free slots.
         self._is_full = False
         self._was_away = False
         # Whether the answer to a claim was lost, so that this runner may hold leases it does not know of.
@@ -202,7 +202,7 @@ class LocalRunner:
         return self._patient_until - self._loop.time()
 
     async def _make_sure(self) -> None:
-        """Release threads of a claim whose answer was lost; else they wait until the lease expires and count as crashed."""
+        """Release threads of a claim whose answer was lost; else they wait for the lease to expire and count as crashed."""
         if self._is_unsure:
             await self._is_kept.wait()  # while this is unsure, no other thread is opened to run here
             await self._store.release_all(self._name, but=[lease.thread_id for lease in self._held()])
@@ -226,7 +226,7 @@ class LocalRunner:
         return self._is_full or taken >= max(wakes, 1)
 
     async def _take_suspect(self) -> int:
-        # A thread that crashes its process takes the other active runs down too. So that it can be identified before it is
+        # A thread that crashes its process takes the other active runs down too. So that it is identified before it is
         # given up, only one suspect runs here at a time.
         is_one_here = any(map(self._is_suspect, self._held()))
         if self._free() <= 0 or is_one_here or self._loop.time() < self._suspects_at:
@@ -327,11 +327,11 @@ class LocalRunner:
             logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
             await self._give_back(lease)
         except Exception:
-            # Not even the failure could be written; the lease expires and a runner tries again, a limited number of times.
+            # Not even the failure could be written; the lease expires and a runner tries again, up to a limit.
             logger.exception("run given up", extra={"thread_id": lease.thread_id})
 
     async def _blame(self, lease: Lease) -> None:
-        """This runner did not cancel the run, so the graph did."""
+        """Fail a run that its own graph cancelled: the runner did not."""
         try:
             await self._step.fail(lease, "the graph cancelled its own run")
         except ClewError as exc:

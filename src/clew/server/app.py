@@ -69,7 +69,7 @@ WEB = Path(__file__).parents[1] / "web"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The product, open. Set `stopping` to bring it to its end."""
+    """The open server. Set `stopping` to shut it down."""
 
     http: FastAPI
     stores: Stores
@@ -80,7 +80,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServices:
-    """What routes share beside the services of the server."""
+    """Objects that routes share beside the services of the server."""
 
     authenticator: Authenticator
     limits: RateLimits
@@ -137,7 +137,7 @@ async def open_app(
 
 
 async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
-    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
+    """Raises ConfigError where other machines could connect and no API key exists."""
     from clew.server.library import graph_store_on  # noqa: PLC0415 - LangGraph takes seconds
 
     metrics = shared_metrics()
@@ -199,7 +199,7 @@ def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]
 
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
-    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
+    """Raises ConfigError where other machines could connect and no API key exists."""
     if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"

@@ -159,7 +159,7 @@ class BotPlan:
             settings=chosen,
             ttl=timedelta(days=self.settings.threads.ttl_days),
             approvers=self._approvers(),
-            # Our own graphs have their words for everything; one of them means something else by `results`.
+            # Clew's own graphs have fixed texts; one of them uses `results` for something else.
             gives_results=graph in self.settings.graphs,
             accounts=wire if isinstance(wire, WeComCustomerClient) else None,
         )

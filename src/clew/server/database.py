@@ -45,7 +45,7 @@ from clew.stores.sqlite_space import SQLiteSpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Everything that is kept, on one database."""
+    """All stores, on one database."""
 
     db: Database
     threads: ThreadRows
@@ -59,7 +59,7 @@ class Stores:
     numbers: Numbers
 
     async def begun_at(self) -> datetime:
-        """When the database was made: the same to every process on it."""
+        """When the database was created: the same for every process on it."""
         return await self.db.read(begun_at)
 
     async def version(self) -> int:
@@ -94,7 +94,7 @@ def open_space(db: Database, path: Path | None) -> Space:
 
 
 def open_bell(db: Database, settings: Settings) -> ClusterNotifier:
-    """Between the processes that share this database, where there is a way."""
+    """The notifier between processes that share this database, if its kind has one."""
     database = settings.database
     if isinstance(db, SQLiteDatabase):
         return SQLiteNotifier(db) if database.url.path is not None else NoNotifier()
@@ -225,7 +225,7 @@ async def open_graph_database(settings: Settings, db: Database) -> AsyncGenerato
 def open_cleanup(
     stores: Stores, graph_db: Database, path: Path | None, *, lease: timedelta, ttl: timedelta
 ) -> Cleanup:
-    """A cleanup without a server: no request waits for it, so it runs until all is done. `path` is as in `open_space`."""
+    """A cleanup without a server: no request waits for it, so it runs to the end. `path` is as in `open_space`."""
     return Cleanup(
         rows=CleanupRows(stores.db),
         memory=CleanupRows(graph_db),

@@ -251,7 +251,7 @@ def _wake(runner: LocalRunner, cluster: ClusterNotifier) -> None:
 def _model_settings(
     settings: Settings, registry: Registry, apps: OpenApps
 ) -> Callable[[Opening], ModelSettings | None]:
-    """Of the graph's own model; of the profile's, where the graph asks a driver."""
+    """Of the graph's own model, or of the profile's where the graph uses a driver."""
     own = {name: find_model_settings(graph) for name, graph in registry.graphs.items()}
     defaults = {"api:openai": settings.models.openai_model, "api:anthropic": settings.models.anthropic_model}
 

@@ -24,7 +24,7 @@ TTL = timedelta(days=30)
 
 
 class UnknownBackend(ConfigError, ValueError):
-    """No database of ours has such a URL."""
+    """Clew has no database for such a URL."""
 
 
 @asynccontextmanager

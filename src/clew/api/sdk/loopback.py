@@ -67,7 +67,7 @@ def _over(loop: asyncio.AbstractEventLoop, function: Any) -> Any:
 
 
 class _Transports(list[Any]):
-    """Transports of clients without a URL. The SDK sets their app once, when it is configured; later ones get it here."""
+    """Transports of clients without a URL. The SDK sets the app of those it has once; later ones get it here."""
 
     app: ASGIApp | None = None
 
@@ -80,7 +80,7 @@ class _Transports(list[Any]):
 
 @contextmanager
 def loopback(app: ASGIApp) -> Generator[None]:
-    """Inside the block clients without a URL, created before or in it, reach this app. Without the SDK there are none."""
+    """Inside the block clients without a URL, created before or in it, reach this app. Does nothing without the SDK."""
     try:
         from langgraph_sdk.client import configure_loopback_transports  # noqa: PLC0415 - it may not be installed
     except ImportError:

@@ -63,7 +63,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
         """Create a thread for later runs."""
         thread_id = str(body.thread_id or uuid4())
         if body.supersteps:
-            raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
+            raise Invalid("threads cannot be created with supersteps; copy one", field="supersteps")
         try:
             thread = await threads.create(
                 thread_id,
@@ -133,7 +133,7 @@ def langgraph_threads_router(threads: Threads, runs: Runs, *, access: ThreadAcce
     ) -> Response:
         """Merge metadata into that of the thread."""
         if body.ttl is not None:
-            raise Invalid("how long a thread lives is said when it is made", field="ttl")
+            raise Invalid("a thread's ttl can only be set when it is created", field="ttl")
         thread = await access.at(thread_id, caller.owner)
         await labels.put(thread_id, body.metadata)
         if prefer == "return=minimal":
