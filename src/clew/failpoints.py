@@ -1,7 +1,7 @@
-"""Named places where a test can make the product die, fail or hang; no-ops unless switched on.
+"""Failpoints: named places where a test can make the process die, fail or hang; no-ops unless armed.
 
 `failpoint("tool_after_effect")` stands in product code at a crash window. `install("tool_after_effect:kill@2")` (the
-setting CLEW_FAILPOINTS) arms it: the second time a process passes there, it is gone. Before that it says so in its log.
+setting CLEW_FAILPOINTS) arms it: the second time a process passes it, it logs the failpoint and kills itself.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ _SPEC = re.compile(
 
 
 class FailpointHit(Exception):
-    """A failpoint was told to raise here."""
+    """A failpoint armed with `raise` was passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _parse_one(text: str) -> Failpoint:
 
 
 def _fire(point: Failpoint) -> None:
-    # Whoever stages a fault must see that it happened: nothing else may tell that it was not reached.
+    # A test must see that its fault happened: without this line a failpoint that was never passed goes unnoticed.
     logger.warning("failpoint %s fires", point)
     match point.action:
         case "kill":
@@ -165,7 +165,7 @@ def _fire(point: Failpoint) -> None:
 
 
 def _cancel() -> None:
-    # As a caller that goes away: the task learns it at its next await. A plain thread has no task to cancel.
+    # As when a caller disconnects: the task is cancelled at its next await. A plain thread has no task to cancel.
     try:
         task = asyncio.current_task()
     except RuntimeError:

@@ -104,7 +104,7 @@ def test_an_open_stream_is_ended_with_a_word(tmp_path: Path) -> None:
             lines = stream.iter_lines()
             assert any("stage_changed" in line for line in lines)
             server.signal(signal.SIGTERM)
-            assert ": come back with the last id" in list(
+            assert ": reconnect with the last id" in list(
                 lines
             )  # and the answer is whole: no error is raised
         server.signal(signal.SIGTERM)

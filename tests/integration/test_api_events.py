@@ -324,7 +324,7 @@ async def test_streams_end_politely_with_the_process(small_place: Place) -> None
             small_place.house.app.stopping.set()
             async with asyncio.timeout(SECONDS):
                 rest = "".join([part async for part in parts])  # raises if the answer is cut short
-        assert rest.endswith(": come back with the last id\n\n")
+        assert rest.endswith(": reconnect with the last id\n\n")
         refused = await client.get(f"/api/workflows/{thread.id}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
 

@@ -296,5 +296,5 @@ async def test_by_http(where: str, tmp_path: Path, caplog: pytest.LogCaptureFixt
             "from_seq": 5,
             "to_seq": 5,
         }
-        (logged,) = [one for one in caplog.records if one.getMessage() == "an export is not whole"]
+        (logged,) = [one for one in caplog.records if one.getMessage() == "an export is incomplete"]
         assert (logged.__dict__["thread_id"], logged.__dict__["count"]) == ("t1", 1)

@@ -15,7 +15,7 @@ from clew.checkpointer.cache import DirtyObjects, StateCache
 from clew.domain.events import Opening
 from clew.domain.thread import Owner
 from clew.engine.commands import Request
-from clew.graph import driver as graph_driver
+from clew.graph import owner_graphs
 from tests.app import House, open_house
 from tests.http_client import client_of
 
@@ -30,9 +30,9 @@ KEPT = 16
 
 @pytest.fixture
 async def house(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[House]:
-    monkeypatch.setattr(StateCache, "MOST", KEPT, raising=False)
+    monkeypatch.setattr(StateCache, "MOST", KEPT)
     monkeypatch.setattr(DirtyObjects, "LIMIT", KEPT)
-    monkeypatch.setattr(graph_driver, "MOST_COPIES", KEPT)
+    monkeypatch.setattr(owner_graphs, "MOST_COPIES", KEPT)
     async with open_house(where, tmp_path) as house:
         yield house
 

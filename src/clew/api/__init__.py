@@ -1,1 +1,1 @@
-"""HTTP: one router a resource, one table of errors, one guard in front of everything."""
+"""HTTP API: one router per resource, one table of errors, one guard in front of all routes."""

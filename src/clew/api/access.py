@@ -1,4 +1,4 @@
-"""What a route asks of its caller, declared on its endpoint; and the table of all routes the guard reads it from."""
+"""Access rules: endpoints declare what a caller needs; the guard reads the rules from the table of all routes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from clew.domain.errors import ClewError
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
-# A thread is deleted, or the caller hears that it may not be, within ten seconds on a busy machine too.
+# A thread is deleted, or the caller gets the error, within ten seconds on a busy machine too.
 DELETION_SECONDS = 8.5
 
 _DECLARED = "__clew_access__"
@@ -28,13 +28,13 @@ _NAMED = re.compile(r"\(\?P<\w+>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteAccess:
-    """`scope` is what the caller's key must have, None for a route open to everybody.
+    """`scope` is what the caller's key must have, None for a public route.
 
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
-    `outage` makes, of the parameters in the path, what a caller is told when the database does not answer, be it the
-    route that found out or already the look for the caller's key; None tells it as it is.
-    `wording` is how refusals are told.
-    `seconds` is how long the answer may take, with the look for the caller's key; None for any time.
+    `outage` makes the error for a database that does not answer, from the parameters in the path. It applies to the
+    route and to the lookup of the caller's key; None sends the original error.
+    `wording` sets the status and body of errors.
+    `seconds` is the time limit for the answer, including the lookup of the caller's key; None for no limit.
     """
 
     scope: str | None
@@ -76,7 +76,7 @@ def needs(
 
 
 def public(endpoint: Endpoint) -> Endpoint:
-    """The endpoint is for everybody: it tells nothing about anyone, or checks a proof of its own."""
+    """The endpoint needs no API key: it shows no user's data, or checks its own credential."""
     return _declare(RouteAccess(scope=None))(endpoint)
 
 
@@ -86,7 +86,7 @@ def rules_of(routes: Iterable[BaseRoute]) -> list[RouteRule]:
 
 
 class RouteTable:
-    """All routes, to be found by what a request asks for. Where two would take it, it is the first one's."""
+    """All routes, matched by method and path. Where two match, the first one handles the request."""
 
     def __init__(self, rules: Sequence[RouteRule]) -> None:
         self._rules = rules

@@ -1,4 +1,4 @@
-"""The one function that turns a credential, whatever door it came through, into a principal."""
+"""Authentication: turns the credential of an HTTP request or a WebSocket into a principal."""
 
 import hmac
 import ipaddress
@@ -15,16 +15,16 @@ from clew.domain.records import ApiKey
 from clew.ports.api_keys import Keys
 from clew.ports.clock import Clock
 
-# Whoever sits at this machine, as long as nobody made a key.
+# A caller on this machine while no API key exists.
 LOCAL = Principal(tenant="default", user_id="", scopes=frozenset(SCOPES), key_id="")
 
 # Under this key the scope of a request from inside of the server says who calls. No server writes it for a client.
 WITHIN = "clew.within"
 
-# For so long a key is believed without asking the database again: the delay of a revocation.
+# A key is cached this long without asking the database again: the delay of a revocation.
 FRESH_SECONDS = 2.0
-# For so long it is believed while the database does not answer: nothing of anybody can be read then, and a caller
-# is better told what became of its request than that nobody knows who it is.
+# It is cached this long while the database does not answer: no data can be read then, and the caller gets the error of
+# its request rather than an authentication error.
 OUTAGE_SECONDS = 60.0
 _REMEMBERED = 4096
 KEY_PREFIX = b"clew_"
@@ -79,7 +79,7 @@ class Authenticator:
     async def is_open(self) -> bool:
         """Whether callers need no key, and so are at this machine.
 
-        Open until the first key. It stays closed when keys expire or are revoked: time must not open a door."""
+        Open until the first key. It stays closed when keys expire or are revoked: time must not open the server."""
         if self._is_open and self._monotonic() - self._looked_at >= FRESH_SECONDS:
             try:
                 self._is_open = not await self._keys.find()
@@ -125,7 +125,7 @@ class Authenticator:
 
 
 def credential(headers: Headers) -> str | None:
-    """The key a request shows. Query strings end up in logs and histories, so a key there is not looked at."""
+    """The key a request sends. Query strings end up in logs and histories, so a key there is ignored."""
     tokens: set[str] = set()
     for name, value in headers.raw:
         if name == b"x-api-key":
@@ -148,7 +148,7 @@ def shows_our_key(headers: Headers) -> bool:
 
 
 def require_this_machine(headers: Headers) -> None:
-    """Refuse what only looks local: a page whose name was made to point here, and a proxy's visitors."""
+    """Refuse requests that only appear local: DNS rebinding, and requests forwarded by a proxy."""
     if not is_loopback(_host_name(headers.get("host", ""))):
         raise Forbidden(
             "without API keys only http://127.0.0.1 and http://localhost are served: clew keys create"

@@ -1,7 +1,7 @@
-"""Bodies come in whole, in time and in bounds before a route sees them, or they do not come in at all.
+"""Request bodies: read whole, within a time and a size limit, before a route sees them.
 
-A body of up to `SMALL` bytes is always taken. What is larger, an image in a message perhaps, takes its bytes from a room
-that all requests share: many of them at once wait outside rather than in memory.
+A body of up to `SMALL` bytes is always accepted. A larger one, such as an image in a message, takes its bytes from a
+budget that all requests share: many of them at once are refused rather than held in memory.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Room:
 
 
 class Disconnected(Exception):
-    """The client went away before its body was complete: there is nobody to answer."""
+    """The client disconnected before its body was complete: no answer is sent."""
 
 
 class Bodies:
@@ -65,7 +65,7 @@ class Bodies:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # What follows may take an hour, and does not need it any more.
+                # The answer may take an hour, and no longer needs the body.
                 scope.pop(JSON, None)
                 body.leave()
             await send(message)
@@ -94,7 +94,7 @@ class Bodies:
 
 
 class IncomingBody:
-    """One body as it comes in, and the room it takes until its answer begins."""
+    """One body as it arrives, and the bytes it takes from the budget until its answer begins."""
 
     def __init__(self, max_bytes: int, room: Room) -> None:
         self._max_bytes = max_bytes
@@ -106,7 +106,7 @@ class IncomingBody:
         self._taken = 0
 
     def expect(self, size: int) -> None:
-        """Raises TooLarge, or TooManyBodies where others have taken the room."""
+        """Raises TooLarge, or TooManyBodies where other bodies have used up the budget."""
         if size > self._max_bytes:
             raise TooLarge(f"a body may have at most {self._max_bytes} bytes")
         if size > SMALL and size > self._taken:
@@ -137,7 +137,7 @@ def _check_address(scope: Scope) -> None:
 
 
 def _may_have_body(scope: Scope) -> bool:
-    """A request to read something has none unless it says so, and to find that out costs more than the rest of this."""
+    """A GET has no body unless a header announces one; waiting for it costs more than the rest of this check."""
     if scope["method"] != "GET":
         return True
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
@@ -150,7 +150,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The whole body once; after that whatever the client does, which is to wait or to go."""
+    """The whole body once; after that the client's own messages, such as its disconnect."""
     given = [body]
 
     async def replay() -> Message:

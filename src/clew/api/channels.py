@@ -1,4 +1,4 @@
-"""Webhooks of chat providers: each asks for a proof of its own, and is answered as soon as what it brought is safe."""
+"""Webhooks of chat providers: each checks the provider's own proof and answers once the delivery is stored."""
 
 import logging
 from collections.abc import Generator, Mapping
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 Name = Annotated[str, Path(max_length=64, description="The bot's name in the settings.")]
 
-NO_PROOF = "no proof that this comes from the provider"
+NO_PROOF = "no proof that this request comes from the provider"
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelsRoutes:
-    """`doors` by their channel and name, as in `telegram:support`."""
+    """`doors` are the webhook receivers by channel and name, as in `telegram:support`."""
 
     doors: Mapping[str, WebhookReceiver]
 
@@ -58,7 +58,7 @@ class ChannelsRoutes:
 
     @public
     async def wecom_check(self, request: Request, app: Name) -> PlainTextResponse:
-        """WeCom makes sure of us: what it sealed in `echostr` comes back opened."""
+        """WeCom verifies the callback URL: the answer is `echostr`, decrypted."""
         with self._at_door(f"wecom:{app}") as door:
             return PlainTextResponse(door.greet(_delivery(request, b"")))
 
@@ -69,7 +69,7 @@ class ChannelsRoutes:
 
     @contextmanager
     def _at_door(self, source: str) -> Generator[WebhookReceiver]:
-        """Which bots there are, and what was wrong with a proof, is our log's business and no stranger's."""
+        """Which bots exist, and what was wrong with a proof, is logged and not sent to the caller."""
         if source not in self.doors:
             raise Unauthenticated(NO_PROOF)
         try:

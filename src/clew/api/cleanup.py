@@ -1,4 +1,4 @@
-"""/api/optimize/cleanup: deletes threads that are due. Names are as its callers know them."""
+"""/api/optimize/cleanup: deletes due threads. Field names are those its callers use."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from clew.retention.cleanup import Cleanup, CleanupOutcome
 logger = logging.getLogger(__name__)
 
 CLEANUP = "/api/optimize/cleanup"
-# Beyond its budget a cleanup may take as long as one portion does; cron services hang up after ten seconds.
+# A cleanup may exceed its budget by the time of one portion; cron services disconnect after ten seconds.
 SLACK_SECONDS = 1.5
 
 DAYS_OLD = range(1, 366)
@@ -38,9 +38,9 @@ DaysOld = Annotated[
     ),
 ]
 
-DryRun = Annotated[bool, Query(description="Only say what would be deleted.")]
-Soft = Annotated[bool, Query(description="Keep it for seven days, for the case of regret.")]
-Force = Annotated[bool, Query(description="Even though the clock jumped lately.")]
+DryRun = Annotated[bool, Query(description="Only report what would be deleted.")]
+Soft = Annotated[bool, Query(description="Soft delete: threads can be restored for seven days.")]
+Force = Annotated[bool, Query(description="Delete even if the clock jumped recently.")]
 Tenant = Annotated[str | None, Query(max_length=256, description="Only this tenant's.")]
 UserId = Annotated[
     str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
@@ -55,9 +55,9 @@ class CleanupOut(BaseModel):
     due: int
     """How many are left to be deleted."""
     more: bool
-    """Whether the rest goes on by itself."""
+    """Whether the rest is deleted in the background."""
     continuation: str | None
-    """The cleanup that goes on."""
+    """The cleanup that continues in the background."""
     thread_ids: list[str]
     """Up to a thousand of them; all are in the log."""
     message: str
@@ -80,7 +80,7 @@ class CleanupOut(BaseModel):
 
 _MESSAGES = {
     "completed": "{}",
-    "more": "{}; there is more, which goes on by itself",
+    "more": "{}; the rest continues in the background",
     "already_running": "A cleanup is under way already",
     "dry_run": "Nothing was deleted: a dry run",
 }
@@ -117,12 +117,14 @@ class Sweep:
 
     @asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
-        """The caller is answered before it hangs up, with Unavailable at the latest."""
+        """The caller is answered before its own timeout, with Unavailable at the latest."""
         try:
             async with asyncio.timeout(self.cleanup.budget_seconds + SLACK_SECONDS):
                 yield
         except TimeoutError:
-            raise Unavailable("the database is slow; a cleanup that has begun goes on by itself") from None
+            raise Unavailable(
+                "the database is slow; a cleanup that has begun continues in the background"
+            ) from None
 
 
 def cleanup_router(sweep: Sweep) -> APIRouter:
@@ -153,7 +155,7 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
         tenant: Tenant = None,
         user_id: UserId = "",
     ) -> CleanupOut:
-        """The same as POST: cron services know no other method."""
+        """The same as POST, for cron services that can only send GET."""
         return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
 
     async def cleaned_up(

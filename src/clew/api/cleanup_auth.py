@@ -1,4 +1,4 @@
-"""The proof a cleanup asks for: a key, a cron service's secret, or a signature made with it. Closed without any."""
+"""Cleanup authentication: a key, a cron service's secret, or a signature made with it. Closed if none is configured."""
 
 import hmac
 import re
@@ -14,14 +14,14 @@ from clew.ports.retention import ClusterState
 SIGNATURE = "x-vercel-cron-signature"
 # How far the clocks of the two sides may be apart.
 SKEW = timedelta(minutes=5)
-# Twice that: a signature from the future is believed for longer.
+# Twice that: a signature from the future is valid for longer.
 REMEMBERED = timedelta(minutes=10)
 
 _SHAPE = re.compile(r"t=([0-9]{1,11}),v1=([0-9a-f]{64})", re.ASCII)
 
 
 class CleanupAuth:
-    """Every proof that is shown must be good. Whether a header is there proves nothing."""
+    """Every credential sent must be valid. The presence of a header proves nothing."""
 
     def __init__(
         self, cluster_state: ClusterState, *, clock: Clock, api_key: str | None, cron_secret: str | None
@@ -32,7 +32,7 @@ class CleanupAuth:
         self._cron_secret = cron_secret
 
     async def admit(self, headers: Headers, method: str, target: str) -> None:
-        """Raises Unavailable when nobody can be let in, Unauthenticated."""
+        """Raises Unavailable when no credential is configured, Unauthenticated for a wrong one."""
         if self._api_key is None and self._cron_secret is None:
             raise Unavailable("cleanup is closed: set CLEANUP_API_KEY or CRON_SECRET")
         proofs = [
@@ -58,7 +58,7 @@ class CleanupAuth:
         now = self._clock()
         found = _SHAPE.fullmatch(signature)
         if found is None or self._cron_secret is None:
-            raise Unauthenticated(f"{SIGNATURE} is not a signature of ours")
+            raise Unauthenticated(f"{SIGNATURE} is not a valid signature")
         expected = sign(self._cron_secret, at=int(found[1]), method=method, target=target)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             raise Unauthenticated(f"{SIGNATURE} does not fit this request")

@@ -1,4 +1,4 @@
-"""Polling that costs little: an answer that the client has already is not made again."""
+"""Conditional requests: a client that polls with the current ETag gets a 304, and the answer is not built again."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-# To be asked for again each time, but not to be sent again; and for nobody else's cache.
+# The client revalidates each time, unchanged answers are not sent again, and shared caches store nothing.
 CACHING = {"Cache-Control": "private, no-cache"}
 
 # For the description of a route that answers like this.
@@ -17,7 +17,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 
 
 def is_known(request: Request, last_seq: int) -> bool:
-    """Whether the client has what we would say. A log only grows, so its end is the version of all that it tells."""
+    """Whether the client has the current answer. A log only grows, so its last seq is the version of its content."""
     known = request.headers.get("if-none-match", "")
     return any(tag.strip() in (_tag(last_seq), "*") for tag in known.split(","))
 

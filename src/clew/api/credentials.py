@@ -1,4 +1,4 @@
-"""API keys as text: how they are made, what is kept of them, and what they may allow."""
+"""API keys: their text, the stored hash, and their scopes."""
 
 import re
 import secrets
@@ -31,14 +31,14 @@ class Principal:
 
     @property
     def owner(self) -> Owner:
-        """Whose things the caller sees. A key without a user sees its whole tenant."""
+        """Whose data the caller sees. A key without a user sees its whole tenant."""
         return Owner(tenant=self.tenant, user_id=self.user_id)
 
 
 def mint(
     *, name: str, owner: Owner, scopes: frozenset[str], now: datetime, lifetime: timedelta | None
 ) -> tuple[str, ApiKey]:
-    """A new key: its text, to be shown once and kept by nobody, and what is stored of it."""
+    """A new key: its text, which is shown once and never stored, and what is stored of it."""
     prefix, secret = _random(_PREFIX_BYTES), _random(_SECRET_BYTES)
     text = f"clew_{prefix}_{secret}"
     key = ApiKey(
@@ -60,7 +60,7 @@ def is_key(text: str) -> bool:
 
 
 def fingerprint(text: str) -> str:
-    """What is kept of a key. It is random and long, so a plain hash cannot be searched through."""
+    """The stored hash of a key. The key is random and long, so a plain hash cannot be brute-forced."""
     return sha256(text.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The short way to an endpoint that is asked very often: with its parameters where they are known to be."""
+"""Direct calls: frequently called endpoints get their parameters without FastAPI's dependency resolution."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -17,7 +17,7 @@ from clew.api.strict_json import JSON
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _DECLARED = "__clew_direct__"
-# No parameter in a path may be longer than this; FastAPI says so to whoever tries.
+# No parameter in a path may be longer than this; FastAPI refuses longer ones.
 _SHORT = 256
 
 
@@ -33,7 +33,7 @@ def is_direct(endpoint: Callable[..., Any]) -> bool:
 
 
 class Direct:
-    """Calls the endpoint. What does not fit goes the long way, and is refused there as anywhere else."""
+    """Calls the endpoint. A request that does not fit goes through FastAPI, which refuses it as on any route."""
 
     def __init__(
         self, endpoint: Callable[..., Any], path_names: Mapping[str, Any], long_way: ASGIApp
@@ -77,7 +77,7 @@ class Direct:
         await answer(scope, receive, send)
 
     def _given(self, scope: Scope) -> dict[str, Any] | None:
-        """What the request says, None if it is not as it should be."""
+        """The arguments from the request, None if one is invalid."""
         if len(scope["path"]) > _SHORT:
             return None
         given = dict(scope["path_params"])

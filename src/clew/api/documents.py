@@ -1,4 +1,4 @@
-"""/api/workflows/{id}/documents: what a workflow was given and what it made, to be listed, read and saved."""
+"""/api/workflows/{id}/documents: list, read and download the documents a workflow was given or made."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -64,7 +64,7 @@ class DocumentsRoutes:
 
     @needs("read")
     async def list_documents(self, caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
-        """The documents of a workflow, in the order they came."""
+        """The documents of a workflow, in the order they were added."""
         thread = await self.access.at(workflow_id, caller.owner)
         found = shown_documents(thread, await self.files.find_documents(thread.id))
         numbers = await self.numbering.files_of(thread.owner, found)
@@ -74,7 +74,7 @@ class DocumentsRoutes:
     async def download_document(
         self, caller: Caller, workflow_id: WorkflowId, document_id: DocumentId
     ) -> StreamingResponse:
-        """The bytes of a document, to be saved and not to be shown."""
+        """The bytes of a document, sent as an attachment."""
         thread = await self.access.at(workflow_id, caller.owner)
         document = await self._shown(thread, document_id)
         return StreamingResponse(

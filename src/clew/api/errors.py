@@ -1,4 +1,4 @@
-"""The one place where our refusals become HTTP answers: {"error": {"code", "message", "field"?}}, or as a face words it."""
+"""Errors as HTTP answers: {"error": {"code", "message", "field"?}}, or as the API that was called words them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,18 +107,18 @@ STATUS: Mapping[type[ClewError], int] = {
     StorageFull: 507,
 }
 
-# Nobody knows when one of the others ends.
+# A guess: when one of the other runs ends is unknown.
 CROWDED_SECONDS = 10
 
 # Under this key a request's scope says which refusal it met, for the log and the counters.
 CODE = "clew.code"
-# And under this one how refusals are worded on the face of the API that was asked.
+# Under this key: how the API that was called words its errors.
 WORDING = "clew.wording"
 
 # What the framework itself refuses, in our words. Anything else it says is a bad request.
 _FRAMEWORK: Mapping[int, str] = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "TOO_LARGE"}
 
-# Where the validator speaks of Python to somebody who sent JSON.
+# Messages in which the validator names Python types; the client sent JSON.
 _PLAINLY: Mapping[str, str] = {
     "model_attributes_type": "expected a JSON object",
     "tuple_type": "Input should be a valid list",
@@ -132,7 +132,7 @@ def error_body(code: str, message: str, field: str | None = None) -> dict[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """How refusals are told on one face of the API: the status of each, the body, and that body for the description."""
+    """How one API words its errors: the status of each, the body, and that body's schema for the description."""
 
     statuses: Mapping[type[ClewError], int]
     body: Callable[[str, str, str | None], dict[str, Any]]
@@ -163,13 +163,13 @@ async def refuse(scope: Scope, receive: Receive, send: Send, exc: ClewError) -> 
 
 
 def _wording(scope: Scope) -> Wording:
-    """Of the face that was asked; ours as long as nobody knows which one that is."""
+    """Of the API that was called; Clew's own while the request is not matched to one."""
     wording: Wording = scope.get(WORDING, OURS)
     return wording
 
 
 class ErrorMiddleware:
-    """Answers for what is refused further in, by us or by the framework."""
+    """Answers for requests refused by an inner layer, by Clew or by the framework."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -193,7 +193,7 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
     source, *inside = (str(part) for part in first["loc"])
     message = _PLAINLY.get(first["type"], first["msg"])
     if first["type"] == "model_attributes_type" and not inside:
-        # A body of another type is not parsed, which looks to the validator like JSON of the wrong kind.
+        # A body of another type is not parsed; the validator reports it as JSON of the wrong kind.
         message += ", sent with Content-Type: application/json"
     if first["type"] == "unknown_key":
         inside.append(first["ctx"]["field"])
@@ -207,7 +207,7 @@ def _headers(exc: ClewError) -> dict[str, str]:
         case MethodNotAllowed():
             return {"Allow": exc.allowed}
         case TooLarge() | TooSlow():
-            # The rest of the body may still be on its way, and nobody will read it.
+            # The rest of the body may still be arriving, and the server does not read it.
             return {"Connection": "close"}
         case TooManyBodies():
             return {"Retry-After": str(ceil(exc.retry_after)), "Connection": "close"}

@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 # So many events are read at a time: what a client that reads slowly costs at most.
 PAGE = 50
 CHUNK_BYTES = 65_536
-# Without a subscription the log is looked at this often, for a subscription can be lost or rung in another process.
+# Without a notification the log is read this often: one can be lost, or be published in another process.
 LOOK_SECONDS = 3.0
 PING_SECONDS = 15.0
-# A client that takes nothing for this long is let go; it comes back with the last id it saw. Our own server has cut its
-# connection by then, so this is for others.
+# A client that reads nothing for this long is disconnected; it reconnects with the last id it saw. `clew serve` has cut
+# its connection by then, so this is for other servers.
 SEND_SECONDS = 35.0
 RETRY_MILLISECONDS = 2000
 
@@ -161,7 +161,7 @@ class Reader:
                     return
                 await self._access.keep((thread.id,))
                 if self._after > thread.last_seq:
-                    # The log ends before the client's place: an older copy of the database was put back.
+                    # The log ends before the client's position: an older copy of the database was restored.
                     await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))
                     self._after = 0
                 page = await self._page(thread)
@@ -175,13 +175,13 @@ class Reader:
                     await subscription.wait(PING_SECONDS if thread.status.is_terminal else LOOK_SECONDS)
 
     async def _page(self, thread: Thread) -> Sequence[Event]:
-        """Not beyond what we know of the thread: what it has hidden since would be shown."""
+        """Reads up to the last seq of `thread`: later events may redact what this page would show."""
         if thread.last_seq <= self._after:
             return ()
         return await self._store.read(thread.id, after=self._after, before=thread.last_seq + 1, limit=PAGE)
 
     async def _tell(self, tell: Tell, thread: Thread, page: Sequence[Event], speech: TokenListener) -> None:
-        """Several events at once, while they are small: a send costs more than what is sent."""
+        """Send several small events in one write: a write costs more than its bytes."""
         frames = bytearray()
         for event in page:
             if isinstance(event.body, AssistantMessage):
@@ -202,14 +202,14 @@ class Reader:
 
 
 class EventStream(Response):
-    """Sends what the reader tells for as long as the client takes it and this process goes on.
+    """Sends what the reader yields while the client reads and this process runs.
 
     `first` and `last` are for EventSource, which connects again by itself.
     """
 
     media_type = "text/event-stream"
     first: bytes = format_sse_event(retry=RETRY_MILLISECONDS, comment="events follow")
-    last: bytes = format_sse_event(comment="come back with the last id")
+    last: bytes = format_sse_event(comment="reconnect with the last id")
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class EventStream(Response):
             try:
                 await self._tell_all(tell)
             except ClewError as exc:
-                # The answer has begun, so its status cannot say it.
+                # The answer has begun, so its status cannot change.
                 logger.warning("a stream ended early", extra={"code": exc.code})
                 await tell(_event("stream_error", error_body(exc.code, str(exc))))
 
@@ -259,7 +259,7 @@ class EventStream(Response):
                 await first_of(read(), gone(), self._streams.until_over(check))
                 await tell(self.last, more=False)
             except TimeoutError:
-                # Nobody to tell: the connection is cut, and EventSource connects again by itself.
+                # The client cannot be reached: the connection is cut, and EventSource reconnects by itself.
                 logger.info("a slow stream was closed", extra={"key_id": self._caller.key_id})
 
 
@@ -280,5 +280,5 @@ def _event(name: str, data: object) -> bytes:
 
 def _sequence(last_event_id: str) -> int:
     if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_SEQ):
-        raise Invalid("this is no id of an event of ours", field="Last-Event-ID")
+        raise Invalid("this is not a valid event id", field="Last-Event-ID")
     return int(last_event_id)

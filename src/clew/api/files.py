@@ -1,4 +1,4 @@
-"""/api/files: what people upload. A name is only shown and never a path; nothing is ever served as what it claims to be."""
+"""/api/files: uploads. A file name is never used as a path; a file is never served under the type it claims."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class FileOut(WireModel):
     """The number of the file; taken wherever its id is."""
     name: str
     mime_type: str
-    """What it looks like by its first bytes and its name; nothing is served under it."""
+    """The type detected from its first bytes and its name; the file is not served under it."""
     size: int
     sha256: str
     created_at: datetime
@@ -106,7 +106,7 @@ class FilesRoutes:
 
     @needs("write", body="stream")
     async def upload_file(self, caller: Caller, request: Request) -> FileOut:
-        """Keep a file. It is the field `file` of a form, and comes back bit by bit as it was."""
+        """Store a file, sent as the form field `file`. Its bytes are kept unchanged."""
         form = FileForm(
             request,
             field=FIELD,
@@ -141,7 +141,7 @@ class FilesRoutes:
 
     @needs("read")
     async def download_file(self, caller: Caller, file_id: FileId) -> StreamingResponse:
-        """The bytes of a file, to be saved and not to be shown."""
+        """The bytes of a file, sent as an attachment."""
         file = await self._find(caller, file_id)
         return StreamingResponse(
             self.files.read_bytes(file.sha256),
@@ -151,7 +151,7 @@ class FilesRoutes:
 
     @needs("write")
     async def delete_file(self, caller: Caller, file_id: FileId) -> HealthOut:
-        """Forget a file. Documents made of it keep its bytes."""
+        """Delete a file. Documents made of it keep its bytes."""
         await self.files.delete_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)
         return HealthOut(status="deleted")
 
@@ -180,7 +180,7 @@ def files_router(
 
 
 def download_headers(name: str, size: int) -> dict[str, str]:
-    """Whatever the bytes are, a browser saves them: it neither shows nor runs them."""
+    """Headers that make a browser save the bytes, and neither show nor run them."""
     plain = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in name)
     plain = plain.replace("\\", "_").replace('"', "_").replace("%", "_")
     return {

@@ -1,4 +1,4 @@
-"""/api/graphs: what a workflow can be started with here."""
+"""/api/graphs: the graphs a workflow can be started with."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Deny by default: the one place every request and every WebSocket passes before a route sees it."""
+"""Guard: every request and every WebSocket passes it before a route sees it; what no rule allows is denied."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -24,7 +24,7 @@ _SIGNATURE = b"msg_signature="  # of WeCom, in the address
 
 
 class Guard:
-    """Lets a request through when a rule allows it, and raises what refuses it. What has no rule does not exist."""
+    """Lets a request through when a rule allows it; raises the error otherwise. A path without a rule is not found."""
 
     def __init__(
         self, app: ASGIApp, *, rules: Sequence[RouteRule], authenticator: Authenticator, limits: RateLimits
@@ -42,7 +42,7 @@ class Guard:
                     await self._admit(scope, rule, mismatch)
                 await self._app(scope, receive, send)
         except Unauthenticated:
-            # By us, or by a route that asks for a proof of its own.
+            # By Clew, or by a route that checks its own credential.
             if _shows_proof(scope):
                 self._limits.count_wrong_key(address_of(scope))
             raise
@@ -68,7 +68,7 @@ class Guard:
         return rule, None
 
     async def _admit(self, scope: Scope, rule: RouteRule | None, mismatch: MethodNotAllowed | None) -> None:
-        # Before anything is said about the route: a stranger learns nothing, not even which routes there are.
+        # Before anything is said about the route: a caller without a key cannot even learn which routes exist.
         principal = await self._authenticator.caller(scope)
         scope[PRINCIPAL] = principal
         self._limits.count_request(principal)
@@ -98,7 +98,7 @@ def _shows_proof(scope: Scope) -> bool:
 
 
 def address_of(scope: Scope) -> str:
-    """Of whoever is connected to us, which may be a proxy. One connected by a socket file has none."""
+    """The address of the connected peer, which may be a proxy. A peer on a Unix socket has none."""
     client = scope.get("client")
     return client[0] if client else ""
 

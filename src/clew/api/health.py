@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it can work, and its counters."""
+"""Health checks and metrics: whether this process lives, whether it can serve requests, and its counters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ READY_SECONDS = 2.0
 
 
 class Readiness:
-    """Asks the database whether it answers; those who ask meanwhile share the answer."""
+    """Asks the database whether it answers; concurrent requests share the answer."""
 
     def __init__(
         self, ping: Callable[[], Awaitable[object]], stopping: asyncio.Event, seconds: float = READY_SECONDS

@@ -1,4 +1,4 @@
-"""/api/histories: what agents remember of a chat, by its conversation key."""
+"""/api/histories: chat histories of agents, by conversation key."""
 
 import logging
 from dataclasses import dataclass
@@ -113,7 +113,7 @@ class HistoriesRoutes:
 
     @needs("write")
     async def delete_history(self, caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
-        """Delete what agents remember of one chat, for good. Its threads stay."""
+        """Delete the history of one chat permanently. Its threads stay."""
         await self.histories.delete(caller.owner, key, namespace=namespace)
         logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.owner.tenant})
         return HistoryDeletedOut(key=key)
@@ -129,7 +129,7 @@ class HistoriesRoutes:
             bool, Query(alias="all", description="All of the tenant; needed without `user`.")
         ] = False,
     ) -> HistoriesDeletedOut:
-        """Delete what agents remember of one user, or of the whole tenant, for good."""
+        """Delete the histories of one user, or of the whole tenant, permanently."""
         owner = _deleted_owner(caller.owner, user, everything)
         deleted = await self.histories.delete_all(owner)
         logger.info(
@@ -144,7 +144,7 @@ def histories_router(histories: ChatHistories) -> APIRouter:
 
 
 def _deleted_owner(caller: Owner, user: str, everything: bool) -> Owner:
-    """A key of one user deletes that user's alone."""
+    """A key of one user deletes only that user's."""
     user = caller.user_id or user
     if bool(user) == everything:
         raise Invalid("name either a `user` or `all=true`", "user")

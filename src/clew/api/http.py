@@ -1,4 +1,4 @@
-"""The HTTP application: routers in the middle, and around them what every request passes."""
+"""HTTP application: the routers, and the middleware around them."""
 
 from collections.abc import Callable, Iterable
 from functools import cache

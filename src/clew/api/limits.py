@@ -1,4 +1,4 @@
-"""How often one caller may come, so that nobody keeps the others waiting, and nobody tries keys for long."""
+"""Rate limits: requests per key, so that one caller cannot block the others, and wrong keys per address."""
 
 import time
 from collections.abc import Callable
@@ -6,25 +6,25 @@ from collections.abc import Callable
 from clew.api.credentials import Principal
 from clew.api.errors import TooMany
 
-# So many names are remembered, a hundred bytes each. Whoever was not heard of for longest is forgotten first.
+# So many names are remembered, a hundred bytes each. The least recently used is evicted first.
 REMEMBERED = 50_000
 
-# Who was quiet may come so often at once: this many seconds' worth.
+# A caller that was idle may send this many seconds' worth at once.
 BURST_SECONDS = 2.0
 
 
 class Pace:
-    """So many a second for each name, on average, and `burst` of them at once."""
+    """A rate per second for each name, on average, with up to `burst` at once."""
 
     def __init__(self, per_second: float, burst: float, monotonic: Callable[[], float]) -> None:
         self._apart = 1 / per_second
         self._ahead = (burst - 1) / per_second
         self._monotonic = monotonic
-        # When those who came would have been through, had they come evenly.
+        # When each name's requests would be done, had they come evenly.
         self._through: dict[str, float] = {}
 
     def wait(self, name: str) -> float:
-        """0 for one more that may come now, and is counted; else in how many seconds it may."""
+        """0 if one more is allowed now, which is then counted; else the seconds until it is."""
         now = self._monotonic()
         through = max(now, self._through.pop(name, now))
         wait = through - now - self._ahead
@@ -35,7 +35,7 @@ class Pace:
 
 
 class RateLimits:
-    """For each key its requests, for each address the keys it gets wrong. 0 is any number of them."""
+    """Requests per key, and wrong keys per address. 0 means no limit."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class RateLimits:
             self._wrong_keys = Pace(wrong_keys_per_minute / 60, wrong_keys_per_minute, monotonic)
 
     def count_request(self, caller: Principal) -> None:
-        """Raises TooMany. Without a key it is somebody at this machine, who is not counted."""
+        """Raises TooMany. A caller without a key is on this machine and is not counted."""
         if self._requests is not None and caller.key_id and (wait := self._requests.wait(caller.key_id)):
-            raise TooMany("this key asks more often than it may", retry_after=wait)
+            raise TooMany("this key sends more requests than its rate limit allows", retry_after=wait)
 
     def count_delivery(self, source: str) -> None:
-        """Raises TooMany. A provider brings it again."""
+        """Raises TooMany. The provider delivers it again."""
         if self._requests is not None and (wait := self._requests.wait(f"channel/{source}")):
-            raise TooMany("this bot is brought more than it may be", retry_after=wait)
+            raise TooMany("this bot gets more deliveries than its rate limit allows", retry_after=wait)
 
     def count_wrong_key(self, address: str) -> None:
-        """Raises TooMany. Good keys of the same address are not asked to wait: it may be that of a proxy."""
+        """Raises TooMany. Valid keys from the same address are not limited: it may be that of a proxy."""
         if self._wrong_keys is not None and (wait := self._wrong_keys.wait(address)):
             raise TooMany("too many wrong keys from this address", retry_after=wait)

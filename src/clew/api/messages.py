@@ -1,4 +1,4 @@
-"""/api/workflows/{id}/messages and /logs: what was said and done, for those who poll, and what is taken back."""
+"""/api/workflows/{id}/messages and /logs: poll messages and log entries, and redact messages and their files."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class MessagesRoutes:
         limit: Limit = 100,
         include: Include = None,
     ) -> Response:
-        """What was said, in order. `next` is the `id` the next page begins with."""
+        """The messages of a workflow, in order. `next` is the `id` the next page begins with."""
         wanted = read_include(include)
         thread = await self.access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
@@ -103,7 +103,7 @@ class MessagesRoutes:
         from_id: FromId = None,
         limit: Limit = 100,
     ) -> Response:
-        """What was done, in order. `next` is the `id` the next page begins with."""
+        """The log entries of a workflow, in order. `next` is the `id` the next page begins with."""
         thread = await self.access.at(workflow_id, caller.owner)
         if is_known(request, thread.last_seq):
             return not_modified(thread.last_seq)
@@ -114,7 +114,7 @@ class MessagesRoutes:
     async def delete_message(
         self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId
     ) -> DeletedOut:
-        """Take a message back. Nobody is shown it any more, nor is a model in later rounds."""
+        """Redact a message. It is no longer shown to clients, nor sent to a model in later rounds."""
         await self.access.at(workflow_id, caller.owner)
         await self.commands.redact(workflow_id, caller.owner, message_id)
         return DeletedOut(id=message_id)
@@ -123,7 +123,7 @@ class MessagesRoutes:
     async def delete_message_file(
         self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:
-        """Take one file of a message back. What other messages show of it stays."""
+        """Redact one file of a message. Other messages that show it keep it."""
         thread = await self.access.at(workflow_id, caller.owner)
         named = await self.numbering.file_id(thread.owner.tenant, file_id)
         await self.commands.redact(workflow_id, caller.owner, message_id, named)
@@ -138,7 +138,7 @@ class MessagesRoutes:
             if not from_id.startswith(prefix):
                 raise NotFound(f"no record {from_id!r} in workflow {thread.id!r}")
             after = await self.store.seq_of(thread.id, from_id) - 1
-        # Not beyond what the tag of the answer speaks of: a client that comes back with it would miss the rest.
+        # Not beyond the seq in the answer's ETag: a client that polls with that ETag would miss the rest.
         found = await self.store.read(
             thread.id, after=after, before=thread.last_seq + 1, types=types, limit=limit + 1
         )

@@ -1,4 +1,4 @@
-"""/api/threads/{id}/model-calls: exactly what models were sent, where that is kept."""
+"""/api/threads/{id}/model-calls: the exact requests sent to models, where they are recorded."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ class ModelCallOut(WireModel):
     status: str
     model: str
     redacted: bool
-    """Whether a message or a document was deleted that it may have been told."""
+    """Whether a message or a document was deleted that the request may have contained."""
     rendered_context: Json
     """Null for what was redacted."""
     error: str

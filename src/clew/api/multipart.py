@@ -1,4 +1,4 @@
-"""A form with one file in it, read as it comes: neither the form nor the file is ever whole in memory."""
+"""Multipart upload: a form with one file, read as a stream; neither the form nor the file is ever whole in memory."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ class FileForm:
         allowance_seconds: float = ALLOWANCE_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises Invalid for what is no form, TooLarge when the length says so already."""
+        """Raises Invalid for a body that is no form, TooLarge when its Content-Length is too large."""
         self._field = field
         self._max_bytes = max_bytes
         self._piece_seconds = piece_seconds
@@ -96,7 +96,7 @@ class FileForm:
             raise Invalid("the form has too much beside its file", field=self._field)
 
     async def _next_piece(self) -> bytes:
-        """Only the client's own time counts: writing what came before may take as long as it takes."""
+        """Only the client's own time counts, not the time taken to write earlier pieces."""
         left = self._allowance + self._read / SLOWEST_BYTES_A_SECOND - self._waited
         began = self._monotonic()
         try:

@@ -1,4 +1,4 @@
-"""Tenants, users and files by their integers, as clients of a chat know them."""
+"""Numeric ids: the integers by which chat clients know tenants, users and files."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from clew.domain.records import Document, NumberKind
 from clew.domain.thread import Owner
 from clew.ports.numbers import Numbers
 
-# Of how many it is remembered. A number that was given never changes.
+# How many are cached. An assigned number never changes.
 REMEMBERED = 10_000
 # JSON numbers are exact up to here in every client.
 LARGEST = 2**53 - 1
@@ -39,7 +39,7 @@ class Numbering:
         return await self._of("file", owner.tenant, {document.file_id for document in documents})
 
     async def file_id(self, tenant: str, text: str) -> str:
-        """The id of the file with this number. What is no number of a file here is an id already."""
+        """The id of the file with this number. Anything else is returned as an id."""
         if not (text.isascii() and text.isdigit() and int(text) <= LARGEST):
             return text
         return await self._numbers.name_of("file", tenant, int(text)) or text

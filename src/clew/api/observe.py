@@ -1,4 +1,4 @@
-"""The outermost layer: every request has an id, safe headers, one log line, its counters, and an answer."""
+"""Outermost middleware: gives every request an id, security headers, a log line, metrics, and an answer."""
 
 import logging
 import re
@@ -21,7 +21,7 @@ REQUEST_ID = "X-Request-ID"
 
 # What a client or a proxy may call its request; anything else is not repeated in a header or a log.
 _ID_SHAPE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# A label must not grow with what clients think up.
+# Metric labels must not grow with values that clients make up.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _GONE = 499
 
@@ -44,7 +44,7 @@ _SAFE = [
 
 
 class Observe:
-    """Nothing that goes wrong further in reaches a client as a traceback, or the log with its words."""
+    """An exception of an inner layer reaches no client as a traceback, and the log without its message."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, new_id: Callable[[], str]) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class Observe:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            raise TypeError(f"Clew does not speak {scope['type']!r}: who opens it closes it")
+            raise TypeError(f"Clew does not handle {scope['type']!r}: the code that opens the app closes it")
         request_id = self._request_id(scope)
         answer = ObservedResponse(send, request_id)
         started = time.perf_counter()
@@ -64,9 +64,9 @@ class Observe:
                 await self._app(scope, receive, answer.send)
             except Exception:
                 logger.exception("a request failed")
-                # Once an answer has begun there is no other; the server sees it unfinished and hangs up.
+                # An answer that has begun cannot be replaced; the server sees it unfinished and closes the connection.
                 if answer.status is None:
-                    error = Internal(f"something went wrong here; the log has it under {request_id}")
+                    error = Internal(f"internal error; the server's log has it under {request_id}")
                     await refuse(scope, receive, answer.send, error)
             finally:
                 self._note(scope, answer.status or _GONE, time.perf_counter() - started)
@@ -84,7 +84,7 @@ class Observe:
         requests, timer = self._counted(method, route, status)
         requests.inc()
         timer.observe(seconds)
-        # Who polls asks every second and gets the same answer: what changes something or is refused is worth a line.
+        # Polling clients ask every second and get the same answer: only changes and errors get a log line.
         is_quiet = status < 400 and (method == "GET" or (rule is not None and rule.access.scope is None))
         level = logging.DEBUG if is_quiet else logging.INFO
         if not logger.isEnabledFor(level):

@@ -1,4 +1,4 @@
-"""Requests that happen once, however often they are sent: the Idempotency-Key header."""
+"""Idempotency-Key header: a request sent several times under one key is carried out once."""
 
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
@@ -20,7 +20,7 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description="The same request under the same key is answered as the first time, and not done again.",
+        description="The same request under the same key gets the first answer again and is not repeated.",
     ),
 ]
 
@@ -35,7 +35,7 @@ async def only_once(
     do: Callable[[MakeOnce | None], Awaitable[Thread]],
     answer: Callable[[Thread], Json],
 ) -> Json:
-    """Do it, or say what was answered when the same caller asked the same under this key before.
+    """Carry out the request, or return the stored answer if the same caller sent it under this key before.
 
     Raises Duplicate if the key was used for something else.
     """
@@ -58,7 +58,7 @@ async def only_once(
     except AlreadyDone as exc:
         return exc.answer
     except InvalidState:
-        # Perhaps it is this very request, sent twice at once, that has brought the thread where it is.
+        # Perhaps this very request, sent twice at once, has put the thread into this state.
         before = await inbox.answered(caller.tenant, name, fingerprint)
         if before is None:
             raise

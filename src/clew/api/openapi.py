@@ -1,4 +1,4 @@
-"""The OpenAPI description: every status a route can answer with, the errors as its face words them, and how to show a key."""
+"""OpenAPI description: every status a route can answer with, the error bodies of its API, and how to send a key."""
 
 from collections.abc import Collection
 from typing import Any
@@ -17,13 +17,13 @@ BEHIND_A_KEY: tuple[type[ClewError], ...] = (Unauthenticated, Forbidden)
 
 
 def errors(*refusals: type[ClewError], wording: Wording = OURS) -> dict[int | str, dict[str, Any]]:
-    """The refusals of a route as FastAPI wants them; what any route may answer is added for all."""
+    """The error answers of a route in FastAPI's form; those that every route has are added for all."""
     # Not by their model: FastAPI would build a serializer for each of them, and most of a start is spent on that.
     return {wording.status_of(refusal): _response(refusal, wording) for refusal in refusals}
 
 
 def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
-    """The whole description. FastAPI would promise a 422 that we never send."""
+    """The whole description. FastAPI would list a 422 that Clew never sends."""
     document = get_openapi(title="Clew", version=app.version, description=app.description, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):

@@ -1,4 +1,4 @@
-"""The page at /, and the files it is made of: they tell nothing about anyone, so everybody may have them."""
+"""Web page at / and its static files: they contain no user data, so they need no key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ MEDIA = {
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Beyond what every answer has: no text can become markup, whatever a script of ours gets wrong.
+# In addition to the headers of every answer: no text can become markup, even if a script of the page has a bug.
 POLICY = (
     f"{SAFE_HEADERS['Content-Security-Policy']}; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# Asked for again each time, so that one load never mixes the files of two versions; sent again only when they changed.
+# Revalidated each time, so that one load never mixes the files of two versions; sent again only when changed.
 CACHING = "no-cache"
 
 LIBRARIES = "vendor"
@@ -45,7 +45,7 @@ class Asset:
 
 
 def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> APIRouter:
-    """The files are read here, once: what is served is what this process began with, and nothing else is reached."""
+    """Reads the files once: the process serves those it started with, and no other file can be reached."""
     router = Router()
     files = _read(folder)
     libraries = _read(folder / LIBRARIES)
@@ -53,7 +53,7 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
     @router.get("/", include_in_schema=False)
     @public
     async def index(request: Request) -> Response:
-        """The page for a browser, which cannot show a key; for a program that does, what this is."""
+        """The page for a browser, which cannot send a key here; a short description for a program that sends one."""
         if "text/html" in request.headers.get("accept", ""):
             if not libraries:
                 return PlainTextResponse(NOT_INSTALLED, 503)

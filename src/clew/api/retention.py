@@ -1,4 +1,4 @@
-"""/api/threads, how long they are kept: what there is, taking a copy, deleting, bringing back, cleaning up."""
+"""/api/threads, retention: usage, export, delete, undelete, cleanup."""
 
 import logging
 import re
@@ -45,7 +45,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRoutes:
-    """Its fixed paths must be there before `/api/threads/{thread_id}`, which would take them for ids."""
+    """Its fixed paths must be added before `/api/threads/{thread_id}`, which would match them as ids."""
 
     commands: Commands
     trash: Trash
@@ -75,7 +75,7 @@ class RetentionRoutes:
 
     @needs("read")
     async def thread_usage(self, caller: Caller) -> UsageOut:
-        """What the caller's threads amount to, and what a cleanup would delete."""
+        """Usage of the caller's threads, and how many a cleanup would delete."""
         wanted = retention.selection(now=self.clock(), days_old=None, owner=caller.owner)
         is_admin = "admin" in caller.scopes
         return UsageOut.of(
@@ -88,7 +88,7 @@ class RetentionRoutes:
     async def deleted_threads(
         self, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> BinnedListOut:
-        """Threads that were deleted softly, the last ones first."""
+        """Soft-deleted threads, the most recently deleted first."""
         found = await self.trash.find(caller.owner, limit=limit)
         return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
 
@@ -101,7 +101,7 @@ class RetentionRoutes:
         soft: Soft = False,
         force: Force = False,
     ) -> ThreadCleanupOut:
-        """Delete the caller's threads that are due, as /api/optimize/cleanup does for everybody's."""
+        """Delete the caller's due threads, as /api/optimize/cleanup does for all owners."""
         wanted = retention.selection(now=self.clock(), days_old=days_old, owner=caller.owner, soft=soft)
         outcome = await (self.cleanup.preview(wanted) if dry_run else self.cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)
@@ -125,7 +125,7 @@ class RetentionRoutes:
     ) -> DeletedThreadsOut:
         """Delete all threads of the caller's tenant, or of one of its users, whatever their age and status.
 
-        What does not fit into the budget of a cleanup goes on by itself.
+        What does not fit into the budget of a cleanup is deleted in the background.
         """
         if mandate_number is not None:
             tenant = await self._named(caller, "tenant", mandate_number, tenant)
@@ -139,7 +139,7 @@ class RetentionRoutes:
         return DeletedThreadsOut.of(outcome)
 
     async def _named(self, caller: Principal, kind: NumberKind, number: int, name: str | None) -> str:
-        """The name of what is meant by a number. Raises Invalid if something else is named beside it."""
+        """The name that a number stands for. Raises Invalid if a different name is given too."""
         found = await self.numbering.name_of(kind, caller.tenant, number)
         if found is None:
             raise NotFound(f"no {kind} has the number {number}")
@@ -151,7 +151,7 @@ class RetentionRoutes:
     async def export_thread(self, caller: Caller, thread_id: ThreadId) -> Response:
         """The whole thread as a zip: log, messages, documents, and the newest state of its graph.
 
-        What of it cannot be read back is left out, and named in `problems.json`.
+        Parts that cannot be read are left out and listed in `problems.json`.
         """
         thread = await self.access.at(thread_id, caller.owner)
         name = f"thread-{_PLAIN.sub('_', thread_id)}.zip"
@@ -173,7 +173,7 @@ class RetentionRoutes:
 
     @needs("write")
     async def undelete_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadOut:
-        """Bring a softly deleted thread back. What was running runs on."""
+        """Restore a soft-deleted thread. A run that was under way continues."""
         return ThreadOut.of(await self.commands.restore(thread_id, caller.owner))
 
 
@@ -205,18 +205,18 @@ def _owned(caller: Principal, tenant: str | None, user_id: str | None) -> Select
         raise Invalid("say whose threads: `tenant`, or `user_id`", field="tenant")
     if tenant not in (None, caller.tenant):
         raise NotFound(f"no tenant {tenant!r}")
-    # A key of one user is that user's: neither the tenant nor anybody else of it exists for it.
+    # A key of one user sees only that user's data: neither the tenant nor its other users.
     if caller.user_id and user_id != caller.user_id:
         raise NotFound(f"no tenant {tenant!r}" if user_id is None else f"no user {user_id!r}")
     return retention.owned_by(caller.tenant, user_id)
 
 
 async def _watched(archive: Archive, thread_id: str) -> AsyncIterator[bytes]:
-    """The status went out with the first piece, so what is missing is told in the zip and to our log."""
+    """The status was sent with the first piece, so missing parts are listed in the zip and in the log."""
     async for piece in archive:
         yield piece
     if archive.problems:
         logger.warning(
-            "an export is not whole",
+            "an export is incomplete",
             extra={"thread_id": thread_id, "code": Corrupt.code, "count": len(archive.problems)},
         )

@@ -1,4 +1,4 @@
-"""How long threads are kept, as it goes over HTTP, and as the command line shows it to programs."""
+"""Schemas of retention: usage, deletion and cleanup, in HTTP answers and in the JSON of the command line."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -36,7 +36,7 @@ class UsageOut(WireModel):
     due: int
     """How many a cleanup would delete now."""
     deleted: int
-    """How many were deleted softly and can still be brought back."""
+    """How many are soft-deleted and can still be restored."""
     tables: Mapping[str, int] | None
     """Bytes by table, of all tenants together; only for keys with the scope `admin`."""
     bytes: int | None
@@ -65,7 +65,7 @@ class BinnedOut(WireModel):
     user_id: str
     deleted_at: datetime
     gone_at: datetime
-    """From when on it cannot be brought back."""
+    """The time after which it cannot be restored."""
 
     @classmethod
     def of(cls, thread: Binned) -> Self:
@@ -95,7 +95,7 @@ class DeletedThreadsOut(WireModel):
     due: int
     """How many are left."""
     more: bool
-    """Whether the rest goes on by itself."""
+    """Whether the rest is deleted in the background."""
     thread_ids: list[str]
     """Up to a thousand of them; all are in the log."""
 

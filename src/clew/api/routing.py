@@ -1,4 +1,4 @@
-"""Routes that are made when they are first asked for: half of a start would go into them, and few are asked for soon."""
+"""Lazy routes: built on their first request. Building all of them would take half of the start-up time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class LateRoute(APIRoute):
-    """Says at once where it is and who may call it. FastAPI makes the rest of it for the first request, or to describe it."""
+    """Declares its path and access rule at once. FastAPI builds the rest on the first request, or to describe it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class LateRoute(APIRoute):
         return getattr(self, name)
 
     def _make(self) -> bool:
-        """Whether it was not yet made."""
+        """Whether it is not built yet."""
         options = self.__dict__.pop("_options", None)
         if options is None:
             return False

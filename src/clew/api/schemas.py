@@ -1,4 +1,4 @@
-"""What goes over HTTP: wire names in camelCase, and the mapping from the domain."""
+"""HTTP schemas: wire names in camelCase, and the mapping from the domain."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ from clew.domain.views import conversation_status
 
 
 class WireModel(BaseModel):
-    """Names are camelCase outside and ours inside."""
+    """Names are camelCase on the wire and snake_case in code."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 
@@ -72,7 +72,7 @@ class HealthOut(WireModel):
 
 class DeliveredOut(WireModel):
     status: Literal["admitted", "duplicate", "ignored"]
-    """`duplicate`: it was here before, and is answered once. `ignored`: nothing to answer."""
+    """`duplicate`: already delivered, and answered once. `ignored`: nothing to answer."""
 
 
 class IndexOut(WireModel):

@@ -58,7 +58,7 @@ class StartPolicy:
         return await self._prepared(app, body, given, opening, caller)
 
     async def next_round(self, body: StartIn, thread: Thread, caller: Principal) -> Request:
-        """Raises Invalid for what only a new workflow can be given, or when there is nothing to say."""
+        """Raises Invalid for fields that only a new workflow can have, or when there is no prompt or input."""
         self.require_next_round(body, thread)
         app = self.apps.apps.get(thread.graph)
         if app is not None and app.next_round is not None:
@@ -69,7 +69,7 @@ class StartPolicy:
         return await self.request(body, caller.owner)
 
     def app_fields(self, body: StartIn) -> dict[str, Json]:
-        """What the request has of apps' start fields, by their names in the models. Null is as good as nothing."""
+        """The apps' start fields in the request, by their names in the models. Null counts as left out."""
         given = {name: getattr(body, name, None) for name in self.apps.fields}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -95,7 +95,7 @@ class StartPolicy:
         )
 
     def require_next_round(self, body: StartIn, thread: Thread) -> None:
-        """Raises Invalid for what only a new workflow can be given."""
+        """Raises Invalid for fields that only a new workflow can have."""
         if body.graph not in (None, thread.graph):
             raise Invalid(f"this workflow runs the graph {thread.graph!r}", field="graph")
         self._require_graph(thread.graph)
@@ -111,7 +111,7 @@ class StartPolicy:
                 raise Invalid("only a new workflow can be given this", field=field)
 
     async def request(self, body: StartIn, owner: Owner) -> Request:
-        """Raises Invalid when there is nothing to say, or a file is not there."""
+        """Raises Invalid when there is no prompt or input, or a file does not exist."""
         if body.prompt is None and body.input is None:
             raise Invalid("a prompt is needed", field="prompt")
         return Request(
@@ -153,7 +153,7 @@ class StartPolicy:
         )
 
     async def _documents(self, body: StartIn, owner: Owner) -> tuple[str, ...]:
-        """The ids of the files it names. Raises Invalid when one is not there."""
+        """The ids of the files it names. Raises Invalid when one does not exist."""
         documents: list[str] = []
         for given in body.list_file_id:
             try:

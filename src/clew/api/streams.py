@@ -1,4 +1,4 @@
-"""Answers that stay open: how many there may be, when they end, and events as they are sent through them."""
+"""Open streams: how many are allowed, when they end, and the events sent through them."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ EVENT_TYPES = tuple(sorted({*WIRE_TYPES, TOKEN, DELETED, *ALIASES}))
 
 
 def _known_type(name: str) -> str:
-    """As we call it. A type that does not exist would be waited for in silence, for ever."""
+    """The canonical name. Raises for an unknown type: a client would wait for it for ever."""
     if name not in EVENT_TYPES:
         told = {"name": repr(name[:80]), "known": ", ".join(EVENT_TYPES)}
         raise PydanticCustomError("event_type", "there are no events of the type {name}, only {known}", told)
@@ -45,7 +45,7 @@ EventType = Annotated[
 
 
 class Streams:
-    """Counts what is open. One caller gets at most a part of it, so that nobody shuts out the others."""
+    """Counts open streams. One caller gets at most a part of them, so that it cannot shut out the others."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class Streams:
 
     @contextmanager
     def one(self, kind: str, caller: Principal) -> Generator[None]:
-        """Raises Unavailable when there are too many, or none any more; TooMany when the caller has enough."""
+        """Raises Unavailable when there are too many or the process stops; TooMany when the caller has its share."""
         name = f"{caller.tenant}/{caller.key_id}"
         if self.stopping.is_set():
             raise Unavailable("this process is stopping")
         if self._open[name] >= self._most_of_one:
-            raise TooMany("this caller has as many open streams as it may have")
+            raise TooMany("this caller has reached its limit of open streams")
         if self._open.total() >= self._most:
             raise Unavailable("too many open streams")
         self._open[name] += 1
@@ -84,7 +84,7 @@ class Streams:
                 del self._open[name]
 
     async def until_over(self, check: Callable[[], Awaitable[object]]) -> None:
-        """Until this process stops, or the caller may not call any more: a key taken back ends what it opened."""
+        """Until this process stops, or the caller's key is no longer valid: revoking a key ends its streams."""
         await first_of(self.stopping.wait(), self._until_refused(check))
 
     async def _until_refused(self, check: Callable[[], Awaitable[object]]) -> None:
@@ -112,10 +112,10 @@ async def first_of(*works: Coroutine[Any, Any, object]) -> None:
 
 
 class LiveEventOut(WireModel):
-    """An event as those who watch know it: camelCase in a stream of HTTP, with underscores in a WebSocket."""
+    """An event as clients receive it: camelCase in an HTTP stream, with underscores in a WebSocket."""
 
     id: str | None
-    """Where one can go on from: the workflow and the sequence. What is only live has none."""
+    """The position to resume from: the workflow and the sequence. Live-only events have none."""
     workflow_id: str
     sequence: int | None
     event_type: str

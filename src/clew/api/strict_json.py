@@ -1,4 +1,4 @@
-"""Which JSON bodies are taken at all: bounded in depth and size, their texts as every database can hold them."""
+"""JSON bodies: bounded in depth and size, with texts that every database can store."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from clew.domain.documents import clean_json
 from clew.domain.errors import Invalid
 
-# Where a route finds what a body says, in the scope of its request.
+# The key of the parsed body in the scope of its request.
 JSON = "clew.json"
 
 MAX_DEPTH = 64
@@ -20,7 +20,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def check_json(body: bytes) -> Any:
-    """What the body says, with U+FFFD for what no database can hold: a NUL, or half of a surrogate pair.
+    """The parsed body, with U+FFFD for characters no database can store: a NUL, or half of a surrogate pair.
 
     Raises Invalid, with the field `body`. An empty body is none.
     """
@@ -28,7 +28,7 @@ def check_json(body: bytes) -> Any:
 
 
 def storable_json(body: bytes) -> tuple[Any, bytes]:
-    """The same, and the body that says so."""
+    """The same, and the body with the replacements."""
     if not body:
         return None, body
     try:

@@ -1,4 +1,4 @@
-"""Ids that callers choose for threads belong to their tenant, whatever ids other tenants have: see domain/thread_ids."""
+"""Thread ids chosen by callers: each belongs to its tenant, whatever ids other tenants have; see domain/thread_ids."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -18,7 +18,7 @@ _TEXTS = ("application/json", "text/event-stream")
 
 
 class ChosenIds:
-    """Finds a thread by the id that was chosen for it, where it is kept with a mark."""
+    """Finds a thread by the id its caller chose, where it is stored with a tenant mark."""
 
     def __init__(self, app: ASGIApp, tenant_of: TenantOf) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class ChosenIds:
             return
         chosen = scope["path_params"][name]
         if is_marked(chosen):
-            raise NotFound(f"no thread {chosen!r}")  # nobody is shown such an id
+            raise NotFound(f"no thread {chosen!r}")  # a marked id is never shown
         body = _Again(receive)
         has_begun = False
 
@@ -67,7 +67,7 @@ class _Again:
         return message
 
     def forget(self) -> None:
-        """What was heard takes memory, and an answer that has begun is not begun again."""
+        """Drop the recorded body: it takes memory, and an answer that has begun is not repeated."""
         self._heard.clear()
 
     def again(self) -> Receive:
@@ -80,7 +80,7 @@ class _Again:
 
 
 class ShownIds:
-    """Takes the marks off the ids in every answer, refusals and headers included."""
+    """Removes the marks from the ids in every answer, errors and headers included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Looking at a thread keeps it from expiring."""
+"""Thread access: reading a thread postpones its expiry."""
 
 import asyncio
 import logging
@@ -14,19 +14,19 @@ from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 
-# A look is written down unless another one was so short a time ago: what is shown is never much older than the last look.
+# An access is recorded unless another one was less than this ago: the stored time lags the last access by at most this.
 GRAIN = timedelta(seconds=1)
-# Somebody who goes on looking, through a stream or a socket, is written down this often.
+# A client that stays connected, through a stream or a socket, is recorded this often.
 LASTING_GRAIN = timedelta(minutes=1)
-# So long a reader waits until its look is written down. Reading goes on while the database is slow to write.
+# A reader waits this long for its access to be recorded. Reads continue while the database is slow to write.
 PATIENCE_SECONDS = 0.5
-# Threads that are written down at once; and of how many it is remembered.
+# Threads written in one batch, and threads whose last access is cached.
 AT_ONCE = 500
 REMEMBERED = 10_000
 
 
 class ThreadAccess:
-    """Threads as their owners look at them. All looks that wait at a moment are written together."""
+    """Reads threads for their owners and records the accesses. Those that wait at one moment are written together."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -47,12 +47,12 @@ class ThreadAccess:
         return _looked_at(thread, now)
 
     async def kept_as(self, thread_id: str, owner: Owner) -> str:
-        """The id of a thread that is named in a body by the one that was chosen for it."""
+        """The stored id of a thread that a request body names by the id its caller chose."""
         kept = marked(thread_id, owner.tenant)
         return kept if await self._store.tenant_of(kept) == owner.tenant else thread_id
 
     async def keep(self, thread_ids: Iterable[str]) -> None:
-        """Somebody who may see them goes on looking at these. Written at most once a minute and thread."""
+        """A client with access to these threads stays connected. Written at most once a minute for each thread."""
         now = self._clock()
         due = [one for one in thread_ids if not _is_recent(self._noted.get(one), now, LASTING_GRAIN)]
         for one in due:
@@ -71,11 +71,11 @@ class ThreadAccess:
         written = [self._waiting.setdefault(one, loop.create_future()) for one in thread_ids]
         if self._writing is None:
             self._writing = loop.create_task(self._write())
-        # Not cancelled with its caller: the others ride in the same batch.
+        # Not cancelled with its caller: the batch holds other callers' accesses too.
         await asyncio.wait(written, timeout=PATIENCE_SECONDS)
 
     async def _write(self) -> None:
-        """Write batch after batch until nobody waits. While one is on its way the next one gathers."""
+        """Write batch after batch until no access waits. While one is being written the next one fills."""
         try:
             while self._waiting:
                 batch = {one: self._waiting.pop(one) for one in list(self._waiting)[:AT_ONCE]}
@@ -89,7 +89,7 @@ class ThreadAccess:
             if written is None or one in written:
                 future.set_result(None)
             else:
-                # Another transaction holds it, or it was looked at a moment ago, or it is gone. Nobody else waits for that.
+                # Another transaction holds it, or it was accessed a moment ago, or it is gone. The others do not wait.
                 task = asyncio.create_task(self._write_alone(one, future))
                 self._alone.add(task)
                 task.add_done_callback(self._alone.discard)
@@ -103,7 +103,7 @@ class ThreadAccess:
         try:
             return {*await self._store.touch(thread_ids, now=self._clock(), grain=GRAIN, waits=waits)}
         except ClewError as exc:
-            # Reading goes on when the disk is full.
+            # Reads continue when the disk is full.
             logger.warning("accesses were not recorded", extra={"count": len(thread_ids), "code": exc.code})
         return None
 

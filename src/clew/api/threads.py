@@ -1,4 +1,4 @@
-"""/api/threads: which threads there are, and what happened in them."""
+"""/api/threads: list threads and read their events."""
 
 import base64
 import binascii
@@ -87,7 +87,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
 
 
 def write_cursor(last: Thread | File) -> str:
-    """A place in a list. It grants nothing: whose things are listed is decided by the caller alone."""
+    """A position in a list. It grants no access: the caller alone decides whose data is listed."""
     text = f"{last.created_at.astimezone(UTC).isoformat()} {last.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -98,7 +98,7 @@ def read_cursor(cursor: str) -> tuple[datetime, str]:
         moment, _, thread_id = text.partition(" ")
         created_at = datetime.fromisoformat(moment)
     except (binascii.Error, ValueError):
-        raise Invalid("this is not a cursor of ours", field="cursor") from None
+        raise Invalid("this is not a valid cursor", field="cursor") from None
     if created_at.tzinfo is None or not thread_id or not thread_id.isprintable():
-        raise Invalid("this is not a cursor of ours", field="cursor")
+        raise Invalid("this is not a valid cursor", field="cursor")
     return created_at, thread_id

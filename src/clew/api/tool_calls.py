@@ -1,4 +1,4 @@
-"""Calls that wait for somebody: which there are, their answers, their deadlines; and the yes or no of an approval."""
+"""Pending calls: list them, answer them, change their deadlines; approve or reject a workflow's one approval."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ CallId = Annotated[str, Path(max_length=256)]
 
 
 def approvals_router(commands: Commands, store: Store, prefix: str, *, access: ThreadAccess) -> APIRouter:
-    """Under /api, and once more without it: where those who wrote the first clients look for it."""
+    """Under /api, and also without the prefix, where the first clients expect it."""
     router = Router(prefix=f"{prefix}/workflows", tags=["approvals"])
     # Two routes must not have one name in the description.
     under = "" if prefix else "_unprefixed"
@@ -43,7 +43,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
     )
     @needs("write")
     async def approve(caller: Caller, workflow_id: WorkflowId, body: ApproveIn | None = None) -> DecidedOut:
-        """Say yes to the one approval the workflow waits for. It goes on in the background."""
+        """Approve the one approval the workflow waits for. It continues in the background."""
         await decide(caller, workflow_id, approved=True, feedback=body.feedback if body else "")
         return DecidedOut(status="approved", workflow_id=workflow_id)
 
@@ -52,7 +52,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
     )
     @needs("write")
     async def reject(caller: Caller, workflow_id: WorkflowId, body: RejectIn) -> DecidedOut:
-        """Say no, and why."""
+        """Reject the one approval the workflow waits for, with a reason."""
         await decide(caller, workflow_id, approved=False, feedback=body.feedback)
         return DecidedOut(status="rejected", workflow_id=workflow_id)
 
@@ -112,7 +112,7 @@ class ToolCallsRoutes:
 
     @needs("read")
     async def get_tool_call(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
-        """One call, whatever became of it."""
+        """One call, in any status."""
         thread = await self.access.at(workflow_id, caller.owner)
         return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
@@ -120,7 +120,7 @@ class ToolCallsRoutes:
     async def resolve_tool_call(
         self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
     ) -> CallOut:
-        """Answer a call. The first answer counts; any other is refused, and says what the first one was."""
+        """Answer a call. The first answer counts; any other is refused with an error that names the first one."""
         thread = await self.access.at(workflow_id, caller.owner)
         call = await self.calls.get(thread.id, call_id)
         pending = thread.pending.get(call_id)
@@ -147,12 +147,12 @@ class ToolCallsRoutes:
     async def move_deadline(
         self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
     ) -> CallOut:
-        """Wait longer, or less long."""
+        """Change the deadline of a call."""
         return await self._reschedule(caller, workflow_id, call_id, body)
 
     @needs("write")
     async def lift_deadline(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
-        """Wait for ever."""
+        """Remove the deadline of a call."""
         return await self._reschedule(caller, workflow_id, call_id, None)
 
     async def _reschedule(
@@ -171,7 +171,7 @@ def tool_calls_router(commands: Commands, store: Store, calls: Calls, *, access:
 
 
 def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bool]:
-    """The answer to what was asked, and whether it is a yes. Raises Invalid when it does not answer that."""
+    """The answer to the call, and whether it approves. Raises Invalid when it does not fit the question."""
     said = "answer" in body.model_fields_set
     if pending.kind is SuspensionKind.IN_DOUBT:
         if body.retry:
@@ -196,7 +196,7 @@ def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bo
 async def with_decision(
     store: Store, exc: InvalidState, workflow_id: str, owner: Owner, call_id: str | None = None
 ) -> InvalidState:
-    """The refusal of a late answer, with the one of this round that counts. What was said in it is not repeated."""
+    """The error for a late answer; it names this round's decision, without the text of its answer."""
     thread = await store.get(workflow_id, owner)
     if call_id is None and thread.pending:
         return exc

@@ -1,4 +1,4 @@
-"""One watcher of many threads: what it wants to hear of, what it was told, and what comes next."""
+"""Watch: the events of many threads for one client, with its subscriptions and its position in each thread."""
 
 import heapq
 import logging
@@ -19,12 +19,12 @@ from clew.ports.threads import Store
 logger = logging.getLogger(__name__)
 
 PAGE = 50
-# Without a bell the open threads are looked at this often, for a bell can be lost or rung in another process.
+# Without a notification the open threads are read this often: one can be lost, or be published in another process.
 LOOK_SECONDS = 10.0
 # Events of two threads have no order but their times, and a commit may be overtaken: what is this much older than the
 # last event a client saw may be new to it.
 OVERTAKEN = timedelta(seconds=2)
-# Threads a watcher remembers its place in, and threads a backfill goes through.
+# Threads a watch remembers its position in, and threads a backfill goes through.
 PLACES = 10_000
 BACKFILLED = 1000
 
@@ -34,7 +34,7 @@ Tell = Callable[[LiveEventOut], Awaitable[None]]
 
 
 class Watch:
-    """Every thread of one owner, or those subscribed to. Nothing is told but what the owner may see."""
+    """Sends the events of every thread of one owner, or of those subscribed to. Only threads of the owner are sent."""
 
     def __init__(
         self, store: Store, access: ThreadAccess, owner: Owner, subscribed: Iterable[str], tell: Tell
@@ -43,18 +43,18 @@ class Watch:
         self._access = access
         self._owner = owner
         self._subscribed = set(subscribed)
-        self._seen: set[str] = set()  # of those subscribed to, the ones that are there, and the owner's
+        self._seen: set[str] = set()  # of those subscribed to, the ones that exist and belong to the owner
         self._tell = tell
-        self._places: dict[str, int] = {}  # the last seq told, by thread
-        # Threads of which nothing was told up to our place in them, but these events.
+        self._places: dict[str, int] = {}  # the last seq sent, by thread
+        # Threads of which nothing was sent up to our position in them except these events.
         self._announced: dict[str, frozenset[int]] = {}
-        self._grown: dict[str, int | None] = {}  # while we looked at what is open
+        self._grown: dict[str, int | None] = {}  # while open threads were announced
         self._open: set[str] = set()
         self._foreign: set[str] = set()
         self._damaged: set[str] = set()
 
     async def subscribe(self, thread_id: str) -> None:
-        """From now on, and what it waits for at once. Raises NotFound, and Corrupt where it cannot be read."""
+        """Send its pending calls at once and its events from now on. Raises NotFound, and Corrupt if unreadable."""
         thread = await self._store.get(thread_id, self._owner)
         self._subscribed.add(thread_id)
         self._seen.add(thread_id)
@@ -62,7 +62,7 @@ class Watch:
         await self._announce(thread)
 
     def unsubscribe(self, thread_id: str) -> None:
-        """Whoever is subscribed to nothing hears of everything, as at the beginning."""
+        """A client without subscriptions gets the events of all threads, as at the beginning."""
         self._subscribed.discard(thread_id)
         self._seen.discard(thread_id)
 
@@ -71,7 +71,7 @@ class Watch:
         self._seen.clear()
 
     async def keep(self) -> None:
-        """Say that what is subscribed to is being looked at. To hear of everything is not to look at it."""
+        """Record an access to the threads subscribed to. A client that gets all threads accesses none of them."""
         await self._access.keep(self._seen)
 
     def wants(self, thread_id: str) -> bool:
@@ -82,7 +82,7 @@ class Watch:
         return mine and self.wants(token.thread_id)
 
     async def unknown(self) -> list[str]:
-        """The threads subscribed to that are not there."""
+        """The threads subscribed to that do not exist."""
         unknown: list[str] = []
         for one in sorted(self._subscribed):
             with self._its_own_trouble(one):
@@ -90,9 +90,9 @@ class Watch:
         return unknown
 
     async def announce(self, subscription: Subscription) -> None:
-        """What waits for somebody now. It was told when it happened, to others or by an earlier process.
+        """Send the calls that wait for an answer. Their events were sent earlier, to others or by another process.
 
-        What the bell rings for meanwhile is left for later: it is told from where it was.
+        Threads notified meanwhile are left for later: their events are sent from the seq of the notification.
         """
         if self._subscribed:
             await self._announce_all(await self._find_subscribed(), subscription)
@@ -106,7 +106,7 @@ class Watch:
             before = (page[-1].created_at, page[-1].id)
 
     async def backfill(self, thread_id: str, seq: int) -> int:
-        """Everything after that event, in order; how much it was. Raises NotFound if there is no such event."""
+        """Send every event after that one, in order; returns how many. Raises NotFound if there is no such event."""
         since: datetime | None = None
         with self._its_own_trouble(thread_id):
             since = await self._time_of(thread_id, seq)
@@ -116,7 +116,7 @@ class Watch:
         for thread, after in starts:
             self._remember(
                 thread, after
-            )  # also where nothing is new: a bell of what the client has may still ring
+            )  # also where nothing is new: a notification of events the client has may still arrive
         count = 0
         async for thread, event in _merged([self._events(thread, after) for thread, after in starts]):
             await self._tell_event(thread, event)
@@ -131,7 +131,7 @@ class Watch:
         return found[0].at if found else None
 
     async def tell_on(self, subscription: Subscription) -> None:
-        """What happens from now on, for ever."""
+        """Send new events, for ever."""
         grown, self._grown = self._grown, {}
         for thread_id, after in grown.items():
             await self._catch_up(thread_id, after)
@@ -150,7 +150,7 @@ class Watch:
                 await self._catch_up(thread.id, None)
 
     async def _catch_up(self, thread_id: str, after: int | None) -> None:
-        """Tell what is new in one thread; `after` is where it was before, for a thread we have no place in yet."""
+        """Send what is new in one thread; `after` is its seq before, for a thread without a position yet."""
         with self._its_own_trouble(thread_id):
             await self._tell_new(thread_id, after)
 
@@ -163,7 +163,7 @@ class Watch:
             return
         announced = self._announced.pop(thread_id, None)
         if announced is not None and after is not None and after < self._places.get(thread_id, 0):
-            # It grew just before we looked at it, and the bell is rung only now.
+            # It grew just before it was announced, and the notification arrives only now.
             self._places[thread_id] = after
         while True:
             thread = await self._find(thread_id)
@@ -186,19 +186,19 @@ class Watch:
         if self._places.pop(thread_id, None) is not None:
             await self._tell(LiveEventOut.of_deleted(thread_id))
         elif len(self._foreign) < PLACES:
-            # Whose a thread is never changes. One that was only put away rings without a place when it comes back.
+            # A thread's owner never changes. A soft-deleted thread is notified without a seq when it is restored.
             self._foreign.add(thread_id)
 
     @contextmanager
     def _its_own_trouble(self, thread_id: str) -> Generator[None]:
-        """A thread that cannot be read is not told of; of the others there is still to be told."""
+        """Skip a corrupt thread, and log it once; the other threads' events are still sent."""
         try:
             yield
         except Corrupt:
             self._open.discard(thread_id)
             if thread_id not in self._damaged and len(self._damaged) < PLACES:
                 self._damaged.add(thread_id)
-                logger.exception("a thread cannot be told of", extra={"thread_id": thread_id})
+                logger.exception("a corrupt thread is skipped", extra={"thread_id": thread_id})
 
     async def _announce_all(self, threads: Iterable[Thread], subscription: Subscription) -> None:
         for thread in threads:
@@ -208,7 +208,7 @@ class Watch:
                     self._announced[thread.id] = await self._announce(thread)
 
     async def _announce(self, thread: Thread) -> frozenset[int]:
-        """Tell what it waits for; the events that were told."""
+        """Send the calls it waits for; returns the seqs of the events sent."""
         self._remember(thread, self._places.get(thread.id, thread.last_seq))
         if thread.status is not Status.BLOCKED:
             return frozenset()
@@ -230,7 +230,7 @@ class Watch:
         self._places.pop(thread.id, None)
         self._places[thread.id] = seq
         if len(self._places) > PLACES:
-            # The one nothing was heard of for the longest time: its next bell says where it was.
+            # The least recently updated one: its next notification holds the seq it had.
             del self._places[next(iter(self._places))]
         if thread.status.is_terminal and seq >= thread.last_seq:
             self._open.discard(thread.id)
@@ -247,7 +247,7 @@ class Watch:
             raise NotFound("too much has happened since")
         starts: list[tuple[Thread, int]] = []
         for thread in threads:
-            after = thread.last_seq  # of one that cannot be read nothing is told
+            after = thread.last_seq  # of a corrupt thread nothing is sent
             with self._its_own_trouble(thread.id):
                 after = seq if thread.id == thread_id else await self._seq_at(thread, since)
             starts.append((thread, after))

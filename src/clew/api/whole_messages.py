@@ -1,4 +1,4 @@
-"""Messages with their documents whole, written piece by piece: however large they are, little of it is in memory."""
+"""Messages with their whole documents, written as a stream: memory use does not grow with their size."""
 
 import asyncio
 from base64 import b64encode
@@ -102,7 +102,7 @@ async def _whole(
 
 
 async def _begun(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes] | None:
-    """The parts, once it is certain that they are there: the others are shown without `data`."""
+    """The parts, once it is certain that they exist; a document without them is shown without `data`."""
     try:
         first = await anext(parts)
     except (NotFound, StopAsyncIteration):

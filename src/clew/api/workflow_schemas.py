@@ -1,4 +1,4 @@
-"""A workflow as it goes over HTTP: what may be asked for, and what is shown."""
+"""Schemas of workflows: request bodies and answers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -48,16 +48,16 @@ FileId = Annotated[
 
 
 class Given(StrictBody):
-    """A body. Types are taken as they are: a number is no text, and true is no number."""
+    """A body. Types are strict: a number is no text, and true is no number."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class StartIn(Given):
-    """What every start may have. The fields of apps are added where these are known."""
+    """The fields of every start. The fields of apps are added at start-up."""
 
     prompt: str | None = None
-    """What the user says; may only be left out when there is an `input`."""
+    """The user's message; may only be left out when there is an `input`."""
     list_file_id: Annotated[tuple[FileId, ...], Field(max_length=100, strict=False)] = ()
     graph: Annotated[str | None, Field(max_length=256)] = None
     input: Json = None
@@ -65,11 +65,11 @@ class StartIn(Given):
     profile: Annotated[str | None, Field(max_length=64)] = None
     name: Annotated[str | None, Field(max_length=200)] = None
     ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
-    """Null keeps it for ever; left out, it is kept as long as any other."""
+    """Null keeps it for ever; left out, the server's default applies."""
     hold: bool = False
-    """Make it, and wait for `begin`."""
+    """Create it without starting it; `begin` starts it."""
     verbose: bool = False
-    """Stream what the model says as `llm_token`."""
+    """Stream the model's tokens as `llm_token` events."""
 
     @property
     def says_how_long(self) -> bool:
@@ -110,7 +110,7 @@ class ResolveIn(Given):
     approved: bool | None = None
     feedback: Annotated[str, Field(max_length=10_000)] = ""
     retry: bool = False
-    """For a call in doubt: it has not happened, carry it out again."""
+    """For a call in doubt: it did not happen, run it again."""
 
 
 class DeadlineIn(Given):
@@ -149,7 +149,7 @@ class StatusOut(WireModel):
 
 
 class WorkflowOut(WireModel):
-    """A workflow without what was said in it."""
+    """A workflow without its messages."""
 
     id: str
     mandate_id: int
@@ -245,14 +245,14 @@ class ContentOut(WireModel):
     content_type: str
     data: str
     data_extracted: str = ""
-    """What of it matters to the prompt that was asked with; left out where none was."""
+    """What of it is relevant to the prompt of the request; left out where the request has none."""
     metadata: ContentMetadataOut
     summary: str
 
 
 class WholeDocumentOut(DocumentOut):
     data: str
-    """The file bit by bit as it is, in base64."""
+    """The unchanged bytes of the file, in base64."""
     contents: list[ContentOut]
 
 
@@ -348,7 +348,7 @@ class BatchOut(WireModel):
 
 
 class DecidedOut(BaseModel):
-    """As the callers of /workflows/{id}/approve know it: with an underscore."""
+    """The answer of /workflows/{id}/approve, with underscores in its names."""
 
     status: Literal["approved", "rejected"]
     workflow_id: str

@@ -65,7 +65,7 @@ class WorkflowViews:
         return model.of(thread, numbers, self.apps.status(thread), state=state, **more or {})
 
     async def state(self, thread: Thread) -> StateOut:
-        """Raises NotFound when its graph is not here, SchemaMismatch."""
+        """Raises NotFound when this server does not have its graph, SchemaMismatch."""
         state = await self.graph_driver.state(thread)
         values = without(state.values, await redacted_texts(self.store, thread))
         return StateOut(values=values, next=list(state.next))
@@ -107,7 +107,9 @@ class WorkflowViews:
         try:
             values = (await self.graph_driver.state(thread)).values
         except (NotFound, Corrupt, SchemaMismatch):
-            values = None  # its graph is not here, or its state is damaged: the rest can be shown
+            values = (
+                None  # this server does not have its graph, or its state is corrupt: the rest can be shown
+            )
         shown = without(values or (given[0] if given else {}), await redacted_texts(self.store, thread))
         return view.fields(thread, shown, ended[0].at if ended else None)
 

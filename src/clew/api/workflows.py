@@ -74,7 +74,7 @@ STOPPED = "Workflow stopped by user"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflows:
-    """What the routes of workflows do."""
+    """The operations of the workflow routes."""
 
     commands: Commands
     store: Store
@@ -108,7 +108,7 @@ class Workflows:
             request = await self.policy.next_round(body, thread, caller)
             return await self.commands.next_round(thread_id, caller.owner, request, once=once, scope=scope)
 
-        # A place to wait in is taken first: a caller who is refused one has started nothing.
+        # A stream slot is taken first: a caller that is refused one has started nothing.
         with self.streams.one("poll", caller) if wait else nullcontext():
             started = await only_once(
                 self.inbox,
@@ -144,7 +144,7 @@ class Workflows:
         return BatchOut(started=started, errors=refused)
 
     async def rested(self, thread_id: str, caller: Principal, seconds: float) -> Thread:
-        """The thread when it no longer runs, or when the time is over."""
+        """The thread once it no longer runs, or after the timeout."""
         time = asyncio.get_running_loop().time
         stopping = self.streams.stopping
         deadline = time() + seconds
@@ -162,7 +162,7 @@ class Workflows:
         return () if is_closed else (Log(message=STOPPED, progress=100),)
 
     def _asked(self, body: StartIn, thread_id: str | None) -> Json:
-        """What the request asks for, to compare with one that comes under the same key.
+        """The content of the request, to compare with another one under the same key.
 
         Fields of apps that were left out are no part of it: a newly installed app changes no request.
         """
@@ -173,7 +173,7 @@ class Workflows:
             self.policy.app_fields(body),
         ]
         if body.says_how_long and body.ttl_days is None:
-            # To keep it is another request than to say nothing.
+            # A null ttl is another request than a ttl left out.
             asked.append("keep")
         return asked
 
@@ -207,7 +207,7 @@ def start_router(workflows: Workflows) -> APIRouter:
     @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
     @needs("write")
     async def begin_workflows(caller: Caller, body: BatchIn) -> BatchOut:
-        """Begin several that were made with `hold`. What goes wrong with one does not concern the others."""
+        """Begin several workflows that were created with `hold`. An error of one does not affect the others."""
         return await workflows.begin_all(body.ids, caller)
 
     return router
@@ -243,7 +243,7 @@ def read_router(workflows: Workflows) -> APIRouter:
     @needs("read")
     @direct
     async def get_workflow(caller: Caller, workflow_id: WorkflowId, include: Include = None) -> Response:
-        """The whole workflow with the newest of its messages and logs, and the ids of all its messages."""
+        """The whole workflow with its newest messages and logs, and the ids of all its messages."""
         wanted = read_include(include)
         return await views.whole(await access.at(workflow_id, caller.owner), wanted)
 
@@ -258,7 +258,7 @@ def read_router(workflows: Workflows) -> APIRouter:
     async def get_status(
         request: HttpRequest, caller: Caller, workflow_id: WorkflowId, wait: Wait = 0
     ) -> Response:
-        """The status and nothing else; with `wait`, once it is no longer running."""
+        """Only the status; with `wait`, once it is no longer running."""
         thread = await access.at(workflow_id, caller.owner)
         if wait and thread.status is Status.RUNNING:
             with workflows.streams.one("poll", caller):
@@ -282,28 +282,28 @@ def command_router(workflows: Workflows) -> APIRouter:
     @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
-        """Begin a workflow that was made with `hold`."""
+        """Begin a workflow that was created with `hold`."""
         await access.at(workflow_id, caller.owner)
         return await views.short(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
-        """End the round at once. Nothing of it appears later."""
+        """Stop the round at once. It writes nothing afterwards."""
         thread = await access.at(workflow_id, caller.owner)
         return await views.short(await commands.stop(workflow_id, caller.owner, workflows.farewell(thread)))
 
     @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
-        """Take a failed round up again where it stood."""
+        """Resume a failed round from its last checkpoint."""
         await access.at(workflow_id, caller.owner)
         return await views.short(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
 
     @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
     @needs("write", seconds=DELETION_SECONDS)
     async def delete_workflow(caller: Caller, workflow_id: WorkflowId) -> DeletedOut:
-        """Delete it with everything that belongs to it, for good."""
+        """Delete it with everything that belongs to it, permanently."""
         await commands.delete(workflow_id, caller.owner)
         workflows.metrics.deleted_threads.labels("request").inc()
         logger.info("thread deleted", extra={"thread_id": workflow_id, "key_id": caller.key_id})

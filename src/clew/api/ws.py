@@ -33,13 +33,13 @@ from clew.ports.threads import Store
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 30.0
-# A socket that takes nothing for this long is dropped, whoever else waits for nothing on its account.
+# A socket that reads nothing for this long is dropped; no other client waits for it.
 SEND_SECONDS = 5.0
 AUTH_SECONDS = 5.0
-# What a client has to say is short, and not much.
+# Clients send few messages, and short ones.
 MAX_MESSAGE = 4096
 MESSAGES_PER_SECOND = 50
-# Sockets that have not said yet who they are.
+# Sockets that are not yet authenticated.
 STRANGERS = 100
 SUBSCRIPTIONS = 1000
 
@@ -72,7 +72,7 @@ def ws_router(
     door = SocketAuthenticator(authenticator, limits, auth_seconds)
 
     @router.websocket("/ws/events")
-    @public  # the door asks for a key: a browser can only send it as its first message
+    @public  # authenticated inside: a browser can only send its key as the first message
     async def watch_events(
         websocket: WebSocket,
         since: Annotated[str | None, Query(max_length=512)] = None,
@@ -91,7 +91,7 @@ def ws_router(
     async def serve(
         websocket: WebSocket, visitor: Visitor, since: str | None, subscribed: Collection[str]
     ) -> HangUp:
-        """Talk to the client until one of us hangs up; how to say goodbye."""
+        """Serve the client until either side closes; returns the close code and reason."""
         owner = visitor.caller.owner
         line = Line(websocket, send_seconds, mark_of(owner.tenant))
         kept = [await access.kept_as(one, owner) for one in subscribed]
@@ -105,7 +105,7 @@ def ws_router(
             return HangUp(LATER, str(exc))
         except WebSocketDisconnect:
             return HangUp(GOING_AWAY, "gone")
-        return HangUp(GOING_AWAY, "come back with ?since=")
+        return HangUp(GOING_AWAY, "reconnect with ?since=")
 
     return router
 
@@ -113,12 +113,12 @@ def ws_router(
 @dataclass(frozen=True, slots=True)
 class Visitor:
     caller: Principal
-    # Raises when this caller may not come in any more.
+    # Raises when this caller's key is no longer valid.
     check: Callable[[], Awaitable[object]]
 
 
 class SocketAuthenticator:
-    """Who is calling: told by a header, or by the first message of a client that cannot send one."""
+    """Authenticates by a header, or by the first message of a client that cannot send one."""
 
     def __init__(self, authenticator: Authenticator, limits: RateLimits, seconds: float) -> None:
         self._authenticator = authenticator
@@ -127,7 +127,7 @@ class SocketAuthenticator:
         self._strangers = 0
 
     async def admit(self, websocket: WebSocket) -> Visitor | None:
-        """None if the client went away. Raises before the handshake what refuses it, and HangUp after it."""
+        """None if the client disconnected. Raises the error before the handshake, and HangUp after it."""
         try:
             visitor = await self._visitor(websocket.headers)
         except Unauthenticated:
@@ -149,7 +149,7 @@ class SocketAuthenticator:
 
     async def _introduced(self, websocket: WebSocket) -> Visitor | None:
         if self._strangers >= STRANGERS:
-            raise Unavailable("too many callers that have not shown a key yet")
+            raise Unavailable("too many connections without a key")
         self._strangers += 1
         try:
             await websocket.accept()
@@ -164,7 +164,7 @@ class SocketAuthenticator:
                 self._limits.count_wrong_key(address_of(websocket.scope))
                 raise
         except TimeoutError:
-            raise HangUp(POLICY, "no key was shown in time") from None
+            raise HangUp(POLICY, "no key was sent in time") from None
         except ClewError as exc:
             raise HangUp(POLICY, exc.code) from exc
         finally:
@@ -177,7 +177,7 @@ class Line:
     def __init__(self, websocket: WebSocket, seconds: float, mark: str) -> None:
         self.websocket = websocket
         self._seconds = seconds
-        self._mark = mark  # of ids that were chosen: nobody is shown it
+        self._mark = mark  # of ids that callers chose; it is never shown
         self._one_at_a_time = asyncio.Lock()
 
     async def tell(self, event: LiveEventOut) -> None:
@@ -189,11 +189,11 @@ class Line:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
                 await self.websocket.send_text(text)
         except TimeoutError:
-            raise HangUp(LATER, "too slow: come back with ?since=") from None
+            raise HangUp(LATER, "too slow: reconnect with ?since=") from None
 
 
 class SocketSession:
-    """What goes on with one client at once: it is told, asked whether it lives, and listened to."""
+    """The concurrent tasks of one client: sending events, pinging it, and reading its messages."""
 
     def __init__(
         self,
@@ -338,7 +338,7 @@ async def _close(websocket: WebSocket, exc: HangUp) -> None:
     if websocket.application_state is not WebSocketState.CONNECTED:
         return
     try:
-        # To somebody who takes nothing this cannot be said either.
+        # A client that reads nothing does not get the close frame either.
         async with asyncio.timeout(1):
             await websocket.close(exc.code, exc.reason)
     except (TimeoutError, RuntimeError, WebSocketDisconnect):

@@ -1,4 +1,4 @@
-"""What `clew channels poll` and `set-webhook` do."""
+"""`clew channels poll` and `set-webhook`: poll a Telegram bot's updates, set or remove its webhook."""
 
 import asyncio
 import signal
@@ -77,7 +77,7 @@ def set_webhook(name: str, *, url: str, remove: bool, config: Path | None, as_js
 
 
 def webhook_address(settings: Settings, plan: BotPlan, url: str) -> str:
-    """Where the server takes the bot's messages. A whole address of it is taken as well. Raises Invalid."""
+    """The webhook address of the bot on this server. A complete webhook address is accepted too. Raises Invalid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise Invalid("--url: expected an address such as https://clew.example.org")
@@ -87,7 +87,7 @@ def webhook_address(settings: Settings, plan: BotPlan, url: str) -> str:
 
 
 async def _until_told(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Let it work until a signal comes. A request that waits for updates is broken off: it took nothing yet."""
+    """Run until a signal arrives. A request that waits for updates is cancelled: it has fetched nothing yet."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
 

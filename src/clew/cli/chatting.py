@@ -1,4 +1,4 @@
-"""Declares `clew channels`; channels.py does the work."""
+"""`clew channels`, declared; the code is in channels.py."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`clew migrate`: bring the database to the newest version."""
+"""`clew migrate`: migrate the database to the newest version."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`clew doctor`: the settings, the versions, and whether what Clew stands on holds."""
+"""`clew doctor`: settings, versions, and checks of the database, the serializer and the graphs."""
 
 import platform
 import sqlite3
@@ -98,12 +98,12 @@ def _serializer(settings: Settings) -> str:
 
 
 def _graphs(settings: Settings) -> list[Check]:
-    """One check a graph that somebody registered, loaded as `clew serve` would."""
+    """One check for each registered graph, loaded as `clew serve` would."""
     if not settings.graphs:
         return []
-    # What a graph's own code says when it fails may quote anything.
+    # The exception message of a graph's own code may quote anything.
     scrub = Scrubber(secrets_of(settings))
-    with redirect_stdout(sys.stderr):  # where a program reads our JSON, nobody else speaks
+    with redirect_stdout(sys.stderr):  # a program reads the JSON on stdout: graph code must not print there
         broken = run(_broken_graphs(settings))
     return [
         Check(f"graph {name}", name not in broken, scrub(broken.get(name, source.written)))

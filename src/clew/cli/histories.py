@@ -1,4 +1,4 @@
-"""`clew histories`: what agents remember of a chat, on the database itself."""
+"""`clew histories`: chat histories of agents, read and written in the database directly."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

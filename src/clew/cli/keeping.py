@@ -1,4 +1,4 @@
-"""What `clew cleanup`, `clew export` and `clew threads usage|delete|undelete` do, on the database itself."""
+"""`clew cleanup`, `clew export` and `clew threads usage|delete|undelete`, run on the database directly."""
 
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -24,7 +24,7 @@ from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 
-# The exit code of an export that holds all that could be read, and that is not all.
+# The exit code of an incomplete export: it holds only what could be read.
 NOT_WHOLE = 3
 
 
@@ -95,7 +95,7 @@ def export(thread_id: str, *, output: Path | None, config: Path | None, as_json:
     path = output or Path(f"thread-{re.sub('[^A-Za-z0-9._-]', '_', thread_id)}.zip")
 
     async def work() -> tuple[int, list[Problem]]:
-        # LangGraph takes seconds to import, and nobody else here needs it.
+        # LangGraph takes seconds to import, and no other command here needs it.
         from clew.checkpointer.saver import Checkpointer  # noqa: PLC0415 - see above
         from clew.graph.latest import latest_state  # noqa: PLC0415 - see above
         from clew.stores.sql.checkpoints import CheckpointRows  # noqa: PLC0415 - see above
@@ -118,7 +118,7 @@ def export(thread_id: str, *, output: Path | None, config: Path | None, as_json:
     else:
         say(f"{path}: {size} bytes")
     if problems:
-        # Whoever exports in order to delete must not go on as if this were all of it.
+        # A caller that exports in order to delete must not continue as if the export were complete.
         complain(
             Corrupt(f"{path} is incomplete: {PROBLEMS} in it lists what could not be read ({len(problems)})")
         )
@@ -183,7 +183,7 @@ def undelete(thread_id: str, *, config: Path | None, as_json: bool) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """What is broken off leaves no file."""
+    """An interrupted export leaves no file."""
     try:
         with path.open("xb") as file:
             try:

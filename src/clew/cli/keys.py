@@ -1,4 +1,4 @@
-"""`clew keys`: make, show and revoke API keys."""
+"""`clew keys`: create, list and revoke API keys."""
 
 import re
 from collections.abc import Sequence

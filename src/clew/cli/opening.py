@@ -1,4 +1,4 @@
-"""What commands open: the settings of this process, and the database they name."""
+"""Settings and database of a command: loads the settings of this process and opens the database they name."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def read_settings(
     config: Path | None, options: dict[str, object] | None = None, *, level: str | None = None
 ) -> Settings:
-    """Settings, and logs that keep their secrets, before anything else happens. Raises ConfigError."""
+    """Load the settings and set up logging that masks their secrets, before anything else. Raises ConfigError."""
     settings = load_process_settings(config, options)
     configure_logs(
         sys.stderr,
@@ -34,7 +34,7 @@ def read_settings(
 
 @asynccontextmanager
 async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenerator[Stores]:
-    """The database of the settings; one that is not there yet is made only with `create`."""
+    """The database of the settings; a missing one is created only with `create`."""
     settings = read_settings(config, level="warning")
     url = settings.database.url
     if url.kind == "memory":

@@ -1,4 +1,4 @@
-"""How commands speak: tables and sentences for people, JSON for programs, one line for an error."""
+"""Output of commands: tables and sentences for people, JSON for programs, one line for an error."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def complain(error: Exception) -> None:
 
 
 def complain_of_bug(error: Exception) -> None:
-    """Where it broke and what kind of thing it was; its own words may hold a secret."""
+    """The place and the type of the error; its message may hold a secret."""
     place = next(
         (
             f"{PurePath(frame.filename).name}:{frame.lineno}"
@@ -47,5 +47,5 @@ def complain_of_bug(error: Exception) -> None:
 
 
 def printable(text: str) -> str:
-    """Without anything a terminal would obey: what is shown may have been written by a stranger."""
+    """The text without terminal control sequences: untrusted users may have written it."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

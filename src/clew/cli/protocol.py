@@ -1,4 +1,4 @@
-"""HTTP and WebSockets as uvicorn speaks them, with bounds: uvicorn itself would wait for ever, and keep it all."""
+"""uvicorn's HTTP and WebSocket protocols with limits: uvicorn itself waits for ever and buffers without bound."""
 
 import asyncio
 import sys
@@ -55,7 +55,7 @@ ANY_NUMBER = Addresses(sys.maxsize)
 
 
 class Unread:
-    """How long we wait for a client that does not read. Closing would wait for it too: the connection is cut."""
+    """The time limit for a client that does not read. Closing would wait for it too, so the connection is aborted."""
 
     def __init__(self) -> None:
         self._cut: asyncio.TimerHandle | None = None
@@ -71,7 +71,7 @@ class Unread:
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """Cuts the connection of a client that does not take what was sent within `unread_seconds`."""
+    """Aborts the connection of a client that does not read what was sent within `unread_seconds`."""
 
     unread_seconds: ClassVar[float] = 15.0
     addresses: ClassVar[Addresses] = ANY_NUMBER
@@ -101,9 +101,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Closes a connection whose next request does not begin, or does not get to its body, within `HEAD_SECONDS`.
+    """Closes a connection whose next request does not begin, or does not reach its body, within `HEAD_SECONDS`.
 
-    One whose client does not take the answer within `unread_seconds` is cut.
+    A connection whose client does not read the answer within `unread_seconds` is aborted.
     """
 
     unread_seconds: ClassVar[float] = 30.0
@@ -125,7 +125,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(_TOO_MANY)
 
     def handle_websocket_upgrade(self) -> None:
-        # The same connection goes on as another protocol, which counts it.
+        # The connection continues as another protocol, which counts it.
         self._leave()
         super().handle_websocket_upgrade()
 

@@ -1,4 +1,4 @@
-"""Declares `clew histories`; histories.py does the work."""
+"""`clew histories`, declared; the code is in histories.py."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Declares `clew cleanup`, `clew export` and what `clew threads` does about keeping; the doing is in keeping.py."""
+"""`clew cleanup`, `clew export` and the retention commands of `clew threads`, declared; the code is in keeping.py."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""uvicorn's server, ended our way: streams are told, the grace is kept, and the database is closed after it."""
+"""uvicorn's server with Clew's shutdown: it ends open streams, waits for the grace period, then closes the database."""
 
 import asyncio
 import logging
@@ -16,13 +16,13 @@ import uvicorn
 
 logger = logging.getLogger(__name__)
 
-# What closing the database may take beyond the grace, before the process ends without it.
+# The time for closing the database after the grace period, before the process exits without it.
 CLOSING_SECONDS = 3.0
 STEP_SECONDS = 0.1
 
 
 class ClewServer(uvicorn.Server):
-    """The first SIGTERM or SIGINT begins the end, the second one is the end."""
+    """The first SIGTERM or SIGINT starts the shutdown, the second one exits at once."""
 
     def __init__(
         self, config: uvicorn.Config, *, stopping: asyncio.Event, grace: float, announce: Callable[[], None]
@@ -31,7 +31,7 @@ class ClewServer(uvicorn.Server):
         self._stopping = stopping
         self._grace = grace
         self._announce = announce
-        # Set when the app is closed. What may still keep the process is a thread of some graph that does not end.
+        # Set when the app is closed. After that only an OS thread of a graph can keep the process alive.
         self.is_closed = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -39,34 +39,34 @@ class ClewServer(uvicorn.Server):
         self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # An open stream would keep uvicorn waiting for ever; this tells it to end.
+        # uvicorn would wait for an open stream for ever; this event ends the streams.
         self._stopping.set()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Where uvicorn would raise a caught signal again when it is done, and end us before the app is closed."""
+        """Replaces uvicorn's own, which raises a caught signal again and ends the process before the app is closed."""
         before = {
             number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
             yield
         finally:
-            # A second signal still means now; only where nobody listened before is it given back.
+            # After a signal the handler stays, so that a second one exits at once; else the earlier handlers are restored.
             if not self.should_exit:
                 for number, handler in before.items():
                     signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler
         if self.should_exit:
-            # Nothing that was acknowledged can be lost: that is true for kill -9, so it is for this.
+            # Nothing acknowledged is lost: that holds for kill -9, and so for this exit.
             os._exit(128 + sig)
         self.should_exit = True
         logger.info("stopping", extra={"signal": signal.Signals(sig).name})
         threading.Thread(target=self._end_in_time, daemon=True).start()
 
     def _end_in_time(self) -> None:
-        # Step by step: a process that was halted meanwhile, or had no turn, has its time all the same.
+        # In steps: time during which the process was suspended or not scheduled does not count.
         for _ in range(math.ceil((self._grace + CLOSING_SECONDS) / STEP_SECONDS)):
             time.sleep(STEP_SECONDS)
         os._exit(0 if self.is_closed else 1)

@@ -1,4 +1,4 @@
-"""`clew serve`: listens, opens the app, says where it is, and ends when told to."""
+"""`clew serve`: binds the socket, opens the app, prints its address, and runs until a signal."""
 
 import asyncio
 import errno
@@ -27,15 +27,15 @@ from clew.server.app import open_app
 
 logger = logging.getLogger(__name__)
 
-# How long a connection is kept that nothing is asked on. Longer than clients and proxies keep theirs: whoever hangs up
-# first must be the one who asks, or a request meets a closed door.
+# How long an idle connection is kept. Longer than clients and proxies keep theirs: the client must be the side that
+# closes first, or its next request meets a closed connection.
 KEEP_ALIVE_SECONDS = 75
 # Beside those that runs may block.
 OWN_THREADS = 32
 
 
 def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
-    """Returns when the server has ended. Raises ConfigError when it cannot start as told."""
+    """Returns when the server has ended. Raises ConfigError when it cannot start with these settings."""
     settings = read_settings(config, {"server.host": host, "server.port": port})
     export_environment(settings)
     for warning in settings.warnings:
@@ -50,7 +50,7 @@ def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
-    """Run to the end of `main`, also where a callback that code of a graph gave to the loop calls `sys.exit`.
+    """Run to the end of `main`, also if a callback that a graph's code scheduled on the loop calls `sys.exit`.
 
     asyncio lets SystemExit and KeyboardInterrupt of a callback out of the loop; the loop can be run on after it.
     """
@@ -126,9 +126,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def _settle() -> None:
-    """What is loaded by now stays: a collector that walks through it again and again halts everybody while it does.
+    """Freeze what is loaded by now: garbage collections that scan it again and again would pause all requests.
 
-    A run makes thousands of objects that go with it, so there is no need to look after every seven hundred.
+    A run makes thousands of objects that are freed with it, so a collection after every seven hundred is not needed.
     """
     gc.collect()
     gc.freeze()

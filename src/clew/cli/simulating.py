@@ -1,4 +1,4 @@
-"""What `clew channels simulate` does: the whole product in memory, with a provider inside this process."""
+"""`clew channels simulate`: the whole server in memory, with a simulated provider in this process."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What was written, and what the chat would show for it."""
+    """The message, and the replies the chat would show."""
 
     text: str
     answers: Sequence[SimulatedMessage]
@@ -57,7 +57,7 @@ def simulate(name: str, texts: Sequence[str], *, seconds: int, config: Path | No
 
 
 def alone(settings: Settings, plan: BotPlan) -> Settings:
-    """The settings with this bot alone, on a database in memory, reached from nowhere."""
+    """The settings with this bot alone, on a database in memory, without a network."""
     memory = read_database_url("memory://")
     return replace(
         settings,

@@ -1,4 +1,4 @@
-"""`clew threads`: which threads there are, and what happened in them."""
+"""`clew threads`: list threads, and show one with its events."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Who turns the wheel: claims threads and steps them."""
+"""Runners: claim threads and execute them."""

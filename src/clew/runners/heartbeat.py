@@ -1,4 +1,4 @@
-"""Keeps leases alive from a thread of its own, so that a node that blocks the event loop does not lose its thread."""
+"""Heartbeat: renews leases from an OS thread of its own, so that a node blocking the event loop keeps its lease."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ BEAT_SECONDS = 2.0
 
 
 class Heartbeat:
-    """Renews what `held` returns, and reports what was lost to `lost`, which is called in this thread."""
+    """Renews the leases that `held` returns, and reports lost ones to `lost`, which is called in this OS thread."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Heartbeat:
                 async with self._open_store() as store:
                     await self._beat_on(store)
             except ClewError as exc:
-                # The database is away. Leases run out if it stays so, and then others may take over.
+                # The database does not answer. If it stays so, leases expire and other runners may take over.
                 logger.warning("heartbeat failed", extra={"code": exc.code})
             except Exception:
-                # A process without a heartbeat would claim thread after thread and lose them all.
+                # A process without a heartbeat would claim thread after thread and lose every lease.
                 logger.exception("heartbeat failed")
             self._stopping.wait(self.seconds)
 
     async def _beat_on(self, store: Store) -> None:
-        # At once: when the store was away, leases may have run out meanwhile.
+        # At once: leases may have expired while the store did not answer.
         while True:
             if held := list(self._held()):
                 names = await store.renew(self._runner, held, lease=self._lease)
                 if lost := [lease for lease in held if lease.thread_id in names]:
-                    with contextlib.suppress(RuntimeError):  # the loop that cared is closed
+                    with contextlib.suppress(RuntimeError):  # the event loop is already closed
                         self._lost(lost)
             if self._stopping.wait(self.seconds):
                 return

@@ -1,4 +1,4 @@
-"""The runner inside one process: claims running threads from the store and steps them."""
+"""Runner inside one process: claims running threads from the store and executes them."""
 
 import asyncio
 import contextlib
@@ -18,16 +18,16 @@ from clew.runners.heartbeat import Heartbeat
 
 logger = logging.getLogger(__name__)
 
-# How long a cancelled run is given to unwind. Beyond that its fence alone keeps it from doing harm.
+# How long a cancelled run may unwind. After that only its fence blocks its writes.
 UNWIND_SECONDS = 2.0
-# The same when the process ends, which is then at its very end.
+# The same at the very end of the process.
 LAST_SECONDS = 0.5
-# How long to wait before a store that was away is asked again, at first and at most.
+# The first and the longest wait before a store that did not answer is asked again.
 SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
-# How soon to look again for a thread whose row was locked when it could have been claimed; doubled up to a poll interval.
+# The first wait before claiming again when a claimable thread's row was locked; doubled up to the poll interval.
 SHORTEST_LOOK = 0.01
-# After an outage everybody's leases may have run out, and a heartbeat needs its turn and a new connection.
+# After an outage all runners' leases may have expired, and a heartbeat needs its turn and a new connection.
 PATIENT_BEATS = 1.5
 ANY_NUMBER = 2**31 - 1
 
@@ -40,7 +40,7 @@ class ActiveRun:
     opening: Change | None = None
     task: "asyncio.Task[None]" = field(init=False)
     is_halted: bool = False
-    is_lost: bool = False  # its lease is another runner's, or nobody's
+    is_lost: bool = False  # another runner holds its lease, or none does
 
     def halt(self) -> None:
         self.is_halted = True
@@ -48,7 +48,7 @@ class ActiveRun:
 
 
 class LocalRunner:
-    """Many of these, in many processes on one database, share the work safely: a lease and a fence each."""
+    """Claims and executes threads. Runners of many processes share one database safely by leases and fences."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class LocalRunner:
         graphs: Collection[str] = (),
         call: Callable[[], None] = lambda: None,
     ) -> None:
-        """`graphs` are those it can run, all if none is named: the threads of others are left to others.
+        """`graphs` are those it can run, all if none is named; threads of other graphs are left to other runners.
 
-        `call` tells the runners of other processes that a thread can be claimed."""
+        `call` notifies the runners of other processes that a thread can be claimed."""
         self._name = name
         self._store = store
         self._step = step
@@ -75,23 +75,23 @@ class LocalRunner:
         self._concurrency = concurrency
         self._grace_seconds = grace_seconds
         self._graphs = tuple(sorted(graphs))
-        # How often a thread was recovered that is nearly given up, and when to look for such again.
+        # The recoveries after which a thread is a suspect, and when to query suspects again.
         self._suspect = max(1, step.max_recoveries - 1)
         self._suspects_at = 0.0
         self._call = call
-        # In the order they were begun; a dict because the heartbeat's thread reads it.
+        # In the order they started; a dict because the heartbeat's OS thread reads it.
         self._runs: dict[ActiveRun, None] = {}
-        # Places for threads that are being opened or claimed right now, and whether there are none.
+        # Slots reserved for threads that are being opened or claimed, and whether there are none.
         self._promised = 0
         self._is_kept = asyncio.Event()
         self._is_kept.set()
         self._bell = asyncio.Event()
-        # How often there was something to claim for sure since the last look.
+        # How many threads were surely claimable since the last claim.
         self._wakes = 0
-        # Whether more could be claimed than there were places.
+        # Whether more threads could be claimed than there were free slots.
         self._is_full = False
         self._was_away = False
-        # Whether the answer to a claim was lost, so that threads may be ours without our knowing.
+        # Whether the answer to a claim was lost, so that this runner may hold leases it does not know of.
         self._is_unsure = False
         self._draining = False
         self._loop = asyncio.get_running_loop()
@@ -102,8 +102,8 @@ class LocalRunner:
     async def running(self, stopping: asyncio.Event) -> AsyncGenerator[None]:
         """Work until `stopping` is set, which the end of the block does; then drain.
 
-        What is under way ends at a safe point or is left to others. The block goes on meanwhile: whoever has open
-        streams to end and requests to answer need not be done with them first.
+        Active runs end at a safe point or are left to other runners. The block continues meanwhile: the server need not
+        finish its streams and requests before the drain begins.
         """
         self._heartbeat.start()
         claiming = asyncio.create_task(self._claim_forever())
@@ -123,7 +123,7 @@ class LocalRunner:
             self._step.ending.set()
             self._bell.set()
             deadline = self._loop.time() + self._grace_seconds
-            # Not cancelled at once: threads claimed in this moment are to be given back.
+            # Not cancelled at once: threads claimed at this moment must be released.
             await asyncio.wait((claiming,), timeout=self._grace_seconds)
             claiming.cancel()
             await asyncio.gather(claiming, return_exceptions=True)
@@ -133,19 +133,19 @@ class LocalRunner:
             await self._drain(max(0.0, deadline - self._loop.time()))
 
     def wake(self) -> None:
-        """There is something to claim."""
+        """A thread can be claimed."""
         self._wakes += 1
         self._bell.set()
 
     def look(self) -> None:
-        """There may be something to claim."""
+        """A thread may be claimable."""
         self._bell.set()
 
     @contextmanager
     def place(self, change: Change) -> Generator[Claim | None]:
-        """A place for a thread that is about to be opened; with the end of the block it runs.
+        """A slot for a thread that is about to be opened; it runs at the end of the block.
 
-        None if there is none: whoever has one claims the thread then.
+        None if no slot is free: a runner with a free one claims the thread then.
         """
         free = self._free()
         self._is_full = self._is_full or free <= 0
@@ -158,7 +158,7 @@ class LocalRunner:
         try:
             yield Claim(runner=self._name, lease=self._lease)
         except (Unavailable, asyncio.CancelledError):
-            # Perhaps it was opened all the same. Then whoever finds it may run it.
+            # Perhaps it was opened all the same. Then it is released, and any runner may claim it.
             self._start(ActiveRun(lease, is_halted=True))
             raise
         else:
@@ -172,7 +172,7 @@ class LocalRunner:
             run.halt()
 
     async def _claim_forever(self) -> None:
-        wait = 0.0  # the first look is at once: a process may have died with work under way
+        wait = 0.0  # the first claim is at once: a process may have died with active runs
         pause = SHORTEST_LOOK
         while not self._draining:
             wakes = await self._is_woken(wait)
@@ -189,29 +189,29 @@ class LocalRunner:
                 self._was_away = self._was_away or isinstance(exc, Unavailable)
                 logger.warning("cannot claim threads", extra={"code": exc.code})
             except Exception:
-                # Whatever it was, a process that stops looking for work is worse.
+                # Any error is better than a process that stops claiming threads.
                 logger.exception("cannot claim threads")
 
     async def _patience(self) -> float:
-        """How long not to claim yet: when the store was away, those who live renew what they hold first."""
+        """Seconds to wait before claiming: after an outage of the store, live runners renew their leases first."""
         if self._was_away:
-            await self._store.has_work()  # raises while it still is
+            await self._store.has_work()  # raises while the store does not answer
             await self._make_sure()
             self._was_away = False
             self._patient_until = self._loop.time() + PATIENT_BEATS * self._heartbeat.seconds
         return self._patient_until - self._loop.time()
 
     async def _make_sure(self) -> None:
-        """Give back what was claimed without our hearing of it; else it would wait for its lease, and count as a crash."""
+        """Release threads of a claim whose answer was lost; else they wait for the lease to expire and count as crashed."""
         if self._is_unsure:
-            await self._is_kept.wait()  # while we are not sure, no other thread is opened to run here
+            await self._is_kept.wait()  # while this is unsure, no other thread is opened to run here
             await self._store.release_all(self._name, but=[lease.thread_id for lease in self._held()])
             self._is_unsure = False
 
     async def _claim(self, wakes: int) -> bool:
-        """Claim what there is and there is room for.
+        """Claim threads up to the number of free slots.
 
-        False if something was there and passed over: what is locked in this moment can be claimed in the next one.
+        False if a claimable thread was skipped: a row locked at this moment can be claimed at the next one.
         """
         if not (wakes or await self._store.has_work(self._graphs)):
             self._is_full = False
@@ -226,20 +226,20 @@ class LocalRunner:
         return self._is_full or taken >= max(wakes, 1)
 
     async def _take_suspect(self) -> int:
-        # One that takes its process down is the death of those beside it too. So before it is given up it is known
-        # apart: of those that are under suspicion one runs here at a time.
+        # A thread that crashes its process takes the other active runs down too. So that it is identified before it is
+        # given up, only one suspect runs here at a time.
         is_one_here = any(map(self._is_suspect, self._held()))
         if self._free() <= 0 or is_one_here or self._loop.time() < self._suspects_at:
             return 0
-        # There is hardly ever one, so nothing is asked for them each time that something new is there.
+        # Suspects are rare, so they are queried once a poll interval and not at each wake.
         self._suspects_at = self._loop.time() + self._poll_seconds
         if not await self._store.has_work(self._graphs):
             return 0
         return await self._take(1, (self._suspect, ANY_NUMBER))
 
     async def _take(self, places: int, recovered: tuple[int, int]) -> int:
-        """Claim and start so many; how many it were."""
-        # A database that was away for longer than a lease has killed nobody: what runs here goes on.
+        """Claim and start up to `places` threads; returns how many."""
+        # An outage longer than a lease ends no run: threads that run here are not claimed as crashed.
         alive = {lease.thread_id for lease in self._held()}
         self._promise(places)
         try:
@@ -264,7 +264,7 @@ class LocalRunner:
         return lease.recoveries >= self._suspect
 
     async def _is_woken(self, seconds: float) -> int:
-        """How often there was something for sure, when it is time to look."""
+        """Wait for a wake or the timeout; returns how many threads were surely claimable."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._bell.wait()
@@ -280,7 +280,7 @@ class LocalRunner:
             self._is_kept.set()
 
     def _free(self) -> int:
-        # A run that was cancelled and will not end takes nobody's place.
+        # A cancelled run that does not end occupies no slot.
         return self._concurrency - self._promised - sum(not run.is_halted for run in self._runs)
 
     def _start(self, run: ActiveRun) -> None:
@@ -290,7 +290,7 @@ class LocalRunner:
         run.task = asyncio.create_task(self._run(run, earlier), name=f"run {run.lease.thread_id}")
         self._runs[run] = None
         self._step.metrics.running.inc()
-        # A task that is cancelled before its first step runs no line of its own.
+        # A task cancelled before its first step executes none of its code, `finally` included.
         run.task.add_done_callback(lambda _: self._ended(run))
 
     async def _run(self, run: ActiveRun, earlier: Collection[ActiveRun]) -> None:
@@ -323,22 +323,22 @@ class LocalRunner:
             if run.is_lost:
                 await self._step.count_lost(lease)
         except Unavailable as exc:
-            # Nothing could be read or written. It is nobody's fault, so it goes back as if it had not been begun.
+            # The store could not be read or written. The run is not at fault: it is released as if it had not started.
             logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
             await self._give_back(lease)
         except Exception:
-            # Not even the failure could be written; the lease runs out and somebody tries again, but not for ever.
+            # Not even the failure could be written; the lease expires and a runner tries again, up to a limit.
             logger.exception("run given up", extra={"thread_id": lease.thread_id})
 
     async def _blame(self, lease: Lease) -> None:
-        """Nobody here cancelled the run, so what it ran did."""
+        """Fail a run that its own graph cancelled: the runner did not."""
         try:
             await self._step.fail(lease, "the graph cancelled its own run")
         except ClewError as exc:
             logger.warning("run given up", extra={"thread_id": lease.thread_id, "code": exc.code})
 
     async def _give_back(self, lease: Lease) -> None:
-        """Let anybody take the thread at once. One that is no longer ours is left alone."""
+        """Release the thread, so that any runner can claim it at once. A lease held by another runner is left alone."""
         wait = SHORTEST_WAIT
         while True:
             try:
@@ -371,7 +371,7 @@ class LocalRunner:
         await asyncio.wait(late, timeout=LAST_SECONDS)
         for run in runs:
             if not run.task.done():
-                # It ignores being cancelled. Others may have the thread; their fence shuts this one out.
+                # It ignores its cancellation. Another runner may claim the thread; its fence shuts this run out.
                 await self._give_back(run.lease)
 
     def _of(self, thread_id: str) -> list[ActiveRun]:

@@ -1,4 +1,4 @@
-"""The server, put together: services, engine, channels and routes, opened in this order and closed in reverse."""
+"""Server composition: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 
     from clew.server.engine import Execution
 
-# The page: files, and nothing that is imported.
+# The web page: static files, no Python modules.
 WEB = Path(__file__).parents[1] / "web"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The product, open. Set `stopping` to bring it to its end."""
+    """The open server. Set `stopping` to shut it down."""
 
     http: FastAPI
     stores: Stores
@@ -80,7 +80,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServices:
-    """What routes share beside the services of the server."""
+    """Objects that routes share beside the services of the server."""
 
     authenticator: Authenticator
     limits: RateLimits
@@ -137,7 +137,7 @@ async def open_app(
 
 
 async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
-    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
+    """Raises ConfigError where other machines could connect and no API key exists."""
     from clew.server.library import graph_store_on  # noqa: PLC0415 - LangGraph takes seconds
 
     metrics = shared_metrics()
@@ -199,7 +199,7 @@ def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]
 
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
-    """Raises ConfigError where callers of other machines could connect and no key lets one in."""
+    """Raises ConfigError where other machines could connect and no API key exists."""
     if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
@@ -214,7 +214,7 @@ async def _doors(
     limits: RateLimits,
     transport: "AsyncBaseTransport | None",
 ) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
-    """Where chats come in, if any are configured."""
+    """The webhook receivers, if any channels are configured."""
     if not services.settings.channels:
         yield {}
         return

@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class NotAnApp(Exception):
-    """What an entry point leads to cannot be served as an app."""
+    """The object of an entry point cannot be served as an app."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class OpenApp:
         )
 
     def close(self, thread: Thread, log: Sequence[Event], status: Status, reason: str) -> Sequence[Body]:
-        """What the app says at the end of a round. A round ends also where the app fails to say it."""
+        """The app's closing events of a round. A round also ends if the app raises."""
         if self.app.close is None:
             return ()
         try:
@@ -146,7 +146,7 @@ async def open_apps(
     found = find_apps()
     for name in settings.apps.keys() - {app.name for app in found}:
         logger.warning(
-            "%s has no effect: the app is not here", settings.apps[name].where, extra={"app": name}
+            "%s has no effect: the app is not installed", settings.apps[name].where, extra={"app": name}
         )
     extractor = await stack.enter_async_context(open_extractor())
     documents = Documents(files=services.stores.files, extractor=extractor, clock=services.clock)
@@ -179,7 +179,7 @@ async def _add_graph(
     services: Services,
     stack: AsyncExitStack,
 ) -> bool:
-    """Whether the app is here. Its graph may say that it cannot run with these settings."""
+    """Whether the app was opened. Its graph may report that it cannot run with these settings."""
     try:
         made = await make_graph(partial(app.graph, app_services), stack)
         if made is None:

@@ -1,4 +1,4 @@
-"""Channels, put together from the settings: bots, their doors, and who sees to their chats."""
+"""Channel composition: bots from the settings, their webhook receivers, and the dispatcher of their chats."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -57,7 +57,7 @@ async def open_doors(
     stopping: asyncio.Event,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncGenerator[Mapping[str, WebhookReceiver]]:
-    """The doors by their source; inside the block chats are answered. Raises ConfigError, naming the setting.
+    """The webhook receivers by source; inside the block chats are answered. Raises ConfigError, naming the setting.
 
     `transport` stands for the network, in a simulation.
     """
@@ -93,7 +93,7 @@ async def open_doors(
 async def open_poller(
     settings: Settings, name: str, stores: Stores, metrics: Metrics, report: Callable[[int], None]
 ) -> AsyncGenerator[Poller]:
-    """Fetches what a Telegram bot is sent. Raises ConfigError."""
+    """Fetches a Telegram bot's updates. Raises ConfigError."""
     plan = telegram_plan(settings, name)
     async with open_outside() as outside:
         yield Poller(
@@ -102,7 +102,7 @@ async def open_poller(
             update_types=plan.update_types,
             chat_types=plan.chat_types,
             admission=Admission(
-                # A server that answers looks for itself.
+                # The server that answers polls the inbox itself.
                 inbox=stores.inbox,
                 clock=utc_now,
                 new_id=new_id,
@@ -137,7 +137,7 @@ def telegram_plan(settings: Settings, name: str) -> "BotPlan":
 
 @dataclass(frozen=True, slots=True)
 class BotPlan:
-    """What the settings say of one bot, checked as it is used."""
+    """The settings of one bot, validated on use."""
 
     channel: Channel
     settings: Settings
@@ -159,7 +159,7 @@ class BotPlan:
             settings=chosen,
             ttl=timedelta(days=self.settings.threads.ttl_days),
             approvers=self._approvers(),
-            # Our own graphs have their words for everything; one of them means something else by `results`.
+            # Clew's own graphs have fixed texts; one of them uses `results` for something else.
             gives_results=graph in self.settings.graphs,
             accounts=wire if isinstance(wire, WeComCustomerClient) else None,
         )
@@ -203,7 +203,7 @@ class BotPlan:
     def _telegram(self, admission: Admission, pace: Callable[[str], None]) -> WebhookReceiver:
         return TelegramReceiver(
             source=self.source,
-            # Without it anybody who guesses the address could speak for Telegram.
+            # Without it any client that guesses the address could pose as Telegram.
             secret=self.secret_token,
             update_types=self.update_types,
             chat_types=self.chat_types,
@@ -244,7 +244,7 @@ class BotPlan:
 
     def _envelope(self) -> "Envelope":
         try:
-            from clew.channels import wecom_crypto  # noqa: PLC0415 - needs an extra, not everybody has it
+            from clew.channels import wecom_crypto  # noqa: PLC0415 - needs an extra that may be missing
         except ModuleNotFoundError as exc:
             raise ConfigError("WeCom needs another package: pip install 'clew[wecom]'") from exc
         try:

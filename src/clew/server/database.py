@@ -1,4 +1,4 @@
-"""Opens the database that a URL names: one for all who name it, and the tables as they are best on it."""
+"""Database composition: opens the database of a URL, shared by all who name it, with the stores for its kind."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -45,7 +45,7 @@ from clew.stores.sqlite_space import SQLiteSpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Everything that is kept, on one database."""
+    """All stores, on one database."""
 
     db: Database
     threads: ThreadRows
@@ -59,7 +59,7 @@ class Stores:
     numbers: Numbers
 
     async def begun_at(self) -> datetime:
-        """When the database was made: the same to every process on it."""
+        """When the database was created: the same for every process on it."""
         return await self.db.read(begun_at)
 
     async def version(self) -> int:
@@ -88,19 +88,19 @@ def open_space(db: Database, path: Path | None) -> Space:
     """`path` is the file of a SQLite database that has one."""
     if isinstance(db, SQLiteDatabase):
         return SQLiteSpace(db, path)
-    from clew.stores.postgres_space import PostgresSpace  # noqa: PLC0415 - not everybody has one
+    from clew.stores.postgres_space import PostgresSpace  # noqa: PLC0415 - the extra may be missing
 
     return PostgresSpace(db)
 
 
 def open_bell(db: Database, settings: Settings) -> ClusterNotifier:
-    """Between the processes that share this database, where there is a way."""
+    """The notifier between processes that share this database, if its kind has one."""
     database = settings.database
     if isinstance(db, SQLiteDatabase):
         return SQLiteNotifier(db) if database.url.path is not None else NoNotifier()
     if database.direct_url is None and database.is_behind_transaction_pooler:
         return NoNotifier()
-    from clew.stores.postgres_notifier import PostgresNotifier  # noqa: PLC0415 - not everybody has one
+    from clew.stores.postgres_notifier import PostgresNotifier  # noqa: PLC0415 - the extra may be missing
 
     return PostgresNotifier(
         (database.direct_url or database.url).reveal(), deadline=database.statement_seconds
@@ -155,7 +155,7 @@ async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[
             yield db
         return
     try:
-        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - an extra, not everybody has it
+        from clew.stores.postgres import open_postgres  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as exc:
         raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
     dsn = url.reveal()
@@ -201,7 +201,7 @@ async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
 
 
 def make_folder(url: DatabaseUrl) -> None:
-    """A folder of ours is for its owner only, and not for version control: conversations are private."""
+    """Clew's folder is readable by its owner only and ignored by Git: conversations are private."""
     if url.path is None or url.path.parent.exists():
         return
     try:
@@ -225,7 +225,7 @@ async def open_graph_database(settings: Settings, db: Database) -> AsyncGenerato
 def open_cleanup(
     stores: Stores, graph_db: Database, path: Path | None, *, lease: timedelta, ttl: timedelta
 ) -> Cleanup:
-    """A cleanup without a server: nobody waits for it, so it goes on until all is done. `path` is as in `open_space`."""
+    """A cleanup without a server: no request waits for it, so it runs to the end. `path` is as in `open_space`."""
     return Cleanup(
         rows=CleanupRows(stores.db),
         memory=CleanupRows(graph_db),

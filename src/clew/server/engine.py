@@ -1,4 +1,4 @@
-"""The engine, put together: graphs, graph driver, commands, runner and chores on the services of one server."""
+"""Engine composition: graphs, graph driver, commands, runner and chores on the services of one server."""
 
 import asyncio
 import logging
@@ -150,7 +150,7 @@ async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntim
 
 
 async def _warn_of_stranded(store: Store, registry: Registry) -> None:
-    """Threads of graphs that are not here run on when these are back."""
+    """Threads of a graph this server does not have continue when the graph is back."""
     running = await store.find(status=(Status.RUNNING,), limit=1000)
     for graph, count in Counter(t.graph for t in running if t.graph not in registry.graphs).items():
         logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
@@ -251,7 +251,7 @@ def _wake(runner: LocalRunner, cluster: ClusterNotifier) -> None:
 def _model_settings(
     settings: Settings, registry: Registry, apps: OpenApps
 ) -> Callable[[Opening], ModelSettings | None]:
-    """Of the graph's own model; of the profile's, where the graph asks a driver."""
+    """Of the graph's own model, or of the profile's where the graph uses a driver."""
     own = {name: find_model_settings(graph) for name, graph in registry.graphs.items()}
     defaults = {"api:openai": settings.models.openai_model, "api:anthropic": settings.models.anthropic_model}
 

@@ -1,4 +1,4 @@
-"""What people use who bring a graph of their own and do not run our server: a checkpointer and a store, opened by a URL."""
+"""Library use without the server: a checkpointer and a store for a user's own graph, opened by a URL."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
@@ -17,14 +17,14 @@ from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database
 
-# A cleanup that was killed is taken up by a server after so long.
+# A server resumes a killed cleanup after this long.
 LEASE = timedelta(seconds=30)
 # Not used for what is deleted by its owner.
 TTL = timedelta(days=30)
 
 
 class UnknownBackend(ConfigError, ValueError):
-    """No database of ours has such a URL."""
+    """Clew has no database for such a URL."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""SDK API, put together: the HTTP that LangGraph's own clients call, on the services that are open already."""
+"""SDK API composition: the routes that LangGraph's own clients call, on services that are already open."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator

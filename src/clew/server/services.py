@@ -38,7 +38,7 @@ class Services:
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
     stopping: asyncio.Event
-    """Set when the server comes to its end."""
+    """Set when the server shuts down."""
 
     @property
     def thread_ttl(self) -> timedelta:

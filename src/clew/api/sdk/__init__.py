@@ -1,1 +1,1 @@
-"""The face that LangGraph's own clients know: what `langgraph-sdk` asks for, answered as LangGraph Server does."""
+"""SDK API: the routes that `langgraph-sdk` calls, answered as LangGraph Server does."""

@@ -203,7 +203,7 @@ class AssistantsRoutes:
 
     @needs("write")
     async def create_assistant(self, caller: Caller, body: AssistantIn) -> AssistantOut:
-        """Make an assistant of a graph."""
+        """Create an assistant of a graph."""
         made = await self.roster.create(
             caller.owner,
             body.graph_id,
@@ -217,7 +217,7 @@ class AssistantsRoutes:
     async def search_assistants(
         self, caller: Caller, body: AssistantSearchIn, response: Response
     ) -> list[AssistantPartOut]:
-        """The caller's assistants and those of the system, the newest first if not told otherwise."""
+        """The caller's assistants and those of the system, by default the newest first."""
         found, total = await self.roster.find(caller.owner, body.search())
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
         return [AssistantPartOut.of(assistant, body.select) for assistant in found]
@@ -238,14 +238,14 @@ class AssistantsRoutes:
     async def update_assistant(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
     ) -> AssistantOut:
-        """Make a new version of it. Metadata is added to what is there; anything else takes its place."""
+        """Create a new version of it. Metadata is merged; other fields are replaced."""
         return AssistantOut.of(await self.roster.revise(assistant_id, caller.owner, body.wish()))
 
     @needs("write")
     async def delete_assistant(
         self, caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
     ) -> None:
-        """Delete it with all its versions; and, if told so, the caller's threads that it ran last."""
+        """Delete it with all its versions; with `delete_threads`, also the caller's threads that it ran last."""
         await self.roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
 
     @needs("read")
@@ -262,7 +262,7 @@ class AssistantsRoutes:
     async def set_latest(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn
     ) -> AssistantOut:
-        """From now on that version counts."""
+        """Set the version that runs use from now on."""
         return AssistantOut.of(await self.roster.set_latest(assistant_id, caller.owner, body.version))
 
     @needs("read")
@@ -279,7 +279,7 @@ class AssistantsRoutes:
 
     @needs("read")
     async def get_schemas(self, caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
-        """What its graph takes and gives, as JSON Schema."""
+        """The input, output, state and config schemas of its graph, as JSON Schema."""
         assistant = await self.roster.resolve(assistant_id, caller.owner)
         return GraphSchemasOut.of(await self.introspection.schemas(assistant.graph), graph_id=assistant.graph)
 

@@ -85,7 +85,7 @@ class CronIn(RunIn):
 
 
 class CronPatchIn(BaseModel):
-    """What to change of one. What is null or left out stays; only an end can be taken away with null."""
+    """A change of a scheduled run. Fields that are null or left out stay; only the end can be removed with null."""
 
     model_config = ConfigDict(frozen=True)
 

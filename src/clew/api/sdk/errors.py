@@ -1,4 +1,4 @@
-"""Refusals on this face: {"detail": "..."}, and 422 for what is not as it must be; 400 where two values contradict."""
+"""Errors of the SDK API: {"detail": "..."}; 422 for an invalid value, 400 where two values contradict."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -28,7 +28,7 @@ LANGGRAPH = Wording(statuses={**STATUS, Invalid: 422, Contradictory: 400}, body=
 def needs(
     scope: str, *, body: Literal["whole", "stream"] = "whole", seconds: float | None = None
 ) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint is of this face, and for callers with this scope."""
+    """The endpoint belongs to the SDK API, and is for callers with this scope."""
     return access.needs(scope, body=body, wording=LANGGRAPH, seconds=seconds)
 
 

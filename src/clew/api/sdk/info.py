@@ -1,4 +1,4 @@
-"""/info and /ok: what a client of LangGraph's asks first."""
+"""/info and /ok: the first requests of a LangGraph client."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class InfoRoutes:
 
     @public
     async def ok_head(self) -> Response:
-        """For what looks every few seconds whether a server is there."""
+        """For health checks that poll every few seconds."""
         return Response()
 
     @needs("read")

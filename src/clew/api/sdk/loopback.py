@@ -1,4 +1,4 @@
-"""`langgraph_sdk.get_client()` without an address, inside of a node: its requests come here without a network."""
+"""Loopback transport: requests of `langgraph_sdk.get_client()` without a URL, made inside a node, without a network."""
 
 import asyncio
 import sys
@@ -19,10 +19,10 @@ _REGISTERED = "_registered_transports"
 
 
 class Loopback:
-    """The server as code inside of it sees it: whoever owns the thread of a node is who calls."""
+    """The server as code inside it calls it: the caller is the owner of the node's thread."""
 
     def __init__(self, app: ASGIApp, owner: Callable[[], Owner | None]) -> None:
-        """`owner` tells whose thread the calling code runs in. Made where the server runs."""
+        """`owner` returns the owner of the thread the calling code runs in. Created in the server's event loop."""
         self._app = app
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class Loopback:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # In a context of its own: what this begins is no part of the node's run, of its config or its callbacks.
+        # In a context of its own: tasks started here do not inherit the node's run, config or callbacks.
         await asyncio.create_task(_called(self._app, scope, receive, send), context=Context())
 
 
@@ -67,7 +67,7 @@ def _over(loop: asyncio.AbstractEventLoop, function: Any) -> Any:
 
 
 class _Transports(list[Any]):
-    """Those of clients without an address. The SDK gives each an app when it is told of one, and not afterwards."""
+    """Transports of clients without a URL. The SDK sets the app of those it has once; later ones get it here."""
 
     app: ASGIApp | None = None
 
@@ -80,7 +80,7 @@ class _Transports(list[Any]):
 
 @contextmanager
 def loopback(app: ASGIApp) -> Generator[None]:
-    """Inside the block clients without an address, made before or in it, reach this app. Without the SDK there are none."""
+    """Inside the block clients without a URL, created before or in it, reach this app. Does nothing without the SDK."""
     try:
         from langgraph_sdk.client import configure_loopback_transports  # noqa: PLC0415 - it may not be installed
     except ImportError:

@@ -37,7 +37,7 @@ Id = Annotated[str, AfterValidator(_named), WithJsonSchema({"type": "string", "f
 
 
 def _listed(value: object) -> object:
-    """One is as good as a list of one."""
+    """A single value counts as a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -66,7 +66,7 @@ class SendIn(BaseModel):
 
 
 class CommandIn(BaseModel):
-    """What to tell the graph beside, or in place of, an input."""
+    """A command to the graph beside, or in place of, an input."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -109,7 +109,7 @@ class RunIn(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        """What is null was not said."""
+        """Null fields count as left out."""
         if not isinstance(data, dict):
             return data
         return {name: value for name, value in data.items() if value is not None}

@@ -1,4 +1,4 @@
-"""/store: the items that graphs keep, for a program that has no graph."""
+"""/store: read and write the items of the graph store over HTTP."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class ItemNameIn(BaseModel):
 class ItemIn(ItemNameIn):
     value: dict[str, Any]
     index: Literal[False] | list[str] | None = None
-    """Taken, and of no effect: nothing is indexed by meaning."""
+    """Accepted without effect: items have no semantic index."""
     ttl: Annotated[float, Field(gt=0, le=LONGEST_MINUTES)] | None = None
     """In minutes, from the last time it was written or read."""
 
@@ -44,7 +44,7 @@ class ItemSearchIn(BaseModel):
     limit: Limit = 10
     offset: Offset = 0
     query: str | None = None
-    """Taken, and of no effect: the newest come first."""
+    """Accepted without effect: the newest items come first."""
     refresh_ttl: bool | None = None
 
 
@@ -101,7 +101,7 @@ class StoreRoutes:
 
     @needs("write")
     async def put_item(self, caller: Caller, body: ItemIn) -> None:
-        """Write an item, new or over an old one."""
+        """Create or replace an item."""
         ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
         await self.shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
 
@@ -120,7 +120,7 @@ class StoreRoutes:
 
     @needs("write")
     async def delete_item(self, caller: Caller, body: ItemNameIn) -> None:
-        """Delete an item. One that is not there is gone already."""
+        """Delete an item. Deleting one that does not exist succeeds."""
         await self.shelf.delete(caller.owner, tuple(body.namespace), body.key)
 
     @needs("read")
@@ -138,7 +138,7 @@ class StoreRoutes:
 
     @needs("read")
     async def list_namespaces(self, caller: Caller, body: NamespacesIn) -> NamespacesOut:
-        """Namespaces in which something is; `*` in a prefix or a suffix is any one label."""
+        """Namespaces that hold items; `*` in a prefix or a suffix matches any one label."""
         found = await self.shelf.namespaces(
             caller.owner,
             prefix=tuple(body.prefix or ()),

@@ -1,4 +1,4 @@
-"""What a run streams, as LangGraph's clients read it: server-sent events, named by mode."""
+"""Run streams: server-sent events named by stream mode, as LangGraph's clients read them."""
 
 import asyncio
 import re
@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 5.0
 
 
 class RunStream(EventStream):
-    """Follows one run to its end; if the client goes before that, `cut_off` is called.
+    """Streams one run to its end; if the client disconnects before that, `cut_off` is called.
 
     Nothing but events: LangGraph's client for JavaScript takes a block with a `retry` for an event without data, and
     after the first id every block without an event, so that a comment must not end in an empty line.
@@ -82,7 +82,7 @@ class RunStream(EventStream):
         await tell(_frame("metadata", metadata))
         try:
             thread = await self._thread()
-            # Nothing is taken back while a run is under way.
+            # Nothing is redacted while a run is under way.
             self._hidden = await redacted_texts(self._runs.store, thread)
             run = await self._tell_parts(tell)
         except NotFound as exc:
@@ -103,7 +103,7 @@ class RunStream(EventStream):
                 continue
             run = await self._runs.get(await self._thread(), self._run.id)
             if run.status.is_over:
-                # What was told before the end was in the log is here by now.
+                # Parts published before the run's end was logged have arrived by now.
                 while (chunk := await self._reader.next(0)) is not None:
                     await self._tell_part(tell, chunk)
                 return run
@@ -124,7 +124,7 @@ class RunStream(EventStream):
 
 
 class JoinResponse(Response):
-    """The values a run ends with, once it is over. Until then now and then a line break, which JSON does not mind."""
+    """The values a run ends with, once it is over. Until then a line break at intervals, which JSON allows."""
 
     media_type = "application/json"
 
@@ -194,7 +194,7 @@ def _last(run: Run) -> bytes:
 
 
 def failure(run: Run) -> dict[str, str]:
-    """The exception's own name and words, where it had any."""
+    """The exception's own name and message, where it had any."""
     name, _, words = run.error.partition(": ")
     if name.isidentifier():
         return {"error": name, "message": words}

@@ -1,4 +1,4 @@
-"""Threads and their states, in LangGraph's words."""
+"""Schemas of threads and their states, in LangGraph's words."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -31,7 +31,7 @@ def statuses_of(wanted: ThreadStatus | None) -> tuple[Status, ...]:
 
 
 class Lenient(BaseModel):
-    """What is null was not said."""
+    """Null fields count as left out."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -108,7 +108,7 @@ class StateAtIn(Lenient):
 
 
 def _unwrapped(value: object) -> object:
-    """A place may come as the config it is in."""
+    """A checkpoint may be sent as the config that holds it."""
     return value["configurable"] if isinstance(value, dict) and "configurable" in value else value
 
 

@@ -1,4 +1,4 @@
-"""/threads: made, found, labelled, copied, deleted; their states now and before, and changed by hand."""
+"""/threads: create, search, update, copy and delete threads; read their states and history, and update states."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from clew.engine.threads import Threads
 
 ThreadId = Annotated[Id, Path()]
 
-# What is shown of a thread that need not be looked for in its state.
+# Fields of a thread that are shown without reading its state.
 WITHOUT_STATE = frozenset(
     {"thread_id", "created_at", "updated_at", "state_updated_at", "metadata", "status", "config"}
 )
@@ -86,7 +86,7 @@ class SdkThreadsRoutes:
         """Make a thread, for runs to come."""
         thread_id = str(body.thread_id or uuid4())
         if body.supersteps:
-            raise Invalid("threads cannot be made with a past; copy one", field="supersteps")
+            raise Invalid("threads cannot be created with supersteps; copy one", field="supersteps")
         try:
             thread = await self.threads.create(
                 thread_id,
@@ -152,7 +152,7 @@ class SdkThreadsRoutes:
         body: ThreadPatchIn,
         prefer: Annotated[str | None, Header(alias="Prefer", max_length=200)] = None,
     ) -> Response:
-        """Add to what it is labelled with."""
+        """Merge metadata into that of the thread."""
         if body.ttl is not None:
             raise Invalid("how long a thread lives is said when it is made", field="ttl")
         thread = await self.access.at(thread_id, caller.owner)
@@ -224,7 +224,7 @@ class SdkThreadsRoutes:
             if has_state and thread.is_readable:
                 now = await self._state(thread)
         except NotFound:
-            pass  # its graph is not served here any more
+            pass  # this server no longer has its graph
         except (Corrupt, SchemaMismatch, Permanent) as exc:
             thread = replace(thread, failure_reason=str(exc))
             why = {"error": type(exc).__name__, "message": str(exc)}
@@ -319,10 +319,10 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
 
 
 def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
-    """The state with the questions that the thread still waits for an answer to."""
+    """The state with the interrupts that still wait for an answer."""
     asks = still_asked(thread, state["interrupts"])
     asked_by = {one["id"]: number for number, task in enumerate(state["tasks"]) for one in task["interrupts"]}
-    # What LangGraph does not know of was asked beside something that it does.
+    # A question that is not a LangGraph interrupt was asked beside one that is.
     first = min((asked_by[one["id"]] for one in asks if one["id"] in asked_by), default=0)
     tasks = [
         {**task, "interrupts": [one for one in asks if asked_by.get(one["id"], first) == number]}
@@ -332,7 +332,7 @@ def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
 
 
 def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
-    """The state without these texts in anything that a graph was given, or gave."""
+    """The state without these redacted texts in the graph's inputs and outputs."""
     if not hidden:
         return state
     shown = {name: without(state[name], hidden) for name in ("values", "interrupts")}

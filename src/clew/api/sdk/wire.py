@@ -1,4 +1,4 @@
-"""How this face writes what several of its routes speak of: times, pages."""
+"""Wire formats shared by the SDK API's routes: times, pages."""
 
 from datetime import datetime
 from typing import Annotated
