@@ -208,7 +208,7 @@ class TelegramClient:
         return content
 
     async def updates(self, offset: int, *, types: Collection[str], seconds: int) -> list[Json]:
-        """The updates from this one on, oldest first; Telegram drops those before it. Waits so long for the first one."""
+        """The updates from this one on, oldest first; Telegram drops earlier ones. Waits so long for the first."""
         body = {"offset": offset, "timeout": seconds, "limit": MAX_UPDATES, "allowed_updates": list(types)}
         said = await self._call("getUpdates", body, seconds=seconds + SLACK_SECONDS, explain=True)
         found = said.get("result")

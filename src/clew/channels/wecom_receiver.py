@@ -16,7 +16,7 @@ APP, CUSTOMER_SERVICE, AI_BOT = KINDS = ("app", "customer_service", "ai_bot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeComReceiver:
-    """The WebhookReceiver of one app, customer service or AI bot. `account` is the only one it serves, if one is named."""
+    """The WebhookReceiver of one app, customer service or AI bot. `account`, if set, is the only one it serves."""
 
     source: str
     kind: str

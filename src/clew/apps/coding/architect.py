@@ -15,7 +15,7 @@ MOST_FILES = 2_000
 async def design(
     driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
 ) -> str:
-    """The plan in Markdown. It is cut and freed of invisible characters before it is shown: the reader sees all of it."""
+    """The plan in Markdown. It is cut and cleaned of invisible characters before it is shown: the text shown is the whole plan."""
     facts: dict[str, Json] = {
         "issue": {"id": issue.id, "title": issue.title},
         "files": list[Json](files[:MOST_FILES]),

@@ -130,8 +130,8 @@ def _openai(model: str, address: str, key: SecretStr, seconds: float) -> tuple[B
         base_url=address,
         timeout=seconds,
         max_retries=0,
-        # Clew's own timeout ends a silent call. The client's waits for each part in a way that, in Python 3.11, loses a stop
-        # that arrives together with the part.
+        # Clew's own timeout ends a silent call. The client's, in Python 3.11, loses a stop
+        # that arrives together with a part of the answer.
         stream_chunk_timeout=None,
         stream_usage=True,
         http_async_client=client,

@@ -1,4 +1,4 @@
-"""Writer agent: writes a model's text, or the combined contents of a task's documents, as md, txt, html, docx or pdf."""
+"""Writer agent: writes a model's text, or the contents of a task's documents, as md, txt, html, docx or pdf."""
 
 from clew.apps.chat.agents.rendering.blocks import Picture, parse
 from clew.apps.chat.agents.rendering.render import render
