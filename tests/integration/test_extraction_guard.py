@@ -111,9 +111,9 @@ async def test_a_port_is_kept() -> None:
         (SMALL, "exit", "stops its reader"),
         (SMALL, "hang_up", "stops its reader"),
         (SMALL, "output", "more than may be kept"),
-        (SMALL, "endless", "no longer makes sense|more than may be kept"),
-        (SMALL, "nonsense", "more than may be kept|no longer makes sense"),
-        (SMALL, "forgery", "no longer makes sense"),
+        (SMALL, "endless", "sent invalid data|more than may be kept"),
+        (SMALL, "nonsense", "more than may be kept|sent invalid data"),
+        (SMALL, "forgery", "sent invalid data"),
     ],
 )
 async def test_a_reader_that_misbehaves_is_stopped_and_the_next_file_is_read(

@@ -1,1 +1,1 @@
-"""Chats outside: messages in through webhooks, answers back through the provider's API."""
+"""Chat channels: messages come in through webhooks, answers go out through the provider's API."""

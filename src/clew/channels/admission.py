@@ -1,4 +1,4 @@
-"""Into the inbox, once: whatever is admitted will be answered, in the order of its chat, whatever happens to us."""
+"""Admission to the inbox, once per message: an admitted message is answered, in its chat's order, despite crashes."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Admission:
     inbox: Inbox
     clock: Clock
     new_id: Callable[[], str]
-    # Called when something came, so that it need not be found by looking.
+    # Called after an admission, so that the dispatcher need not wait for its next poll.
     wake: Callable[[], None]
     metrics: Metrics
 

@@ -1,4 +1,4 @@
-"""A bot as configured: whose threads it leads, with which graph, and its way back to the chat."""
+"""Bot configuration: the owner of its threads, its graph, and its chat client."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,5 +57,5 @@ class Bot:
         return RunScope(user_id=self.name_of(said), is_system=False)
 
     def name_of(self, said: ChatMessage) -> str:
-        """Who said it, as the log names people."""
+        """The author of a message, as the log names people."""
         return f"{self.source}:{said.user}"

@@ -121,7 +121,7 @@ class ChatDispatcher:
         self.admission = admission(self._loop.wake)
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Inside the block chats are worked on. At its end a message that is being sent is not cut off."""
+        """Runs the dispatch loop inside the block. At its end a message that is being sent is completed."""
         return self._loop.running()
 
     async def _work(self, held: Conversation) -> None:
@@ -152,13 +152,13 @@ class ChatDispatcher:
                 await self._release(chat, thread)
                 return
             if thread is not None and not is_asked and not chat.bot.leads(thread):
-                # The bot was given to another tenant or graph since; a thread never changes either.
+                # The bot's tenant or graph was changed since; a thread never changes either.
                 await self._conversations.move(held, self._new_id())
                 return
             try:
                 took = await self._receive_message(chat, thread, incoming)
             except NotFound:
-                # Its thread was deleted, and cannot come back. The chat goes on in another.
+                # Its thread was deleted for good. The chat continues in a new one.
                 await self._conversations.move(held, self._new_id())
                 return
             if took is None:
@@ -180,7 +180,7 @@ class ChatDispatcher:
             return None
 
     async def _reply_to(self, chat: ChatLease, incoming: Incoming | None) -> None:
-        """Reply to where this message came from: the address before may be of no use any more."""
+        """Reply to where this message came from: the earlier address may have expired."""
         to = chat.cursor.to if incoming is None else said_from(incoming.payload).to
         if to != chat.cursor.to:
             await self._save(chat, replace(chat.cursor, to=to), attempts=chat.held.attempts)
@@ -204,7 +204,7 @@ class ChatDispatcher:
                 return True
             before, attempts = chat.cursor, chat.held.attempts
             if outgoing.is_question and outgoing.seq > before.asked_until:
-                # Before it is sent, or a quick answer would seem to have come first.
+                # Before it is sent, or a quick answer would count as older than the question.
                 last = await self._conversations.heartbeat(chat.held, lease=self._lease)
                 await self._save(
                     chat, replace(before, asked=last, asked_until=thread.last_seq), attempts=attempts
@@ -277,7 +277,7 @@ class ChatDispatcher:
         self._count(held.source, "retried")
         self._metrics.retries.labels(exc.error_class).inc()
         logger.info(
-            "a provider is asked again later",
+            "a request to a provider is retried later",
             extra={"source": held.source, "error_class": exc.error_class, "retry_seconds": round(wait, 3)},
         )
         return True
@@ -321,9 +321,9 @@ class ChatDispatcher:
                 raise
             # Another worker or client was faster: the next turn reads the thread again.
         except Invalid as exc:
-            # It would be so every time, and all that comes after would wait for it.
+            # It would fail every time, and all later messages would wait for it.
             logger.warning(
-                "a message cannot be taken",
+                "a message cannot be accepted",
                 extra={"source": incoming.source, "source_id": incoming.source_id, "code": exc.code},
             )
             await self._discard(chat, incoming, said)
@@ -411,7 +411,7 @@ class ChatDispatcher:
         await self._notice(chat, said)
 
     async def _hint(self, chat: ChatLease) -> None:
-        """Best effort: the question itself was delivered, and stands in the chat."""
+        """Best effort: the question itself was delivered to the chat."""
         try:
             await chat.bot.wire.send(chat.cursor.to, replies.YES_OR_NO)
         except (Transient, Permanent) as exc:
@@ -421,7 +421,9 @@ class ChatDispatcher:
         try:
             await chat.bot.wire.notice(said)
         except (Transient, Permanent) as exc:
-            logger.info("a press was not acknowledged", extra={"source": chat.held.source, "code": exc.code})
+            logger.info(
+                "a button press was not acknowledged", extra={"source": chat.held.source, "code": exc.code}
+            )
 
     # Accounts to fetch from
 

@@ -62,7 +62,7 @@ class ChatFiles:
         return Received(files=files, remarks=remarks)
 
     async def _keep(self, bot: Bot, incoming: Incoming, one: Attachment, number: int) -> File:
-        """Kept once, however often its message is taken up again: its id follows from the message's."""
+        """Stored once, however often its message is retried: its id is derived from the message's."""
         digest = sha256(f"{incoming.source} {incoming.source_id} {number}".encode()).hexdigest()[:32]
         try:
             return await self.uploads.files.get_file(f"file_{digest}", bot.owner)
@@ -82,7 +82,7 @@ def takes(bot: Bot, one: Attachment) -> bool:
 
 
 def lost(said: ChatMessage) -> Received:
-    """What to tell when the provider did not give out a file for as long as we asked."""
+    """The message to the user when the provider did not deliver a file through all retries."""
     remarks = [
         phrase(Phrase.NOT_FETCHED, said.language, name=one.name) for one in said.attachments if one.file
     ]

@@ -25,7 +25,7 @@ class HttpReply:
 
 
 class HttpClient:
-    """What the way to all providers is."""
+    """HTTP settings shared by all providers."""
 
     def __init__(self, client: httpx.AsyncClient, seconds: float = SECONDS) -> None:
         self._client = client
@@ -40,9 +40,9 @@ class HttpClient:
         body: Json = None,
         seconds: float | None = None,
     ) -> HttpReply:
-        """What the provider says. Raises Transient when it says nothing in time: then nobody knows what it did.
+        """The provider's answer. Raises Transient on a timeout: the request may or may not have taken effect.
 
-        Raises Permanent for what is no address, and for too long an answer.
+        Raises Permanent for an invalid URL, and for too long an answer.
         """
         async with _in_our_words(seconds or self._seconds):
             response, content = await self._send(method, url, query, body, MAX_BYTES, seconds)
@@ -53,7 +53,7 @@ class HttpClient:
     async def download(
         self, url: str, *, query: Mapping[str, str] | None = None, most: int
     ) -> tuple[bytes, Json]:
-        """The bytes of a file; or the JSON that stands in place of one where something is wrong, and then no bytes.
+        """The bytes of a file; or the JSON that the provider sends in place of one on an error, and then no bytes.
 
         Raises as `ask` does, what a status means, and ReplyTooLong for more than `most` bytes.
         """
@@ -91,14 +91,14 @@ class ReplyTooLong(Permanent):
 
 @asynccontextmanager
 async def _in_our_words(seconds: float) -> AsyncGenerator[None]:
-    """A deadline, and errors without the address, which may hold a token."""
+    """A deadline, and errors without the URL, which may contain a token."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
         raise Transient("the provider did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
     except httpx.InvalidURL:
-        raise Permanent("the provider's address is none", ErrorClass.VALIDATION) from None
+        raise Permanent("the provider's URL is invalid", ErrorClass.VALIDATION) from None
     except httpx.HTTPError as exc:
         raise Transient(
             f"the provider cannot be reached: {type(exc).__name__}", ErrorClass.NETWORK_TIMEOUT
@@ -121,7 +121,7 @@ async def open_outside(
 
 
 def check_status(answer: HttpReply) -> None:
-    """Raises what a status means that is not a plain yes."""
+    """Raises the error of a status other than success."""
     status = answer.status
     if 200 <= status < 300:
         return

@@ -1,4 +1,4 @@
-"""What comes in and what goes out, the same for every channel."""
+"""Chat messages and clients: incoming messages and outgoing replies, the same for every channel."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """What somebody said in a chat, as it waits in the inbox.
+    """A chat message as it is queued in the inbox.
 
     `to` is where an answer goes, for the channel alone to read; `results` is what the graph is given beside the text.
     """
@@ -67,7 +67,7 @@ class Button:
 
 
 class ChatClient(Protocol):
-    """The way back to a provider. Everything raises Transient or Permanent, and says no secret in it."""
+    """Client of a provider's API. Every method raises Transient or Permanent, with no secret in the message."""
 
     def parts(self, text: str) -> list[str]:
         """The text in pieces the provider takes, none of them blank."""

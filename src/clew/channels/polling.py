@@ -60,7 +60,7 @@ class Poller:
         return len(numbers)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Poll until told to stop. What may pass is waited out; raises Permanent for what will not."""
+        """Poll until stopped. Transient errors are retried; raises Permanent for others."""
         wait = FIRST_WAIT
         while not stopping.is_set():
             try:

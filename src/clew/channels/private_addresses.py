@@ -1,4 +1,4 @@
-"""Addresses on the net that a server must not be talked into calling."""
+"""Private addresses: those that a server must not call on a client's request."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
@@ -6,19 +6,19 @@ from typing import TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# Where clouds tell a machine its own secrets, or take orders from it, apart from link-local addresses: Amazon, Google,
-# Scaleway, Alibaba, Microsoft, Oracle. And what was once site-local, which no rule of a firewall expects any more.
+# Metadata and control endpoints of clouds, apart from link-local addresses: Amazon, Google,
+# Scaleway, Alibaba, Microsoft, Oracle. And the former site-local range, which firewall rules rarely cover.
 _NEVER: tuple[Network, ...] = (
     *map(IPv6Network, ("fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128", "fec0::/10")),
     *map(IPv4Network, ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")),
 )
-# What Python takes for global and is not: protocol assignments, and gateways of one's own net.
+# Not global, though Python says so: protocol assignments, and gateways of the local network.
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
 _PRIVATE: tuple[Network, ...] = (IPv4Network("192.0.0.0/24"), _LOCAL_NAT64)
 
-# Addresses of the old kind at the end of new ones: for gateways between the two, and as they were once written.
+# IPv4 addresses at the end of IPv6 ones: for gateways between the two, and in an old notation.
 _LAST_FOUR = tuple(map(IPv6Network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96")))
-# Where such a gateway of one's own net puts the four bytes, by how long its prefix is; the ninth byte is left out.
+# Where a local gateway puts the four bytes, by the length of its prefix; the ninth byte is skipped.
 _LAYOUTS = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
 _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 
@@ -26,7 +26,7 @@ _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 def why_refused(text: str, *, private: bool) -> str | None:
     """Why this address is not called, or None if it is. `private` allows what only this machine or its net can reach.
 
-    Link-local ones are never called: that is where clouds tell a machine its own secrets. Nor are others of the kind.
+    Link-local and other metadata addresses are never called: clouds serve a machine's credentials there.
     """
     try:
         address = ip_address(text.partition("%")[0])
@@ -41,7 +41,7 @@ def why_refused(text: str, *, private: bool) -> str | None:
 
 
 def _within(address: Address) -> tuple[IPv4Address, ...]:
-    """Addresses of the old kind that a gateway or a tunnel would make of this one."""
+    """IPv4 addresses that a gateway or a tunnel would derive from this one."""
     if isinstance(address, IPv4Address) or int(address) <= 1:  # neither `::` nor `::1` holds one
         return ()
     packed = address.packed

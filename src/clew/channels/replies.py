@@ -1,4 +1,4 @@
-"""What a chat is owed: read off the log of its thread, so that it is the same after a crash."""
+"""Replies due to a chat: derived from the log of its thread, so that they are the same after a crash."""
 
 import json
 import re
@@ -25,10 +25,10 @@ TOLD = (RoundStarted.type, UserMessage.type, AssistantMessage.type, Suspension.t
 
 FAILED = "Sorry, that did not work. Please try again later."
 STOPPED = "This was stopped."
-ELSEWHERE = "Somebody has to look at this before I can go on. I will answer here."
+ELSEWHERE = "A person has to check this before I can go on. I will answer here."
 YES_OR_NO = "Please answer yes or no."
 APPROVE, REJECT = "Approve", "Reject"
-# What is longer some channel may have to cut, and nobody says yes to what was not shown whole. In bytes: five parts of
+# A longer question may be cut by a channel, and only a question shown whole can be approved. In bytes: five parts of
 # 2,048 at most, each of them at least half full.
 MAX_SHOWN = 5000
 
@@ -62,7 +62,7 @@ _FIRST_WORD = re.compile(r"\W*(\w+)\W*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """Something to say, because of the event `seq`."""
+    """A reply to send, caused by the event `seq`."""
 
     seq: int
     round: int
@@ -74,7 +74,7 @@ class Outgoing:
 def owed(
     thread: Thread, events: Iterable[Event], *, source: str, known_round: int, approvers: Approvers
 ) -> list[Outgoing]:
-    """What there is to say of these events: the last word of each round that began here, and what it asks.
+    """The replies for these events: the last message of each round that began here, and its questions.
 
     `known_round` began here, though its beginning may be before the events.
     """
@@ -90,7 +90,7 @@ def owed(
             case AssistantMessage(cancelled=False) as body if event.id not in thread.redacted:
                 said.append(body)
             case Suspension(call_id=call_id) as body if event.round in ours and call_id in thread.pending:
-                # What was answered elsewhere meanwhile is not asked any more.
+                # Questions answered elsewhere meanwhile are not sent.
                 found.append(_question(event, body, approvers))
             case RoundFinished(status=status) if event.round in ours:
                 found.append(Outgoing(seq=event.seq, round=event.round, text=_last_word(status, said)))
@@ -135,7 +135,7 @@ def answerable(call_id: str, pending: Pending, approvers: Approvers) -> Literal[
     if pending.kind is SuspensionKind.ELICITATION:
         return "text"
     if pending.kind is not SuspensionKind.APPROVAL:
-        return None  # a program's to answer, or for somebody who can find out what happened
+        return None  # for a program to answer, or for an operator who can find out what happened
     prompt = pending.prompt if isinstance(pending.prompt, dict) else {}
     if call_id.startswith(GATE) or "tool" in prompt or prompt.get("kind") == SuspensionKind.APPROVAL:
         is_shown = utf8_bytes(_asked(pending.prompt)) <= MAX_SHOWN

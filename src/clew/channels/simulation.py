@@ -1,4 +1,4 @@
-"""A provider inside this process: it delivers messages as Telegram or WeCom would, and keeps what it is asked to send."""
+"""Simulated provider inside this process: delivers messages like Telegram or WeCom, and records what Clew sends."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class SimulatedMessage:
 
 @dataclass(slots=True)
 class SimulatedProvider(httpx.AsyncBaseTransport):
-    """Takes every request of ours, so that none leaves the process."""
+    """Answers every outgoing request, so that none leaves the process."""
 
     shown: list[SimulatedMessage] = field(default_factory=list)
     customers: list[Json] = field(default_factory=list)
@@ -59,7 +59,7 @@ class SimulatedProvider(httpx.AsyncBaseTransport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """What the provider posts, and where."""
+    """The provider's request and its path."""
 
     path: str
     content: bytes

@@ -1,4 +1,4 @@
-"""Telegram: its updates read, its secret checked, its way back."""
+"""Telegram: parsing of updates, the secret check, and the API client."""
 
 import hmac
 import re
@@ -28,7 +28,7 @@ MAX_UNITS = 4096
 MAX_UPDATES = 100
 # So much longer than a long poll lasts its answer may take.
 SLACK_SECONDS = 15
-# What setWebhook takes; another one would never come back to us.
+# What setWebhook accepts; Telegram would not send any other secret back.
 SECRET_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 # Those that have a chat and may have a text come first; all are what Telegram may send.
@@ -83,7 +83,7 @@ _FILE_PATH = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
 
 def verify(shown: str | None, secret: str) -> None:
-    """Raises Unauthenticated. In constant time, so that nobody can feel the way to the secret."""
+    """Raises Unauthenticated. Compares in constant time, so that timing does not reveal the secret."""
     if shown is None or not hmac.compare_digest(shown.encode(), secret.encode()):
         raise Unauthenticated("this needs the secret token of the bot")
 
@@ -208,14 +208,14 @@ class TelegramClient:
         return content
 
     async def updates(self, offset: int, *, types: Collection[str], seconds: int) -> list[Json]:
-        """What waits from this update on, oldest first; those before it are forgotten. Waits so long for the first one."""
+        """The updates from this one on, oldest first; Telegram drops earlier ones. Waits so long for the first."""
         body = {"offset": offset, "timeout": seconds, "limit": MAX_UPDATES, "allowed_updates": list(types)}
         said = await self._call("getUpdates", body, seconds=seconds + SLACK_SECONDS, explain=True)
         found = said.get("result")
         return found if isinstance(found, list) else []
 
     async def set_webhook(self, url: str, secret: str, *, types: Collection[str]) -> None:
-        """Let updates be delivered to this address from now on."""
+        """Make Telegram deliver updates to this URL."""
         await self._call(
             "setWebhook",
             {"url": url, "secret_token": secret, "allowed_updates": list(types)},
@@ -228,7 +228,7 @@ class TelegramClient:
     async def _call(
         self, method: str, body: Json, *, seconds: float | None = None, explain: bool = False
     ) -> dict[str, Json]:
-        """With `explain` an error says Telegram's own words: only for calls that hold nothing of a chat."""
+        """With `explain` an error quotes Telegram's description: only for calls without chat content."""
         answer = await self.outside.ask(
             "POST", f"{self.base_url}/bot{self.token}/{method}", body=body, seconds=seconds
         )
@@ -244,7 +244,7 @@ class TelegramClient:
 
 
 def _wait(answer: HttpReply) -> float | None:
-    """Telegram says it in the body, whoever stands before it in a header."""
+    """The retry delay: Telegram sends it in the body, a proxy before it in a header."""
     said = _dict(_dict(answer.body).get("parameters")).get("retry_after")
     return float(said) if type(said) is int and 0 <= said < 10**9 else answer.retry_after
 

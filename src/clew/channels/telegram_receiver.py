@@ -1,4 +1,4 @@
-"""Where Telegram knocks: the secret is checked, the update read and admitted."""
+"""Telegram webhook receiver: checks the secret, parses the update and admits it."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from clew.ports.channels import Became
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramReceiver:
-    """The Door of one Telegram bot."""
+    """The WebhookReceiver of one Telegram bot."""
 
     source: str
     secret: str
     update_types: Collection[str]
     chat_types: Collection[str]
-    # Raises when it comes too often. Asked once we know that it is the provider.
+    # Raises above the rate limit. Called after the provider is authenticated.
     pace: Callable[[str], None]
     admission: Admission
 

@@ -1,4 +1,4 @@
-"""Telling whoever left an address: only where we may, at the address that was looked at, and in bounded time."""
+"""Webhook calls: only to allowed addresses, at the address that was checked, and in bounded time."""
 
 import asyncio
 import re
@@ -21,7 +21,7 @@ _HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Read once, when the first one is called: that takes a while."""
+    """Loaded once, at the first call, because it is slow."""
     return httpx.create_ssl_context()
 
 
@@ -36,11 +36,11 @@ async def look_up(host: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpWebhooks:
-    """The Webhooks port. What is said of a failure names no address: there may be a token in it."""
+    """The Webhooks port. Errors do not contain the URL: there may be a token in it."""
 
     agent: str
-    # Whether also those are called that only this machine or its net can reach. Asked anew each time: the first API
-    # key that is made changes who the callers are.
+    # Whether private addresses may be called. Checked for each call: the first API
+    # key that is created changes who the callers are.
     private: Callable[[], Awaitable[bool]]
     is_open: bool = True  # else there are none
     seconds: float = SECONDS
@@ -87,7 +87,7 @@ class HttpWebhooks:
         return parsed
 
     async def _allowed(self, url: httpx.URL) -> Sequence[str]:
-        """Where the name leads, if all of that may be called: one that leads to both sides is somebody's trick."""
+        """The addresses of the name, if all are allowed: a name with public and private ones may be an attack."""
         private = await self.private()
         addresses = await self.look_up(url.raw_host.decode("ascii"))
         for address in addresses:
@@ -102,7 +102,7 @@ class HttpWebhooks:
             "User-Agent": self.agent,
         }
         tls = await asyncio.to_thread(certificates)
-        # Nothing of the environment: a proxy would look the name up again. And no connection is kept: by an address
+        # No proxy from the environment: it would resolve the name again. No connection is kept: by an address
         # alone, one made for a name could be used for another.
         async with httpx.AsyncClient(verify=tls, trust_env=False, timeout=self.seconds) as client:
             for address in addresses:
@@ -121,4 +121,4 @@ class HttpWebhooks:
                     continue
                 await response.aclose()
                 return HttpReply(response.status_code, None, None)
-        raise Transient("the name leads nowhere", ErrorClass.NETWORK_TIMEOUT)
+        raise Transient("the name has no address", ErrorClass.NETWORK_TIMEOUT)

@@ -1,4 +1,4 @@
-"""WeCom: what it delivers, read. Messages to an app and events come as XML, those to an AI bot as JSON."""
+"""WeCom deliveries: messages to an app and events come as XML, those to an AI bot as JSON."""
 
 import json
 import re
@@ -35,7 +35,7 @@ KINDS = {
 BOT_KINDS = ("image", "file", "video", "mixed")
 # WeCom does not say which language a user reads.
 LANGUAGE = "zh"
-# Far more than WeCom sends. It is read before anybody knows that it is WeCom.
+# Far more than WeCom sends. The body is read before the signature is checked.
 MAX_BYTES = 256 * 1024
 # Anything declared, a doctype or an entity: a message of WeCom has none.
 _DECLARED = re.compile(r"<!(?!\[CDATA\[)")
@@ -86,7 +86,7 @@ def parse(fields: Mapping[str, str]) -> dict[str, Json]:
 
 
 def read_direct(fields: Mapping[str, str]) -> ChannelMessage | None:
-    """What a member wrote to an app, None if it is nothing to answer."""
+    """A member's message to an app, None if it needs no answer."""
     parsed = parse(fields)
     results = {"wecom_events_parser": parsed}
     said = ChatMessage(
@@ -101,7 +101,7 @@ def read_direct(fields: Mapping[str, str]) -> ChannelMessage | None:
 
 
 def read_event(fields: Mapping[str, str]) -> ChannelMessage | None:
-    """That customers wrote: not what, that is fetched with the token in it. None for any other event."""
+    """The event that customers wrote. Its token fetches their messages. None for any other event."""
     account, token = fields.get("OpenKfId", ""), fields.get("Token", "")
     if fields.get("Event") != "kf_msg_or_event" or not account:
         return None
@@ -181,7 +181,7 @@ def read_ai_bot(given: Json) -> ChannelMessage | None:
         attachments=(Attachment(kind=kind),) if kind in BOT_KINDS else (),
         language=LANGUAGE,
     )
-    # Where to answer may be another place when it is delivered again.
+    # The response URL may differ when the message is delivered again.
     mark = fingerprint({name: value for name, value in given.items() if name != "response_url"})
     return _message(parsed, AI_BOT, parsed["message_id"], said, mark)
 
@@ -215,5 +215,5 @@ def _message(
 
 
 def _text(value: Json) -> str:
-    """JSON can hold what no database can: half a letter, and a NUL."""
+    """JSON can contain lone surrogates and NUL, which no database stores."""
     return value.encode("utf-8", "replace").decode().replace("\0", "") if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""WeCom's API: the access token that opens it, the messages it sends, and those it has of customers."""
+"""WeCom API: the access token, sending of messages, and fetching of customers' messages."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ _TOO_OFTEN = (45009, 45033)
 
 
 class AccessToken:
-    """What opens the API. One process asks for it once and keeps it; it lives for two hours."""
+    """The access token. Each process requests it once and caches it; it is valid for two hours."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class AccessToken:
         self._asking = asyncio.Lock()
 
     async def get(self) -> str:
-        async with self._asking:  # a crowd that finds it old asks once
+        async with self._asking:  # concurrent callers that find it expired request one token
             if not self._token or self._monotonic() >= self._until:
                 answer = await self._outside.ask("GET", self._url, query=self._query)
                 check_status(answer)
@@ -61,7 +61,7 @@ class AccessToken:
             return self._token
 
     def drop(self, token: str) -> None:
-        """It was refused. Whoever got a new one meanwhile keeps that."""
+        """Drop a refused token. A newer one that another caller got meanwhile stays."""
         if token == self._token:
             self._token = ""
 
@@ -73,7 +73,7 @@ class WeComApi:
     access: AccessToken
 
     async def call(self, path: str, body: Json) -> Mapping[str, Json]:
-        """What the API says, asked once more with a new token if the old one was no good."""
+        """The API's answer; retried once with a new token if the old one was refused."""
         token = await self.access.get()
         said = await self._call(path, token, body)
         if said.get("errcode") in STALE_TOKEN:
@@ -200,7 +200,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeComBotClient(_Plain):
-    """To whoever wrote to an AI bot: once, at an address that came with the message and is good for an hour."""
+    """To the user who wrote to an AI bot: once, at a URL that came with the message and is valid for an hour."""
 
     outside: HttpClient
     base_url: str

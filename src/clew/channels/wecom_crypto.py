@@ -21,14 +21,14 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """Opens what was sealed with the token and the key of one app. Whatever is wrong with it, it says the same."""
+    """Decrypts messages with the token and the key of one app. Every decryption failure has the same message."""
 
     token: str
     key: bytes
     receive_id: str
 
     def open(self, encrypted: str, *, signature: str, timestamp: str, nonce: str, now: datetime) -> bytes:
-        """Raises Unauthenticated when the signature does not fit, is old, or what is inside is not for us."""
+        """Raises Unauthenticated if the signature does not match or is old, or the message is for another receiver."""
         expected = sign(self.token, timestamp, nonce, encrypted)
         if not hmac.compare_digest(_bytes(signature), expected.encode()):
             raise Unauthenticated("the signature does not fit")
@@ -38,7 +38,7 @@ class Envelope:
             raise Unauthenticated("the timestamp is too old, or from the future")
         content, receive_id = self._decrypted(encrypted)
         if not hmac.compare_digest(receive_id, self.receive_id.encode()):
-            raise Unauthenticated("this is for somebody else")
+            raise Unauthenticated("the message is for another receiver")
         return content
 
     def seal(self, content: bytes, *, noise: bytes) -> str:

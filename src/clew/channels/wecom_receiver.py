@@ -1,4 +1,4 @@
-"""Where WeCom knocks: the envelope is opened, what is in it read and admitted."""
+"""WeCom webhook receiver: decrypts the envelope, parses its message and admits it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ APP, CUSTOMER_SERVICE, AI_BOT = KINDS = ("app", "customer_service", "ai_bot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeComReceiver:
-    """The Door of one app, customer service or AI bot. `account` is the only one it serves, if one is named."""
+    """The WebhookReceiver of one app, customer service or AI bot. `account`, if set, is the only one it serves."""
 
     source: str
     kind: str
     envelope: Envelope
     account: str
     clock: Clock
-    # Raises when it comes too often. Asked once we know that it is the provider.
+    # Raises above the rate limit. Called after the provider is authenticated.
     pace: Callable[[str], None]
     admission: Admission
 
@@ -32,7 +32,7 @@ class WeComReceiver:
         return "" if self.kind == AI_BOT else "success"
 
     def greet(self, delivery: Delivery) -> str:
-        """WeCom wants to see that we can open what it seals."""
+        """WeCom's URL verification: returns the decrypted challenge."""
         echo = self._opened(delivery, delivery.query.get("echostr", ""))
         try:
             return echo.decode("utf-8")
@@ -53,7 +53,7 @@ class WeComReceiver:
         return await self.admission.admit(self.source, event, led=False)
 
     def _sealed(self, body: bytes) -> str:
-        """So much is looked at before the signature. What cannot be read was not signed either."""
+        """The only part read before the signature check. An unreadable body is not signed either."""
         try:
             outer = wecom.read_json(body) if self.kind == AI_BOT else wecom.read_xml(body)
         except Invalid as exc:

@@ -1,4 +1,4 @@
-"""Documents: a file as one thread uses it, with what is in it."""
+"""Documents: a file as one thread uses it, with its contents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from clew.ports.clock import Clock
 from clew.ports.files import Extractor, Files
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
-# What a task is shown of an item beside the item itself.
+# What a task gets of an item beside the item itself.
 EXTRACTED_CHARACTERS = 4_000
 
 
@@ -85,7 +85,7 @@ def texts_in(items: Sequence[ContentItem]) -> list[tuple[str, bool]]:
 
 
 def extracts(items: Sequence[ContentItem], task_prompt: str) -> list[str]:
-    """What a task needs of `texts_in`, which takes time on long ones."""
+    """The parts of `texts_in` that a task needs; slow on long texts."""
     return [
         (relevant_rows if is_table else relevant)(text, task_prompt, limit=EXTRACTED_CHARACTERS)
         for text, is_table in texts_in(items)

@@ -1,4 +1,4 @@
-"""What a text says, in a few of its own sentences."""
+"""Gist: a summary of a text in a few of its own sentences."""
 
 import re
 from collections import Counter
@@ -7,10 +7,10 @@ from itertools import pairwise
 
 GIST_CHARACTERS = 300
 
-# How much of a text is looked at: enough to know what it is about, little enough to cost nothing.
+# How much of a text is read: enough to know its subject, little enough to be fast.
 _SAMPLE = 20_000
 _SENTENCE_END = re.compile(r"(?<=[.!?…؟।])\s+|(?<=[。！？])|\n+")  # noqa: RUF001 - other scripts end sentences too
-# A sentence that weighs less than this part of the heaviest is left out even where there is room for it.
+# A sentence that weighs less than this part of the heaviest is left out even if it fits the limit.
 _LIGHTEST = 0.3
 _WORD = re.compile(r"\w+")
 
@@ -47,7 +47,7 @@ def gist(text: str, *, limit: int = GIST_CHARACTERS) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """Each once: what is repeated on every page says no more for it."""
+    """Each sentence once: repetition on every page adds no weight."""
     pieces = (" ".join(piece.split()) for piece in _SENTENCE_END.split(text))
     return list(dict.fromkeys(piece for piece in pieces if any(map(str.isalnum, piece))))
 
@@ -68,7 +68,7 @@ def _words(sentence: str) -> Iterator[str]:
             # Scripts without spaces: any two neighbours stand for a word.
             yield from (word[place : place + 2] for place in range(len(word) - 1))
         elif len(word) > 3:
-            # Short words hold every language together and say nothing.
+            # Short words are function words in every language and carry no meaning.
             yield word
 
 

@@ -1,4 +1,4 @@
-"""Texts in pieces: sentences, the words that carry meaning, and the pieces that matter for a request.
+"""Passages: sentences of a text, the words that carry meaning, and the passages that matter for a request.
 
 Knows no language. A word counts by how rare it is in the text at hand, so that the words every language is held
 together by count little without being listed.
@@ -72,7 +72,7 @@ def words(text: str) -> list[str]:
 
 
 def digest(text: str, *, count: int = 7) -> list[str]:
-    """The sentences that say most of what the text says, in its order; none says what another one has said."""
+    """The sentences that cover most of the text, in its order; none repeats another one."""
     pieces = sentences(text)
     whole = [piece for piece in pieces if piece[-1] in _STOPS]
     # Headings only where there is nothing else.
@@ -151,7 +151,7 @@ def _fitting(order: Sequence[int], pieces: Sequence[str], room: int) -> list[int
 
 
 def _stands_alone(before: Sequence[str], length: int, line: str) -> bool:
-    """Whether a line begins something of its own rather than going on with the lines before, `length` characters."""
+    """Whether a line begins a new paragraph rather than continuing the lines before, `length` characters."""
     if _MARKUP.match(line) or line.startswith("|") or before[0].startswith(("#", "|")):
         return True
     # A short line without a full stop is a heading, or the last of its paragraph.
@@ -183,12 +183,12 @@ def _is_sentence(text: str) -> bool:
 
 
 def _stem(word: str) -> str:
-    """Regions and region are one word; more than that a rule without a dictionary only gets wrong."""
+    """Regions and region are one word; without a dictionary, further stemming would be wrong too often."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 def _tells(sentence: str) -> float:
-    """Whole sentences tell more than headings and fragments."""
+    """Whole sentences weigh more than headings and fragments."""
     return 1.0 if sentence[-1] in _STOPS and len(words(sentence)) > _FEW_WORDS else 0.5
 
 

@@ -17,7 +17,7 @@ from clew.domain.thread import Owner
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 
-# The same content must fall into the same parts whoever brings it: they are kept once.
+# The same content must be split into the same parts for every uploader: parts are stored once.
 PART_BYTES = 2**20
 
 
@@ -27,13 +27,13 @@ class Uploads:
     clock: Clock
     new_id: Callable[[], str]
     max_bytes: int
-    # Where a file waits until its sha256 is known; the system's folder for such things unless set.
+    # Where a file is buffered until its sha256 is known; the system's temporary folder unless set.
     folder: Path | None = None
 
     async def add(self, name: str, data: AsyncIterable[bytes], *, owner: Owner) -> File:
         """Durable on return. Raises Invalid if it is too large, StorageFull; and whatever `data` raises.
 
-        Nothing is visible before all of it is there; what an upload that was broken off leaves is collected later.
+        A file is visible only once it is complete; the parts of an aborted upload are collected later.
         """
         digest = sha256()
         size = 0
@@ -66,7 +66,7 @@ class Uploads:
             part = await asyncio.to_thread(spool.read, PART_BYTES)
             if not part and number:
                 return
-            # An empty file has one part, which is empty: it must be found too.
+            # An empty file has one empty part: it must be found too.
             await self.files.add_part(digest, number, part, now=self.clock())
 
 
@@ -76,7 +76,7 @@ async def whole(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def _in_parts(data: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """In pieces worth a trip to another thread, of PART_BYTES at most."""
+    """In pieces large enough for a call to another thread, of PART_BYTES at most."""
     waiting = bytearray()
     async for piece in data:
         waiting += piece

@@ -1,1 +1,1 @@
-"""Other programs: run with bounds, ended with all they started, and known again by whoever comes after us."""
+"""Child processes: run under limits, ended with their process group, and identified by a later server process."""

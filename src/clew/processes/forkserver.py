@@ -1,7 +1,7 @@
 """Fork server: a process that has everything loaded and forks a child for each job, which costs milliseconds.
 
-Standard input is a socket on which orders come, each with the socket of one job; on standard output it reports how
-children ended. It never looks at what a job is about, and it ends when its parent does.
+Standard input is a socket that receives commands, each with the socket of one job; on standard output it reports how
+children ended. It never reads a job's data, and it ends when its parent does.
 """
 
 import gc
@@ -17,7 +17,7 @@ START, STOP = b"+", b"-"  # to start comes with the socket of the job
 REPORT = struct.Struct("!Qi")  # which job, and how its process ended as `subprocess` counts it
 READY = 0  # the job of the first report: everything is loaded
 
-# How long nothing was asked for before the next of the modules is loaded that can wait.
+# How long it must be idle before it loads the next deferred module.
 _IDLE_SECONDS = 1.0
 
 
@@ -44,10 +44,10 @@ class ForkServer:
 
     @classmethod
     def serve(cls, work: Callable[[int, int], None], *, later: Iterable[Callable[[], object]] = ()) -> None:
-        """Until the parent hangs up."""
+        """Serve until the parent closes the socket."""
         control = socket.socket(fileno=os.dup(0))
         reports = os.dup(1)
-        # What a library prints must not look like a report.
+        # A library's output on stdout must not be read as a report.
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
         os.dup2(nowhere, 1)
@@ -56,11 +56,11 @@ class ForkServer:
         cls(work, control, reports, later=later).run()
 
     def run(self) -> None:
-        """Until the parent hangs up."""
+        """Serve until the parent closes the socket."""
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ringer, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # Whoever stops the server stops all of its processes at once; it may still want what it asked for.
+        # A signal to the process group reaches this process too; the server may still need its running jobs.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(self._ringer, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""A fork server as the process that started it sees it."""
+"""Fork server client: starts the fork server, and starts and stops its children."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ class ForkServerProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
                 cwd="/",
-                # Nothing of ours: keys and database URLs are none of its business.
+                # No inherited variables: it must not get keys and database URLs.
                 env={
                     "PYTHONPATH": os.pathsep.join(_import_paths()),
                     "LC_ALL": "C.UTF-8",
@@ -69,11 +69,11 @@ class ForkServerProcess:
         try:
             is_ready = await nursery.ended(nursery._loaded, seconds=_START_SECONDS) is not None
         except asyncio.CancelledError:
-            ours.close()  # it leaves by itself
+            ours.close()  # it exits by itself
             raise
         if not is_ready:
             await nursery.close()
-            raise Permanent(f"a process of the server does not start: {needs}")
+            raise Permanent(f"the fork server did not start: {needs}")
         return nursery
 
     @property
@@ -81,12 +81,12 @@ class ForkServerProcess:
         return not self._listening.done()
 
     def begin(self, connection: socket.socket) -> ForkJob:
-        """Start a child that talks through `connection`. Raises Transient if there is no nursery any more."""
+        """Start a child that talks through `connection`. Raises Transient if the fork server has exited."""
         job = self._new_job()
         try:
             socket.send_fds(self._control, [ORDER.pack(START, job.number)], [connection.fileno()])
         except OSError as exc:
-            raise Transient("a process of the server is gone") from exc
+            raise Transient("the fork server has exited") from exc
         return job
 
     def stop(self, job: ForkJob) -> None:
@@ -96,19 +96,19 @@ class ForkServerProcess:
                 self._control.send(ORDER.pack(STOP, job.number))
 
     async def ended(self, job: ForkJob, *, seconds: float = _END_SECONDS) -> int | None:
-        """How the child ended; None if it has not by then, or the nursery died."""
+        """How the child ended; None if it has not by then, or the fork server died."""
         await asyncio.wait([job.end], timeout=seconds)
         return job.end.result() if job.end.done() else None
 
     async def close(self) -> None:
-        self._control.close()  # it leaves when it sees this, and takes its children along
+        self._control.close()  # the fork server exits on this, and its children with it
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await self._process.wait()
         finally:
             if self._process.returncode is None:
-                with suppress(ProcessLookupError):  # it has just left, and that is not told yet
+                with suppress(ProcessLookupError):  # it has just exited, and the exit is not reported yet
                     os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         await self._listening

@@ -1,7 +1,7 @@
-"""A lock that lasts as long as a program works, also without us, and names the program.
+"""Program locks: a lock lasts as long as its program runs, even without the server, and names the program.
 
-A server that is killed leaves the programs behind that it had started. The lock is on an open file which they
-inherit, so it ends with the last of them and not with the server. Whoever wants it next reads who has it.
+A killed server leaves the programs running that it had started. The lock is on an open file which they
+inherit, so it ends with the last of them and not with the server. The next process reads which program has it.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ _LOOK_SECONDS = 0.1
 
 
 class StillHeld(Exception):
-    """Somebody works there, and could not be made to leave."""
+    """Another program holds the lock, and could not be ended."""
 
 
 @asynccontextmanager
 async def alone(path: Path, *, seconds: float) -> AsyncGenerator[int]:
     """Hold the lock; a program that was left behind with it is ended first. Raises StillHeld, OSError."""
-    # Never through a link that somebody put there.
+    # Never through a symbolic link.
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         await _take(lock, seconds)
@@ -35,7 +35,7 @@ async def alone(path: Path, *, seconds: float) -> AsyncGenerator[int]:
 
 
 def sign(lock: int, pid: int) -> None:
-    """Write down which program has the lock now."""
+    """Record which program has the lock now."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{pid} {_started(pid)}".encode(), 0)
 
@@ -64,7 +64,7 @@ def _end_holder(lock: int) -> None:
     if not pid.isdigit() or int(pid) < 2 or not started or started != _started(int(pid)):
         return
     with suppress(ProcessLookupError, PermissionError):
-        # It was started as the head of a group of its own; one that is not, is not ours.
+        # Clew starts programs as group leaders; a process that leads no group is another program.
         if os.getpgid(int(pid)) == int(pid):
             os.killpg(int(pid), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Messages between processes: JSON whose long texts and bytes travel beside it, as they are.
+"""Messages between processes: JSON whose long texts and bytes are sent beside it, unencoded.
 
 JSON of tens of megabytes takes seconds to write, and nothing else runs meanwhile; bytes are copied.
 """

@@ -1,4 +1,4 @@
-"""Runs a program: no shell, nothing of our environment, bounded in time and output, and none of it left behind."""
+"""Subprocess runner: no shell, no inherited environment, bounded time and output, no process left running."""
 
 import asyncio
 import os
@@ -11,22 +11,22 @@ from typing import cast
 
 from clew.processes.holders import sign
 
-# How long a program may take to leave after it was asked to, and its output to arrive after it has left.
+# How long a program may take to exit after SIGTERM, and its output to arrive after its exit.
 GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 _PART = 65_536
 
 
 class NotStarted(Exception):
-    """The program is not there, or may not be run."""
+    """The program does not exist, or may not be run."""
 
 
 class TimedOut(Exception):
-    """It was still at it when its time was over."""
+    """The program was still running at its deadline."""
 
 
 class TooMuch(Exception):
-    """It wrote more than anybody will read."""
+    """The program wrote more output than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ async def _talk(process: asyncio.subprocess.Process, given: bytes, most: int) ->
     leaving = asyncio.create_task(_left(process))
     tasks = (out, err, telling, leaving)
     try:
-        # Whoever reads too much fails at once; the program leaving is what is waited for.
+        # A reader above its limit fails at once; otherwise this waits for the program's exit.
         while not leaving.done():
             done, _ = await asyncio.wait(
                 [task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 task.result()
-        # A child of its own may hold the other end of a pipe open: it goes before the rest is read.
+        # A child of the program may hold a pipe open: it is ended before the rest is read.
         _signal(process, signal.SIGKILL)
         await asyncio.wait([out, err], timeout=GRACE_SECONDS)
         return Ended(leaving.result(), _so_far(out), _so_far(err))
@@ -99,7 +99,7 @@ async def _talk(process: asyncio.subprocess.Process, given: bytes, most: int) ->
 
 
 async def _left(process: asyncio.subprocess.Process) -> int:
-    """Its exit code. `wait` alone would also wait for whoever else holds its pipes, a child of its own perhaps."""
+    """Its exit code. `wait` alone would also wait for other processes that hold its pipes, such as its children."""
     waiting = asyncio.create_task(process.wait())
     try:
         while process.returncode is None:
@@ -121,7 +121,7 @@ async def _read(stream: asyncio.StreamReader | None, most: int) -> bytes:
 
 async def _tell(process: asyncio.subprocess.Process, given: bytes) -> None:
     stdin = cast(asyncio.StreamWriter, process.stdin)
-    # It need not listen to the end, or at all. RuntimeError is how uvloop says that it left.
+    # The program need not read all of its input. uvloop raises RuntimeError if it has exited.
     with suppress(OSError, RuntimeError):
         if given:
             stdin.write(given)
@@ -134,7 +134,7 @@ def _so_far(task: "asyncio.Task[bytes]") -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask it to leave, and make it if it does not; its whole group, whoever of it is left."""
+    """Terminate the program's process group, and kill what remains of it."""
     try:
         if process.returncode is None:
             _signal(process, signal.SIGTERM)
@@ -143,7 +143,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                     await _left(process)
     finally:
         _signal(process, signal.SIGKILL)
-        # There is no other way to close a pipe that nobody has read to its end.
+        # There is no other way to close a pipe that was not read to its end.
         process._transport.close()  # type: ignore[attr-defined]
     with suppress(TimeoutError):
         async with asyncio.timeout(GRACE_SECONDS):

@@ -1,6 +1,6 @@
-"""Cleaning up: deletes what is due in portions, one cleanup at a time in the whole cluster, each within a budget.
+"""Cleanup: deletes what is due in portions, one cleanup at a time in the whole cluster, each within a budget.
 
-What does not fit into the budget, or was cut short by a kill, goes on by itself: see `chores`.
+What exceeds the budget, or was interrupted by a kill, is continued in the background: see `chores`.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Portions:
             self.rows = min(self.MOST, self.rows * 2)
 
     def took_too_long(self) -> None:
-        """One of those that were tried was too much. It is among as many as a portion may have, and is to be found."""
+        """One thread of the failed portion was too large. The next ones are tried one by one to find it."""
         self.one_by_one = self.IDS
 
 
@@ -112,7 +112,7 @@ class Cleanup:
     space: Space
     clock: Clock
     new_id: Callable[[], str]
-    # Called with the id of every thread that is gone: what this process holds of it in memory goes too.
+    # Called with the id of every deleted thread: this process then drops its cached state.
     evict: Callable[[str], None]
     lease: timedelta
     budget_seconds: float
@@ -122,7 +122,7 @@ class Cleanup:
     portions: Portions = field(default_factory=Portions)
     # Deletions under way, also those whose caller has left.
     under_way: set[asyncio.Task[Sequence[Gone]]] = field(default_factory=set)
-    # Set when something was deleted whose room was not given back yet.
+    # Set while deleted rows still occupy disk space.
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def preview(self, wanted: Selection) -> CleanupOutcome:
@@ -150,7 +150,7 @@ class Cleanup:
 
         Raises InvalidState while another cleanup is under way.
         """
-        # Not for their age, so it does not matter what the clock says.
+        # Not by age, so the clock does not matter.
         outcome = await self.run(wanted, force=True)
         if outcome.job is None:
             raise InvalidState("a cleanup is under way; try again when it has ended")
@@ -176,21 +176,21 @@ class Cleanup:
         await self._work(claimed.job, claimed.runner, looks_on=True)
 
     async def empty_trash(self) -> bool:
-        """Purge what was deleted softly and not brought back."""
+        """Purge soft-deleted threads that were not restored."""
         wanted = retention.trash(now=self.clock())
-        # Most of the time there is none, and nothing needs to be written down for that.
+        # Usually there is none, and then no job is written.
         if not await self.rows.due(wanted, after=None, limit=1):
             return False
         return (await self.run(wanted)).more
 
     async def tick(self) -> bool:
-        """Keep an eye on the clock; clean up when it is time, and it is ours to do."""
+        """Check the clock; run the scheduled cleanup when it is due and this process gets it."""
         now = self.clock()
         ticks = await self.cluster_state.tick(now=now)
         if ticks.jumped_at == now:
             logger.error(JUMPED)
         next_turn = self.next_turn
-        # A turn that comes while the clock is not to be believed is taken later, not lost.
+        # A scheduled cleanup that is due while the clock is not trusted runs later.
         if next_turn is None or not ticks.is_settled(now=now):
             return False
         job = CleanupJob(
@@ -205,7 +205,7 @@ class Cleanup:
         return False
 
     async def forget_deleted(self) -> bool:
-        """Forget that threads were deleted, once nothing that ran then can still be running."""
+        """Delete tombstones of threads once no run from before the deletion can still be running."""
         now = self.clock()
         if not (await self.cluster_state.tick(now=now)).is_settled(now=now):
             return False
@@ -234,7 +234,7 @@ class Cleanup:
         until = ticks.jumped_at + retention.SETTLING
         logger.error(JUMPED)
         raise InvalidState(
-            "the clock moved by more than 25 hours since it was last looked at: a wrong one would delete everything."
+            "the clock moved by more than 25 hours since it was last read: a wrong one would delete everything."
             f" Nothing is deleted for its age until {until:%Y-%m-%d %H:%M} UTC, unless forced"
         )
 
@@ -271,7 +271,7 @@ class Cleanup:
         )
 
     async def _memory(self, job: CleanupJob, until: float) -> bool:
-        """What graphs remember of an owner of whom everything goes; whether none of it is left."""
+        """Delete what graphs stored about an owner whose data is deleted; whether none of it is left."""
         owner = job.selection.owner
         if job.selection.reason is not Reason.OWNED or owner is None:
             return True
@@ -281,7 +281,7 @@ class Cleanup:
         return True
 
     async def _threads(self, job: CleanupJob, runner: str, until: float, gone: list[str]) -> bool:
-        """Whether all that are due were looked at."""
+        """Whether all threads that are due were processed."""
         after = job.after
         while found := await self.rows.due(job.selection, after=after, limit=PAGE):
             for portion in self.portions.cut(found):
@@ -299,7 +299,7 @@ class Cleanup:
         return True
 
     async def _expire_calls(self, wanted: Selection, thread_ids: Sequence[str]) -> None:
-        """End what these threads wait for, in their logs, before they go."""
+        """Expire the open calls of these threads in their logs, before they are deleted."""
         for start in range(0, len(thread_ids), EXPIRED_AT_ONCE):
             some = thread_ids[start : start + EXPIRED_AT_ONCE]
             await asyncio.gather(*(self._expire_calls_of(wanted, thread_id) for thread_id in some))
@@ -316,9 +316,9 @@ class Cleanup:
             change = lifecycle.expire_all(thread, calls, stamp=stamp)
             await self.store.commit(change, unseen_since=thread.last_accessed_at)
         except (Conflict, NotFound):
-            return  # looked at, answered or deleted at the same moment: whether it is due is asked once more
+            return  # read, answered or deleted at the same moment: whether it is due is checked once more
         except Corrupt as exc:
-            # What cannot be read can be deleted all the same.
+            # An unreadable thread can still be deleted.
             logger.warning("calls cannot expire", extra={"thread_id": thread_id, "code": exc.code})
 
     async def _delete(
@@ -331,7 +331,7 @@ class Cleanup:
             raise
         except Exception as exc:
             if isinstance(exc, Unavailable):
-                # Away, or too slow for one of these. The next run takes them one by one.
+                # The database is away, or too slow for one of these. The next run takes them one by one.
                 self.portions.took_too_long()
                 if len(portion) > 1:
                     raise
@@ -343,7 +343,7 @@ class Cleanup:
                 )
                 await self.rows.skip(job, portion[0], runner=runner, lease=self.lease)
                 return []
-            # One of them cannot be deleted: the others need not stay for that.
+            # One of them cannot be deleted: the others are deleted without it.
             half = len(portion) // 2
             first = await self._delete(job, portion[:half], runner, until)
             return first + await self._delete(job, portion[half:], runner, until)
@@ -356,7 +356,7 @@ class Cleanup:
     async def _to_its_end(
         self, job: CleanupJob, deletion: Coroutine[Any, Any, Sequence[Gone]]
     ) -> Sequence[Gone]:
-        """The caller may have left by the time these are gone: each is logged all the same."""
+        """The caller may have disconnected before these are deleted: each is logged all the same."""
 
         async def work() -> Sequence[Gone]:
             gone = await deletion
@@ -375,12 +375,12 @@ class Cleanup:
             task.exception()  # retrieved: a caller that still waits gets it too
 
     async def _purge(self, thread_id: str, until: float) -> None:
-        """The rows of a log too long for one transaction. What there is no time for, or a kill leaves, is a chore's."""
+        """Delete the rows of a log too long for one transaction. A chore deletes what the budget or a kill leaves."""
         while time.monotonic() < until and await self.store.purge(only=thread_id):
             pass
 
     async def _orphans(self, job: CleanupJob, runner: str, until: float, gone: list[str]) -> bool:
-        """Whether all checkpoints were looked at that belong to no thread."""
+        """Whether all checkpoints without a thread were processed."""
         before = self._lost_before(job.selection)
         if before is None:
             return True
@@ -399,7 +399,7 @@ class Cleanup:
         return True
 
     async def _lost(self, wanted: Selection) -> list[str]:
-        """Whose checkpoints would go, as far as there is time to look."""
+        """The threads whose checkpoints would be deleted, as far as the budget allows."""
         until = time.monotonic() + self.budget_seconds
         before = self._lost_before(wanted)
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""A thread as a zip: its log, its messages for programs and for people, its documents, its graph's newest state.
+"""Thread export as a zip: its log, its messages for programs and for people, its documents, its newest state.
 
 The archive is made while it is read, so that a large thread needs no more memory than a small one.
 """
@@ -42,7 +42,7 @@ class Export:
 class Archive:
     """The zip of one thread, piece by piece. What was redacted is not in it.
 
-    What cannot be read is left out and told in `problems`, which the zip then holds too.
+    Unreadable parts are left out and listed in `problems`, which the zip then contains too.
     """
 
     def __init__(self, export: Export, thread: Thread) -> None:
@@ -101,7 +101,7 @@ class Archive:
         try:
             return without(await self._export.latest(thread.id), await redacted_texts(store, thread))
         except ClewError as exc:
-            # The rest of the thread is worth having without it.
+            # The export continues without it.
             self._meet(Problem(table="checkpoints", code=exc.code, reason=str(exc)))
             return {"error": exc.code}
 
@@ -136,7 +136,7 @@ class Archive:
             return await files.find_documents(thread_id)
         except Corrupt as exc:
             self._meet(Problem(table="documents", code=exc.code, reason=str(exc)))
-        # One row hides the others: those the log names are asked for one by one.
+        # One corrupt row fails the whole read: the documents the log names are read one by one.
         found: list[Document] = []
         for document_id in self._documents_in_log:
             try:
@@ -283,7 +283,7 @@ def _prompt(prompt: Json) -> str:
 
 
 def _file_name(document: Document) -> str:
-    """Of the document's own name only what can do no harm on anybody's disk."""
+    """The document's own name without characters that are unsafe on any file system."""
     name = f"{document.name}.{document.ext}" if document.ext else document.name
     return _UNSAFE.sub("_", name).lstrip(".")[-100:] or "document"
 

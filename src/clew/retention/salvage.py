@@ -1,4 +1,4 @@
-"""Reading a damaged log: all that can be read of it, in order, and where something is missing."""
+"""Salvage of a damaged log: its readable events, in order, and where some are missing."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ async def legible(store: Store, thread: Thread) -> AsyncIterator[Stretch]:
             if first == last:
                 yield Problem(table="events", code=exc.code, reason=str(exc), from_seq=first, to_seq=last)
             else:
-                # One event hides the others around it: halves are read until it is alone.
+                # One corrupt event fails the whole read: halves are read until it is isolated.
                 middle = (first + last) // 2
                 waiting += [(middle + 1, last), (first, middle)]
             continue

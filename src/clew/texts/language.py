@@ -8,10 +8,10 @@ from clew.texts.catalog import DEFAULT, SUPPORTED, read_language
 
 _PACKAGE = "clew.texts"
 
-# Below these a guess is worth less than what was spoken before, or than English.
+# Below these scores the previous language, or English, is a better guess.
 SURE = 0.45
 LIKELY = 0.3
-# One word that is in no list, such as "ok", says nothing unless the detector has no doubt at all.
+# A single word that is in no list, such as "ok", counts only if the detector is certain.
 CERTAIN = 0.9
 _ONLY_MINE = 3
 _FEW = 3
@@ -73,7 +73,7 @@ def _known(words: Sequence[str]) -> dict[str, float]:
 
 @cache
 def _vocabularies() -> Mapping[str, frozenset[str]]:
-    """Words that requests are made of, by language. Of three words a detector knows little, and these tell more."""
+    """Words that requests are made of, by language. For a few words they are more reliable than a detector."""
     return {code: frozenset(read_language(_PACKAGE, code)["words"].split()) for code in SUPPORTED}
 
 

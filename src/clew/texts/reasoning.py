@@ -1,4 +1,4 @@
-"""Reasoning that a model writes between <think> tags: it is taken out of what the model says."""
+"""Reasoning that a model writes between <think> tags: it is removed from the model's text."""
 
 import re
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 def without_reasoning(text: str) -> str:
-    """The text without its thoughts. Some servers swallow the first tag: then all before the last one is a thought."""
+    """The text without reasoning. Some servers drop the first tag: then all before the last one is reasoning."""
     said = _THOUGHT.sub("", text)
     return said.rpartition(_CLOSE)[2].strip() if _CLOSE in said else said.strip()
 
 
 def without_thoughts(content: _Content) -> _Content:
-    """The content of a message, a text or a list of parts, without the thoughts in its texts."""
+    """The content of a message, a text or a list of parts, without the reasoning in its texts."""
     if isinstance(content, list):
         return [_spoken_part(part) for part in content]  # type: ignore[return-value]
     return _spoken_text(content)  # type: ignore[no-any-return]
@@ -40,7 +40,7 @@ class ReasoningFilter:
         self._is_thinking = False
 
     def feed(self, piece: str) -> str:
-        """What of the text so far may be shown now and was not before."""
+        """The new part of the text that may be shown now."""
         text, shown = self._held + piece, ""
         while True:
             tag = _CLOSE if self._is_thinking else _OPEN

@@ -1,4 +1,4 @@
-"""The computing a round may do: seconds of a processor, by all of its tasks together."""
+"""CPU budget of a round: seconds of a processor for all of its tasks together."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from clew.domain.retry import ErrorClass
 
 @dataclass(slots=True, kw_only=True)
 class CpuBudget:
-    """What is left for one task, of which `spent` is what it took."""
+    """The seconds left for one task; `spent` is what it used."""
 
     limit: float
     spent_before: float = 0.0
@@ -16,7 +16,7 @@ class CpuBudget:
 
     @property
     def left(self) -> float:
-        """Raises LimitExceeded if nothing is."""
+        """Raises LimitExceeded if nothing is left."""
         left = self.limit - self.spent_before - self.spent
         if left <= 0:
             raise self.exceeded()

@@ -1,4 +1,4 @@
-"""The documents of a chat: what the user brought, what agents made of it, and how a task is shown them."""
+"""Chat documents: the user's files, the files agents made, and the form in which a task gets them."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -32,9 +32,9 @@ from clew.domain.thread import Json, Thread
 # What a task needs of texts, each given with whether it is a table.
 Extract = Callable[[Sequence[tuple[str, bool]], str], Awaitable[Sequence[str]]]
 
-# Shorter documents are read whole by whoever needs them; a model is not asked what matters in them.
+# Shorter documents are given to a task whole; the model does not select parts of them.
 LONG_DOCUMENT = 6_000
-# What a model is shown of one document when it is asked what matters.
+# How much of one document a model gets when it selects parts.
 _ASKED_CHARACTERS = 48_000
 _SUMMARY_CHARACTERS = 400
 
@@ -81,9 +81,9 @@ class ChatDocuments:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Entry, Sequence[str]]:
-        """A file the user brought, and what a person should know about it. Raises NotFound if it is gone."""
+        """A file the user uploaded, and the warnings about it. Raises NotFound if it was deleted."""
         file = await self.documents.files.get_file(file_id, thread.owner)
-        # The same file is the same document, however often the conversation is given it.
+        # The same file is the same document, however often a client sends it.
         document_id = f"doc_{uuid5(NAMESPACE_URL, f'{thread.id}/{file_id}')}"
         read = await self.documents.take_in(document_id, thread.id, file, progress=progress)
         label = _free(file.name, taken)
@@ -94,7 +94,7 @@ class ChatDocuments:
         digest = sha256(produced.content).hexdigest()
         name = f"{thread.id}/{thread.round}/{place}/{produced.label}/{digest}"
         file = File(
-            # A document that was made here is its own file: it can be fetched by that id, and goes with its thread.
+            # A document made here is its own file: clients fetch it by that id, and it is deleted with its thread.
             id=f"doc_{uuid5(NAMESPACE_URL, name)}",
             owner=thread.owner,
             name=produced.label,
@@ -142,7 +142,7 @@ async def _parts(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _ask_what_matters(contents: list[TaskContent], task_prompt: str, driver: Driver) -> None:
-    """Let the model pick what the task needs. Where it cannot, what rules picked stays."""
+    """Let the model select the parts a task needs. If it fails, the selection by rules stays."""
     asked = [content for content in contents if content["metadata"].get("isText")]
     share = _ASKED_CHARACTERS // max(1, len(asked))
     inquiry = Inquiry(

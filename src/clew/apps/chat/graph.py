@@ -1,7 +1,7 @@
-"""The chat workflow: a project manager plans, agents carry its plan out task by task, and it says what came of it.
+"""Chat graph: a project manager plans, agents run its plan task by task, and it reports the result.
 
-Every task is a step of its own. Its result is in the checkpoint before anybody hears of it, so that a process that dies
-in the middle goes on with the first task that has none, and says nothing twice.
+Every task is its own step. Its result is in the checkpoint before it is reported. So after a crash, the next process
+continues with the first task that has no result, and reports nothing twice.
 """
 
 import json
@@ -56,7 +56,7 @@ from clew.ports.run_context import RunContext
 from clew.texts.catalog import DEFAULT
 from clew.texts.phrases import Text, listed, say
 
-# What is said here is private; it is written only where debugging is switched on.
+# These messages contain private text; they are written only at debug level.
 debug = logging.getLogger("clew.debug")
 
 HISTORY_MESSAGES = 12
@@ -66,7 +66,7 @@ _BIG_FILE_STEPS = 20
 
 
 class ChatState(TypedDict, total=False):
-    # What a round is given, and what a node says: gone with the next step, for all of it stands in the log.
+    # A round's input and a node's messages: dropped at the next step, because the log has all of them.
     messages: Annotated[list[Any], EphemeralValue]
     prompt: str
     language: str
@@ -111,7 +111,7 @@ class Chat:
         return graph
 
     async def intake(self, state: ChatState) -> ChatState:
-        """Read what the user said and brought."""
+        """Read the user's prompt and files."""
         run = run_of_thread()
         thread = run.thread
         first = "Workflow initialized" if thread.round == 1 else f"Resuming workflow, round {thread.round}"
@@ -136,7 +136,7 @@ class Chat:
         }
 
     async def plan(self, state: ChatState) -> ChatState:
-        """Let the project manager say what will be done."""
+        """Let the project manager make the plan."""
         run = run_of_thread()
         await run.record(_line("Analyzing request and planning work", 10, PROJECT_MANAGER))
         session = self._session(run)
@@ -162,7 +162,7 @@ class Chat:
         }
 
     async def work(self, state: ChatState) -> ChatState:
-        """Carry out the first task that has no result."""
+        """Run the first task that has no result."""
         run = run_of_thread()
         plan = _plan(state)
         results = state["results"]
@@ -214,7 +214,7 @@ class Chat:
         }
 
     async def answer(self, state: ChatState) -> ChatState:
-        """Say what was promised and what was delivered."""
+        """Report what was planned and what was delivered."""
         run = run_of_thread()
         plan, results = _plan(state), state["results"]
         await self._tell_failure(run, results, len(plan.tasks))
@@ -256,7 +256,7 @@ class Chat:
         return entry
 
     async def _process(self, task: AgentTask, session: DriverSession, cpu: CpuBudget) -> Result:
-        """Let the agent do its task where it holds up nobody, and check what it gives back."""
+        """Run the task where it does not block the server, and validate the agent's result."""
         name = task["context"]["agentType"]
         debug.debug("task for %s: %s", name, _without_data(task))
         given = await self.workers.process(self.agents.role(name), session, task, cpu)
@@ -277,7 +277,7 @@ class Chat:
             chosen = [entry for entry in known if entry.origin == "user" and entry.round == thread.round]
         else:
             labelled = by_label(known)
-            # A document that an earlier task did not make after all is not there; the agent works with the others.
+            # A document that an earlier task failed to make is missing; the agent works with the others.
             chosen = [labelled[label] for label in planned.inputs if label in labelled]
         if sum(entry.size for entry in chosen) > self.limits.input_bytes:
             raise Permanent(
@@ -315,7 +315,7 @@ class Chat:
         ]
 
     async def _tell_failure(self, run: RunContext, results: Sequence[dict[str, Json]], total: int) -> None:
-        """Of the task before: told only now, when its result is in the checkpoint and will not change any more."""
+        """Log the failure of the previous task: only now is its result in the checkpoint and final."""
         if results and not results[-1]["ok"]:
             number, last = len(results), results[-1]
             text = f"Task {number}/{total} failed: {last['agent']}: {last['reason']}"
@@ -325,13 +325,13 @@ class Chat:
         return open_session(run, self.driver(run.thread), self.policy(run.thread))
 
     async def _asked(self, run: RunContext) -> UserMessage | None:
-        """What the user said to begin this round."""
+        """The prompt that began this round."""
         _, events = await run.transcript()
         said = [event.body for event in events if event.round == run.thread.round]
         return next((body for body in reversed(said) if isinstance(body, UserMessage)), None)
 
     async def _history(self, run: RunContext) -> list[dict[str, str]]:
-        """What was said in the rounds before, without what was taken back."""
+        """The messages of earlier rounds, without redacted ones."""
         _, events = await run.transcript()
         earlier = [event for event in events if event.round < run.thread.round]
         said = list(views.messages(run.thread, earlier))[-HISTORY_MESSAGES:]
@@ -344,7 +344,7 @@ class Chat:
 def closing(
     log: Sequence[Event], status: Status, reason: str, *, detect: Callable[[str, str | None], str]
 ) -> list[Body]:
-    """What a round ends with, in the same commit as its end."""
+    """The last events of a round, written in the same commit as its end."""
     if status is Status.COMPLETED:
         return [_ending("Workflow completed successfully", status)]
     language = _language(log, detect)
@@ -373,7 +373,7 @@ def _language(log: Sequence[Event], detect: Callable[[str, str | None], str]) ->
 
 
 def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> str:
-    """The final message: what was promised, what is there, what is not."""
+    """The final message: what was planned, what was made, what is missing."""
     missing = [label for label in plan.final_documents if label not in made]
     delivered = [label for label in plan.final_documents if label in made] or list(made)
     said = [say(Text.DONE, language)]
@@ -387,7 +387,7 @@ def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> s
 
 
 def _shown(run: RunContext, stored: Iterable[dict[str, Json]]) -> list[Entry]:
-    """Without what was taken back, before this round or before a failed one was taken up again: nobody works with it."""
+    """Without redacted documents, also those redacted before a failed round was retried: no task gets them."""
     return [entry for entry in entries(stored) if entry.id not in run.thread.redacted]
 
 
@@ -396,7 +396,7 @@ def _next(state: ChatState) -> str:
 
 
 def _plan(state: ChatState) -> WorkPlan:
-    """The plan again, which was checked when it was made."""
+    """The stored plan, which was validated when it was made."""
     stored = state["plan"]
     agents = {task["agent"] for task in stored["objWorkplan"]}
     inputs = {one["label"] for task in stored["objWorkplan"] for one in task.get("inputDocuments", ())}
@@ -440,7 +440,7 @@ def _described(entry: Entry) -> dict[str, Json]:
 
 
 def _reading(run: RunContext, file_id: str) -> Callable[[int, int], None]:
-    """Says how far the reading of a big file got: at each quarter."""
+    """Logs the progress of reading a big file at each quarter."""
     told: set[int] = set()
 
     def tell(done: int, total: int) -> None:
@@ -454,7 +454,7 @@ def _reading(run: RunContext, file_id: str) -> Callable[[int, int], None]:
 
 
 def _prompt_in(messages: Any) -> str:
-    """The last thing said in what a round was given, where nobody said anything in the log."""
+    """The last message of a round's input, for a round without a message in the log."""
     for message in reversed(messages if isinstance(messages, list) else []):
         content = message.get("content") if isinstance(message, dict) else getattr(message, "content", None)
         if isinstance(content, str | list):

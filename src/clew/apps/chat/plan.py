@@ -1,6 +1,6 @@
-"""The work of a chat round: the plan of a project manager, the task an agent is given, the result it gives back.
+"""Work plans: the project manager's plan of a chat round, the task an agent gets, and the result it returns.
 
-Plans and results come from models and from other people's code, so nothing in them is believed before it was read
+Plans and results come from models and from third-party code, so they are untrusted until they were validated
 here. The objects agents see have the names of the published contract, which is JSON.
 """
 
@@ -16,7 +16,7 @@ from clew.domain.thread import Json
 
 PROJECT_MANAGER = "projectManager"
 
-# A plan beyond these is a model gone wrong, not a bigger wish.
+# A plan beyond these limits is a model's error, not a larger request.
 MAX_TASKS = 20
 MAX_DOCUMENTS = 20
 MAX_LABEL = 120
@@ -145,7 +145,7 @@ def read_plan(value: Json, *, agents: Collection[str], documents: Collection[str
 
 
 def plan_as_json(plan: WorkPlan) -> dict[str, Json]:
-    """The plan in the words of the contract. `read_plan` takes it back."""
+    """The plan in the JSON of the contract. `read_plan` reads it back."""
     return {
         "objFinalDocuments": list(plan.final_documents),
         "objWorkplan": [
@@ -191,12 +191,12 @@ def language_code(text: str) -> str:
 
 
 def has_failed(failed: int, total: int) -> bool:
-    """More than half of the tasks: then what is left is not what was asked for."""
+    """Whether more than half of the tasks failed: the round has then failed."""
     return failed * 2 > total
 
 
 def progress(done: int, total: int) -> int:
-    """How far a round is before its next task, of those it has."""
+    """The progress of a round before its next task."""
     return _FIRST_PROGRESS + (_LAST_PROGRESS - _FIRST_PROGRESS) * done // max(1, total)
 
 

@@ -1,6 +1,6 @@
-"""Worker process: does one job of the built-in agents in a child of its own, under limits of computing and memory.
+"""Worker process: runs each job of the built-in agents in its own child, under CPU and memory limits.
 
-A job is a task of an agent, or the choice of what a task needs of its documents.
+A job is an agent's task, or the selection of the document parts that a task needs.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from clew.processes.messages import LENGTH, packed, sizes, unpacked
 
 # What the driver of the built-in rules is called; a child has one of its own.
 OFFLINE = OfflineDriver.name
-# What few tasks need, and takes long to load.
+# Modules that few tasks need and that are slow to import.
 _HEAVY = (
     "clew.apps.chat.agents.rendering.docx",
     "clew.apps.chat.agents.sheets",
@@ -41,7 +41,7 @@ _HEAVY = (
 
 
 class ParentConnection:
-    """The connection of a child to its parent."""
+    """A child's connection to its parent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -61,13 +61,13 @@ class ParentConnection:
         while view:
             got = self._connection.recv_into(view)
             if not got:
-                raise SystemExit  # the parent is gone or wants nothing more
+                raise SystemExit  # the parent exited or closed the connection
             view = view[got:]
         return data
 
 
 class ParentDriver:
-    """The driver of the parent, asked through the wire."""
+    """The parent's driver, called over the connection."""
 
     def __init__(self, wire: ParentConnection, *, name: str, model: str, can: Collection[str]) -> None:
         self.name = name
@@ -86,11 +86,11 @@ class ParentDriver:
             case {"refused": dict(refused)}:
                 raise failure(refused)
             case other:
-                raise Permanent(f"the server gave no answer but {sorted(other)}")
+                raise Permanent(f"the server sent an unexpected answer: {sorted(other)}")
 
 
 def told(exc: Exception) -> dict[str, Json]:
-    """An error as JSON, which `failure` makes one of again."""
+    """An error as JSON. `failure` turns it back into an error."""
     if not isinstance(exc, ClewError):
         first_line = str(exc).partition("\n")[0][:300]
         name = type(exc).__name__
@@ -117,7 +117,7 @@ def failure(told: Mapping[str, Json]) -> ClewError:
             return Permanent(message, error_class)
 
 
-# The last one is what all others are.
+# The last one is the base class of all others.
 _KINDS: Mapping[str, type[ClewError]] = {
     "Invalid": Invalid,
     "GivenUp": RetriesExhausted,
@@ -169,7 +169,7 @@ def _loading(module: str) -> Callable[[], object]:
         try:
             import_module(module)
         except ImportError:
-            return  # an extra that is not here; who needs it is told when they need it
+            return  # an extra that is not installed; a task that needs it fails with a message
 
     return load
 

@@ -1,7 +1,7 @@
-"""Agent workers: where the tasks of a chat are done, so that no agent holds up the server or takes all of it.
+"""Agent workers: run the tasks of a chat so that no agent blocks the server or exhausts its memory.
 
-The built-in agents work in processes that are bounded in computing and memory and killed when their round stops.
-Other agents are somebody's own code, which may need what the server has imported and opened: they get a thread each.
+The built-in agents run in processes with CPU and memory limits, which are killed when their round stops.
+Third-party agents may need objects that the server has imported and opened: each runs in a thread.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 @asynccontextmanager
 async def open_workers(*, memory_bytes: int, output_bytes: int) -> AsyncGenerator["AgentWorkers"]:
-    """Nothing is started before the first task comes."""
+    """The first task starts the fork server."""
     workers = AgentWorkers(memory_bytes=memory_bytes, output_bytes=output_bytes)
     try:
         yield workers
@@ -109,7 +109,7 @@ class AgentWorkers:
                     cpu.spend(float(answer.get("cpu", 0.0)))
                     match answer:
                         case {"ask": dict(asked)} if driver is not None:
-                            # Waiting for a model takes no place: others compute meanwhile.
+                            # A task that waits for a model frees its slot, so that others compute meanwhile.
                             place.leave()
                             said = await _asked(driver, asked)
                             await place.take()
@@ -128,11 +128,11 @@ class AgentWorkers:
             place.leave()
 
     async def _death(self, connection: "_Connection", cpu: CpuBudget) -> Exception:
-        """Why a child hung up in the middle."""
+        """The error for a child that closed its connection before its result."""
         status = await connection.server.ended(connection.child, seconds=_DYING_SECONDS)
         match status:
             case None:
-                return _Gone("a process of the server is gone")
+                return _Gone("the fork server has exited")
             case _ if -status == signal.SIGXCPU:
                 return cpu.exceeded()
             case _ if -status == signal.SIGKILL:
@@ -166,7 +166,7 @@ class _Gone(Exception):
 
 
 class _Place:
-    """One of the places for processes that compute, or none."""
+    """One of the slots for processes that compute, or none."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
@@ -183,7 +183,7 @@ class _Place:
 
 
 class _Connection:
-    """One child and the wire to it."""
+    """One child and the connection to it."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _Connection:
                 await self._writer.drain()
 
     async def receive(self, most: int) -> dict[str, Any]:
-        """Raises Invalid for what no child of ours says: a document it read may have taken it over."""
+        """Raises Invalid for a malformed result: a document may have taken over the child that read it."""
         (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
         if length > _MAX_HEAD:
             raise Invalid("expected less text", "result")
@@ -227,19 +227,19 @@ class _Connection:
                 raise Invalid(f"expected documents of at most {most} bytes together", "documents")
             message = unpacked(head, [await self._reader.readexactly(size) for size in found])
         except ValueError as exc:
-            raise Permanent("the agent's process makes no sense", ErrorClass.INTERNAL) from exc
+            raise Permanent("the agent's process sent an invalid result", ErrorClass.INTERNAL) from exc
         if not isinstance(message, dict):
-            raise Permanent("the agent's process makes no sense", ErrorClass.INTERNAL)
+            raise Permanent("the agent's process sent an invalid result", ErrorClass.INTERNAL)
         return message
 
     def close(self) -> None:
-        """The child ends with this, whatever it does."""
+        """Ends the child, whatever it does."""
         self._writer.transport.abort()
         self.server.stop(self.child)
 
 
 async def _asked(driver: Driver, asked: dict[str, Json]) -> dict[str, Json]:
-    """What the driver said, or why it said nothing: the agent may know what to do then."""
+    """The driver's reply or its error, which the agent may handle."""
     try:
         return {"reply": asdict(await driver.ask(_inquiry(asked)))}
     except (Permanent, Transient, Invalid) as exc:

@@ -75,7 +75,7 @@ async def prepare(services: AppServices, call: StartCall) -> Prepared:
 
 
 async def next_round(services: AppServices, call: StartCall, thread: Thread) -> Prepared | None:  # noqa: ARG001 - other apps may need them
-    """Where it works and on what stays as it was settled; the prompt is what a person says to the plan."""
+    """The worktree and the issue stay the same; the prompt is a person's remark on the plan."""
     if WORKTREE not in thread.settings:
         return None
     _require_no_input(call)

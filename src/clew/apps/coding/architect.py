@@ -1,4 +1,4 @@
-"""Plans how an issue is solved, before anybody touches a file."""
+"""Architect: plans how to solve an issue, before any file is changed."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ MOST_FILES = 2_000
 async def design(
     driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
 ) -> str:
-    """The plan in Markdown. Cut, and rid of what is invisible, before anybody sees it: what is shown is all there is."""
+    """The plan in Markdown. It is cut and cleaned of invisible characters before it is shown: the text shown is the whole plan."""
     facts: dict[str, Json] = {
         "issue": {"id": issue.id, "title": issue.title},
         "files": list[Json](files[:MOST_FILES]),

@@ -1,4 +1,4 @@
-"""What a coding workflow is begun with: a worktree that may be worked in, and an issue, fetched before it begins."""
+"""Coding assignments: the checked worktree and the fetched issue that a coding workflow starts with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Assignments:
     ) -> Assignment:
         """Raises Invalid naming the field, NotFound for an unknown issue, Transient or Permanent of the tracker.
 
-        `is_local` is somebody who needs no key, and so is at this machine: only they may name any folder where
-        nobody said which are allowed.
+        `is_local` is a caller that needs no key, and so is on this machine: only such a caller may name any folder
+        if coding.roots is not set.
         """
         issue_id = require_issue_id(issue_id)
         if not self.worktrees.has_roots and not is_local:

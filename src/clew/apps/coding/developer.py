@@ -1,4 +1,4 @@
-"""Carries a plan out in a worktree: through a program that edits files, or by writing what a model says.
+"""Developer: carries out a plan in a worktree, with a program that edits files or with a model's file contents.
 
 A model answers with whole files. So a file that exists is replaced only if all of it was shown to the model.
 """
@@ -18,7 +18,7 @@ from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
 
 ATTEMPTS = 2
-# Of the files a plan names, for a model that cannot look for itself.
+# Limits of the files a plan names, for a model that cannot read the worktree.
 _CHARACTERS = 100_000
 _SUMMARY = 4_000
 _MOST_NAMED = 200
@@ -26,7 +26,7 @@ _MOST_NAMED = 200
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a model knows of the worktree: files it is shown whole, and files that it should be and cannot."""
+    """What a model gets of the worktree: files shown whole, and the names of files too large to show."""
 
     shown: dict[str, str]
     left_out: list[str]
@@ -36,18 +36,18 @@ class Known:
 class Task:
     issue: Issue
     plan: str
-    # What stands in the worktree already.
+    # The changes already in the worktree.
     changes: Changes
     # What the last review asked for.
     remarks: str = ""
-    # What the person said who approved the plan.
+    # The comment of the person who approved the plan.
     comment: str = ""
-    # Whether this was begun before and did not come to its end.
+    # Whether an earlier attempt was interrupted.
     is_repeated: bool = False
 
 
 async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Workplace) -> str:
-    """Change the files, and say what was done. Raises Permanent for an answer that cannot be carried out."""
+    """Change the files and return a summary. Raises Permanent for an answer that cannot be applied."""
     if driver.can(Purpose.EDIT):
         reply = await driver.ask(_inquiry(Purpose.EDIT, task, Known({}, []), workplace))
         return cut(reply.text.strip(), _SUMMARY) or "The files were changed."
@@ -59,7 +59,7 @@ async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Wor
         try:
             answer = json_in(reply.text)
             files = {file.path: file.content for file in read_files(answer)}
-            wanted |= files.keys()  # what it could not replace now, it is shown before it is asked again
+            wanted |= files.keys()  # files it could not replace are shown in the next attempt
             await worktree.write(files, over=known.shown)
         except Invalid as exc:
             complaint = f"Your last answer could not be carried out: {exc.field}: {exc}"

@@ -1,12 +1,12 @@
-"""The coding workflow: an issue becomes a plan, a person approves it, and it is carried out in a worktree.
+"""Coding graph: an issue becomes a plan, a person approves it, and it is carried out in a worktree.
 
     architect_node -> human_approval_node -> developer_node <-> reviewer_node
 
 The graph stops before `human_approval_node`. What is asked there is the plan itself, and nothing runs but a plan that
 was shown and approved, as the log has it.
 
-Files cannot be rolled back with a transaction. So a step that changes them says in the log that it begins, before it
-does; whoever repeats it after a crash finds that line, ends what the crash left running, starts from what is in the
+Files cannot be rolled back with a transaction. So a step that changes them logs its start before it changes any.
+A worker that repeats it after a crash finds that line, ends programs the crash left running, starts from what is in the
 worktree, and tells the developer so. The reviewer always sees all that differs from the commit the work began at.
 """
 
@@ -37,27 +37,27 @@ from clew.graph.stream import clew_message
 from clew.ports.run_context import RunContext
 
 GATE = "human_approval_node"
-# What of the state whoever approves is shown.
+# The keys of the state that the approving person sees.
 SHOWN = ("issue_id", "worktree_path", "plan", "plan_hash")
 
 _MOST_LISTED = 200
 
 
 class CodingState(TypedDict, total=False):
-    # What a node says: gone with the next step, for all of it stands in the log.
+    # A node's messages: dropped at the next step, because the log has all of them.
     messages: Annotated[list[Any], EphemeralValue]
     issue_id: str
     worktree_path: str
     worktree_name: str
     profile: str
     issue: dict[str, Json]
-    remark: str  # what a person said with a new round, to a plan that was rejected
+    remark: str  # a person's prompt of a new round, on a rejected plan
     base: str  # the commit all changes are compared with
     changed_before: list[str]
     plan: str
     plan_hash: str
     human_approved: bool | None
-    comment: str  # what the person said who approved the plan
+    comment: str  # the comment of the person who approved the plan
     summary: str
     changed_files: list[str]
     reviews: int
@@ -85,7 +85,7 @@ class Coding:
         return graph.compile(interrupt_before=[GATE])
 
     async def architect_node(self, state: CodingState) -> CodingState:
-        """Plan. Nothing is changed yet, and it is checked that nothing was."""
+        """Plan. This step changes no files, and checks that none changed."""
         run = run_of_thread()
         issue = await _issue(run, state)
         await run.record(_line("Planning", 10, "architect", f"plan/{run.thread.round}"))
@@ -138,7 +138,7 @@ class Coding:
         }
 
     async def reviewer_node(self, state: CodingState) -> CodingState:
-        """Look at all that differs from where the work began."""
+        """Review all changes since the commit the work began at."""
         run = run_of_thread()
         comment = await _approved(run, state)
         number = state["reviews"] + 1
@@ -176,7 +176,7 @@ class Coding:
 
     @asynccontextmanager
     async def _at_work(self, run: RunContext) -> AsyncGenerator[tuple[Worktree, Workplace]]:
-        """The worktree, by nobody else's hand. Where it is stands in the thread's settings, which no input reaches."""
+        """The locked worktree. Its path is in the thread's settings, which no input can change."""
         path = run.thread.settings.get(WORKTREE)
         if not isinstance(path, str):
             raise Permanent(
@@ -205,7 +205,7 @@ async def _reading(worktree: Worktree, workplace: Workplace) -> AsyncGenerator[W
 
 
 async def _require_harmless(worktree: Worktree) -> None:
-    """Raises Permanent where a program that uses git as it is would start other programs without knowing."""
+    """Raises Permanent if the repository's git settings would make a program's git start other programs."""
     if names := await worktree.starts():
         raise Permanent(
             f"the git configuration of the worktree starts programs: {', '.join(names[:10])}. Remove this from the"
@@ -215,7 +215,7 @@ async def _require_harmless(worktree: Worktree) -> None:
 
 
 async def human_approval_node(state: CodingState) -> CodingState:
-    """Whether the plan that was approved, as the log has it, is the one in hand."""
+    """Whether this plan is the one that was approved, according to the log."""
     approved = state.get("human_approved") is True
     comment = ""
     if approved:
@@ -224,9 +224,9 @@ async def human_approval_node(state: CodingState) -> CodingState:
 
 
 async def _approved(run: RunContext, state: CodingState) -> str:
-    """What was said with the yes. Raises Permanent unless a person was shown this very plan in this round and said yes.
+    """The approval's comment. Raises Permanent unless a person saw this very plan in this round and approved it.
 
-    A caller may write the state over the gate, or send a run past it; the log is out of a caller's reach.
+    A caller may write the state past the breakpoint, or send a run past it, but cannot write the log.
     """
     _, events = await run.transcript()
     shown: Suspension | None = None
@@ -245,7 +245,7 @@ async def _approved(run: RunContext, state: CodingState) -> str:
 
 
 async def _begin(run: RunContext, number: int) -> int:
-    """Say in the log that this step begins; how often it was begun before without coming to its end."""
+    """Log the start of this step; returns how often it was started before without finishing."""
     step = f"develop/{run.thread.round}.{number}/"
     _, events = await run.transcript()
     earlier = sum(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)
@@ -259,10 +259,10 @@ async def _begin(run: RunContext, number: int) -> int:
 
 
 async def _require_untouched(driver: Driver, worktree: Worktree, base: str, before: str, what: str) -> None:
-    """Raises Permanent if files changed under somebody who only looks. Who has no hands is not suspected."""
+    """Raises Permanent if files changed in a read-only step. Only a driver that can edit files is checked."""
     if driver.can(Purpose.EDIT) and (await worktree.changes(base)).fingerprint != before:
         raise Permanent(
-            f"files changed during the {what}, which changes none: look at the worktree",
+            f"files changed during the {what}, which changes none: check the worktree",
             ErrorClass.VALIDATION,
         )
 
@@ -287,7 +287,7 @@ async def _issue(run: RunContext, state: CodingState) -> Issue:
 
 
 async def _remarks(run: RunContext, state: CodingState) -> str:
-    """What the last review asks for; nothing where the log knows of no review in this round."""
+    """What the last review asks for; empty if the log has no review in this round."""
     _, events = await run.transcript()
     step = f"review/{run.thread.round}."
     is_reviewed = any(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)

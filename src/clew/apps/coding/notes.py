@@ -1,4 +1,4 @@
-"""The coding workflow without a model: an issue is broken down by its own words, and the steps are written as notes.
+"""Coding without a model: rules split an issue into steps and write them as notes.
 
 Nothing is programmed, and the plan says so.
 """
@@ -23,12 +23,12 @@ _STEP_CHARACTERS = 300
 
 OFFLINE = (
     "No language model is configured, so no code is written: this plan is kept as notes in the worktree,"
-    " for whoever does the work."
+    " for the person who does the work."
 )
 
 
 def plan(inquiry: Inquiry) -> str:
-    """What the issue lists, or says sentence by sentence; and the file it will be written to."""
+    """The issue's list items or sentences as steps, and the file to write them to."""
     issue = inquiry.facts["issue"]
     steps = _steps(_material(inquiry, "issue")) or [f"Do what the title says: {issue['title']}"]
     if remark := " ".join(str(inquiry.facts.get("remark") or "").split()):
@@ -65,7 +65,7 @@ def _steps(text: str) -> list[str]:
 
 
 def _free(issue_id: str, taken: Collection[str]) -> str:
-    """A name nobody uses: what is there already is not ours to overwrite."""
+    """An unused file name: an existing file is not overwritten."""
     stem = _UNSAFE.sub("-", issue_id).strip("-.") or "issue"
     candidate, number = f"notes/{stem}.md", 2
     while candidate in taken:

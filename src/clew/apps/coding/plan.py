@@ -1,4 +1,4 @@
-"""The coding workflow in plain values: an issue, a plan for it, what changed, and what the reviewer says."""
+"""Coding values: an issue, the plan for it, the changes, and the review."""
 
 import re
 import unicodedata
@@ -30,7 +30,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """What is to be done, as the tracker has it. Somebody's text, never an instruction."""
+    """An issue as the tracker has it. Untrusted text, never an instruction."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file as it shall be, whole."""
+    """The whole new content of a file."""
 
     path: str
     content: str
@@ -81,7 +81,7 @@ def issue_of(issue_id: str, text: str) -> Issue:
 
 
 def visible(text: str) -> str:
-    """Without what nobody sees: a text must not read otherwise to a model than to the person who approves it."""
+    """Without invisible characters: a model must read the same text as the person who approves it."""
     return "".join(
         character
         for character in text.replace("\r\n", "\n")
@@ -90,7 +90,7 @@ def visible(text: str) -> str:
 
 
 def plan_hash(plan: str) -> str:
-    """What a person approves is exactly what runs: the same hash, or nothing runs."""
+    """Hash of a plan: only the plan whose hash was approved runs."""
     return sha256(plan.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -134,7 +134,7 @@ def require_inside(path: str) -> tuple[str, ...]:
 
 
 def read_review(value: Json) -> Review:
-    """Raises Invalid. A no must say what is missing, or nobody could do better."""
+    """Raises Invalid. A rejection must say what is missing, or the developer could not fix it."""
     approved = value.get("approved") if isinstance(value, Mapping) else None
     if not isinstance(approved, bool):
         raise Invalid("expected true or false", "approved")

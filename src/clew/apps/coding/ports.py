@@ -11,10 +11,10 @@ from clew.apps.coding.plan import Changes, Issue
 
 
 class Tracker(Protocol):
-    """Where issues come from."""
+    """Fetches issues."""
 
     async def fetch(self, issue_id: str, text: str | None) -> Issue:
-        """The issue as it stands there. `text` is what the caller said: the issue itself where there is no tracker.
+        """The issue as the tracker has it. `text` is the caller's prompt: the issue itself if there is no tracker.
 
         Raises NotFound for an issue that is not there, Invalid for what is no id of one, Transient when the tracker
         is away, Permanent when it does not let us in.
@@ -23,11 +23,11 @@ class Tracker(Protocol):
 
 
 class Worktrees(Protocol):
-    """The folders of code that may be worked in."""
+    """The worktrees that workflows may change."""
 
     @property
     def has_roots(self) -> bool:
-        """Whether somebody said where worktrees may be."""
+        """Whether the operator set coding.roots."""
         ...
 
     async def find(self, path: str) -> "Worktree":
@@ -79,7 +79,7 @@ class Worktree(Protocol):
         ...
 
     def alone(self) -> AbstractAsyncContextManager[int]:
-        """Let nobody else change it meanwhile; a program left by an earlier attempt is ended first.
+        """Lock the worktree for one workflow; a program left by an earlier attempt is ended first.
 
         Gives an open file which a program that works there must keep open. Raises Transient if one cannot be ended.
         """

@@ -1,4 +1,4 @@
-"""Looks at what changed, and says whether it is what was planned."""
+"""Reviewer: checks whether the changes match the plan."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ async def review(
     changed_before: Sequence[str],
     workplace: Workplace,
 ) -> Review:
-    """Raises Permanent when no answer can be read as a yes or a no: silence is no yes."""
+    """Raises Permanent if no answer can be read as a yes or a no: a missing answer does not approve."""
     if not changes.files:
         return Review(False, NOTHING)
     complaint = ""

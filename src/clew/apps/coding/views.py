@@ -36,7 +36,7 @@ def coding_fields(thread: Thread, values: Json, completed_at: datetime | None) -
         "workflow_status": str(thread.status),
         "current_stage": thread.stage,
         "completed_at": completed_at if thread.status.is_terminal else None,
-        # What was said is among the messages.
+        # The workflow's own messages include these.
         "execution_state": known
         | {name: value for name, value in (values or {}).items() if name != "messages"},
     }

@@ -1,4 +1,4 @@
-"""Asks a chat model over HTTP: OpenAI, Anthropic, or anything that speaks OpenAI's protocol."""
+"""HTTP driver: OpenAI, Anthropic, or any server that speaks OpenAI's protocol."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,7 +41,7 @@ _CLASSES: Sequence[tuple[type[BaseException], ErrorClass]] = (
     (ModelAPIError, ErrorClass.LLM_OVERLOAD),
     (TimeoutError, ErrorClass.NETWORK_TIMEOUT),
     (OSError, ErrorClass.NETWORK_TIMEOUT),
-    # What came is not what the protocol allows: the server's trouble, and perhaps a passing one.
+    # The response violates the protocol: an error of the server, and perhaps a transient one.
     (ValueError, ErrorClass.LLM_OVERLOAD),
 )
 # For servers that ask for none; their clients want one.
@@ -51,12 +51,12 @@ Close = Callable[[], Awaitable[None]]
 # LangGraph streams no tokens of a call with this tag: JSON for a program is nothing to show to a person.
 UNHEARD = "nostream"
 
-# Under the clients of the providers: what these raise is the connection's trouble.
+# The HTTP layer under the providers' clients: its exceptions are connection errors.
 _NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "anyio")
 _SENTENCES = {
     ErrorClass.RATE_LIMIT: "too many requests, or the quota is used up",
     ErrorClass.NETWORK_TIMEOUT: "its provider did not answer in time",
-    ErrorClass.LLM_OVERLOAD: "its provider is in trouble",
+    ErrorClass.LLM_OVERLOAD: "its provider reports an internal error",
     ErrorClass.AUTH: "its provider does not accept the key",
     ErrorClass.NOT_FOUND: "its provider does not know this model",
     ErrorClass.VALIDATION: "its provider does not accept the request",
@@ -115,7 +115,7 @@ def open_model(
     return ApiDriver(driver, chat, model=name, seconds=access.seconds, has_key=key is not None, close=close)
 
 
-# Never a retry inside of a client: ours are counted, logged and bounded by the profile.
+# No retries inside a client: Clew's own are counted, logged and bounded by the profile.
 
 
 def _openai(model: str, address: str, key: SecretStr, seconds: float) -> tuple[BaseChatModel, Close]:
@@ -130,8 +130,8 @@ def _openai(model: str, address: str, key: SecretStr, seconds: float) -> tuple[B
         base_url=address,
         timeout=seconds,
         max_retries=0,
-        # Ours ends a call that says nothing. Theirs waits for each word in a way that, in Python 3.11, loses a stop
-        # that comes together with the word.
+        # Clew's own timeout ends a silent call. The client's, in Python 3.11, loses a stop
+        # that arrives together with a part of the answer.
         stream_chunk_timeout=None,
         stream_usage=True,
         http_async_client=client,
@@ -154,11 +154,11 @@ def _anthropic(model: str, address: str, key: SecretStr, seconds: float) -> tupl
 
 
 async def _nothing_to_close() -> None:
-    """Its client is shared by the whole process and cannot be ours to close."""
+    """Its client is shared by the whole process, so it is not closed here."""
 
 
 class ApiDriver:
-    """One model. Answers are streamed: a stop ends them at once, and who listens hears them grow."""
+    """One model. Answers are streamed: a stop ends them at once, and clients see tokens as they arrive."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class ApiDriver:
         self._has_key = has_key
 
     def can(self, purpose: Purpose) -> bool:
-        # A model can be asked anything, but it has no hands.
+        # A model answers any inquiry, but it cannot edit files.
         return purpose is not Purpose.EDIT
 
     async def ask(self, inquiry: Inquiry) -> Reply:
@@ -189,7 +189,7 @@ class ApiDriver:
                 except ModelInvalidRequestError:
                     if not inquiry.wants_json or self.name != "api:openai":
                         raise
-                    # Servers that speak the protocol do not all know how to be held to JSON.
+                    # Not every server that speaks the protocol supports JSON mode.
                     return await self._stream(inquiry, json_mode=False)
         except (Transient, Permanent):
             raise
@@ -219,7 +219,7 @@ class ApiDriver:
             whole = chunk if whole is None else whole + chunk
             size += len(str(chunk.text))
             if size > MAX_REPLY:
-                raise Permanent("the model does not stop talking", ErrorClass.VALIDATION)
+                raise Permanent("the model's answer is longer than allowed", ErrorClass.VALIDATION)
         text = without_reasoning(str(whole.text)) if whole is not None else ""
         if whole is None or not text:
             raise Transient("the model answered nothing", ErrorClass.LLM_OVERLOAD)
@@ -237,7 +237,7 @@ def to_messages(inquiry: Inquiry) -> list[BaseMessage]:
 
 
 def failure(exc: Exception) -> Transient | Permanent:
-    """A provider's error in our words. What it answered is kept apart: it may quote the key or the prompt."""
+    """A provider's error as Clew's own. The provider's text is kept apart: it may quote the key or the prompt."""
     error_class = next((name for kind, name in _CLASSES if isinstance(exc, kind)), None)
     error_class = error_class or class_in(getattr(exc, "body", None))
     if error_class is None:

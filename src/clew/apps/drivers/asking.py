@@ -1,4 +1,4 @@
-"""How the workflows of our own ask: through a session whose retries are in the log, and whose calls may be kept."""
+"""Driver sessions of the built-in graphs: retries are written to the log, and model calls may be stored."""
 
 import logging
 from dataclasses import replace
@@ -34,7 +34,7 @@ def open_session(run: RunContext, driver: Driver, policy: RetryPolicy) -> Driver
 
 
 def _tell_operators(run: RunContext, driver: Driver, failure: Failure) -> None:
-    """By names and numbers alone: the provider's own words may quote the conversation, and are with the model calls."""
+    """Names and numbers only: the provider's text may quote the conversation, and is stored with the model calls."""
     told: dict[str, Any] = {
         "thread_id": run.thread.id,
         "driver": driver.name,

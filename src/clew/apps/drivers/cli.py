@@ -1,7 +1,7 @@
-"""Asks a program on the command line: Claude Code, or anything that takes its options and answers like it.
+"""Command-line driver: Claude Code, or any program with the same options and output.
 
-The prompt goes in on stdin, so nothing of an issue is ever an argument. The program is given a short list of variables,
-and told to take no settings, hooks or servers from the folder it works in.
+The prompt is passed on stdin, so no part of an issue is ever an argument. The program gets a short list of variables,
+and options that disable settings, hooks and servers from the folder it works in.
 """
 
 import json
@@ -23,7 +23,7 @@ _EDITS = ("--permission-mode", "acceptEdits")
 _READS = ("--permission-mode", "default", "--disallowedTools", "Edit,Write,NotebookEdit,Bash")
 _MOST = 8 * 2**20
 
-# What a failed run says of itself, in the order in which it counts. Its exit code tells nothing of this.
+# Patterns in a failed run's output, most important first. The exit code does not distinguish these.
 _SAYS: Sequence[tuple[re.Pattern[str], ErrorClass]] = tuple(
     (re.compile(pattern, re.IGNORECASE), error_class)
     for pattern, error_class in (
@@ -37,7 +37,7 @@ _PASSING = (ErrorClass.LLM_OVERLOAD, ErrorClass.RATE_LIMIT, ErrorClass.NETWORK_T
 
 
 class CliDriver:
-    """One program. Without a workplace it is asked in `folder`, where there is nothing of anybody's."""
+    """One program. Without a workplace it runs in `folder`, which is empty."""
 
     name = "cli:claude"
 
@@ -59,7 +59,7 @@ class CliDriver:
         self._seconds = seconds
 
     def can(self, purpose: Purpose) -> bool:
-        # It changes the files itself, and does so better than by saying what they should be.
+        # The program edits the files itself, which works better than returning their contents.
         return purpose is not Purpose.CHANGE
 
     async def ask(self, inquiry: Inquiry) -> Reply:
@@ -83,10 +83,10 @@ class CliDriver:
             ) from exc
         except TimedOut as exc:
             raise Transient(
-                f"{self._program} was not done after {self._seconds:g} s", ErrorClass.CLI_TIMEOUT
+                f"{self._program} did not finish within {self._seconds:g} s", ErrorClass.CLI_TIMEOUT
             ) from exc
         except TooMuch as exc:
-            raise Permanent(f"{self._program} does not stop talking", ErrorClass.VALIDATION) from exc
+            raise Permanent(f"{self._program} wrote more output than allowed", ErrorClass.VALIDATION) from exc
         return self._reply(ended, may_be_silent=edits)
 
     def _reply(self, ended: Ended, *, may_be_silent: bool) -> Reply:
@@ -98,11 +98,11 @@ class CliDriver:
         if not text and not may_be_silent:
             raise Transient(f"{self._program} answered nothing", ErrorClass.LLM_OVERLOAD)
         if len(text) > MAX_REPLY:
-            raise Permanent(f"{self._program} does not stop talking", ErrorClass.VALIDATION)
+            raise Permanent(f"{self._program} wrote more output than allowed", ErrorClass.VALIDATION)
         return Reply(text=text, **_tokens(result.get("usage")))
 
     def _failure(self, ended: Ended, result: Mapping[str, Json] | None) -> Transient | Permanent:
-        """What it wrote is kept apart: it may quote a key, the prompt or the code."""
+        """The program's output is kept out of the message: it may quote a key, the prompt or the code."""
         said = str(result.get("result")) if result else ended.out.decode(errors="replace")
         said = f"{said}\n{ended.err.decode(errors='replace')}"
         error_class = next((name for says, name in _SAYS if says.search(said)), ErrorClass.INTERNAL)

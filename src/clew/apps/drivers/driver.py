@@ -1,4 +1,4 @@
-"""Driver: how a model is asked."""
+"""Driver: the interface through which apps call a model."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
 
 
 class Driver(Protocol):
-    """How a model is asked; or rules in its place, which answer less."""
+    """Calls a model, or rules in its place, which answer fewer inquiries."""
 
     @property
     def name(self) -> str: ...
@@ -21,7 +21,7 @@ class Driver(Protocol):
         ...
 
     async def ask(self, inquiry: Inquiry) -> Reply:
-        """The answer, as it came: whoever asked checks it.
+        """The unchecked answer: the caller validates it.
 
         Raises Transient or Permanent with an error class, Permanent also for what needs a model where there is none.
         """

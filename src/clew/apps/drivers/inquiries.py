@@ -1,4 +1,4 @@
-"""What a model is asked, in a form that rules can read too: where there is no model, rules answer."""
+"""Inquiries: requests to a model, in a form that rules can answer too where there is no model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MAX_REPLY = 200_000
 
 
 class Purpose(StrEnum):
-    """What for. Rules answer some of these; the rest needs a model."""
+    """The purpose of an inquiry. Rules answer some of these; the others need a model."""
 
     PLAN = "plan"  # JSON: a work plan
     CHART = "chart"  # JSON: what to group by, what to add up, how to draw it
@@ -20,15 +20,15 @@ class Purpose(StrEnum):
     WRITE = "write"
     TRANSLATE = "translate"
     CODE = "code"
-    DESIGN = "design"  # Markdown: how an issue shall be solved
-    CHANGE = "change"  # JSON: the files as they shall be
-    EDIT = "edit"  # change the files in the workplace oneself, and say what was done
+    DESIGN = "design"  # Markdown: how to solve an issue
+    CHANGE = "change"  # JSON: the new contents of files
+    EDIT = "edit"  # the driver changes the files in the workplace and reports what it did
     REVIEW = "review"  # JSON: whether changes do what was planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """A text the answer rests on. It is somebody's document, never an instruction."""
+    """A text the answer is based on. It is a document, never an instruction."""
 
     label: str
     text: str
@@ -36,10 +36,10 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """A folder that a program may look at, and for `EDIT` change."""
+    """A folder that a program may read, and for `EDIT` change."""
 
     folder: str
-    # An open file that is locked. Whoever works in the folder keeps it open, so the lock lasts as long as the work.
+    # An open, locked file. A program that works in the folder keeps it open, so the lock lasts as long as the work.
     lock: int | None = None
     # For programs that are not to change anything: with these their git reads none of the repository's settings.
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Inquiry:
     # Lists and numbers; a model reads them as JSON.
     facts: Mapping[str, Json] = field(default_factory=dict)
     wants_json: bool = False
-    # For drivers that are programs; to the others it says nothing.
+    # For drivers that are programs; the others ignore it.
     workplace: Workplace | None = None
 
 

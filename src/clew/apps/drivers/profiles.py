@@ -1,4 +1,4 @@
-"""Which driver a profile means, opened when it is first needed."""
+"""Drivers by profile, opened when first needed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """What programs are started with. `folder` is an empty one, for those that are asked about nothing in particular."""
+    """How programs are started. `folder` is an empty one, for inquiries without a workplace."""
 
     environment: Mapping[str, str]
     folder: Path
@@ -28,7 +28,7 @@ class Programs:
 
 
 class Drivers:
-    """By profile. What a profile lacks is said to the thread that needs it, not to the whole process."""
+    """Drivers by profile. A profile's missing setting fails the thread that needs it, not the whole process."""
 
     def __init__(
         self,

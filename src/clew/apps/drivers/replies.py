@@ -1,4 +1,4 @@
-"""What a model answered, read with care."""
+"""Model replies: parsing of untrusted answers."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _MAX_DEPTH = 32
 
 
 def json_in(text: str) -> Json:
-    """The JSON value in an answer, also where words or a fence stand around it. Raises Invalid."""
+    """The JSON value in an answer, also inside text or a code fence. Raises Invalid."""
     for candidate in (text, *_FENCE.findall(text)[:3], text[text.find("{") : text.rfind("}") + 1]):
         if candidate.strip() and _depth(candidate) <= _MAX_DEPTH:
             try:

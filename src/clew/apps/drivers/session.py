@@ -1,4 +1,4 @@
-"""A driver as one task uses it: asked again by the profile's policy, and counted."""
+"""Driver session: the calls of one task, retried by the profile's policy and counted."""
 
 import asyncio
 import random
@@ -22,11 +22,11 @@ Audit = Callable[[Inquiry, Reply | None, Outcome, int, Failure | None], Awaitabl
 async def _not_kept(
     inquiry: Inquiry, reply: Reply | None, outcome: Outcome, milliseconds: int, failure: Failure | None
 ) -> None:
-    """Nobody keeps what was sent."""
+    """Does not store the call."""
 
 
 class DriverSession:
-    """`tell` hears of every attempt that will be repeated, `audit` of every one that was made."""
+    """`tell` is called for every attempt that will be retried, `audit` for every attempt."""
 
     def __init__(
         self, driver: Driver, policy: RetryPolicy, *, tell: Tell = lambda _: None, audit: Audit = _not_kept
@@ -64,7 +64,7 @@ class DriverSession:
                 await asyncio.sleep(decision.seconds)
 
     async def attempt(self, inquiry: Inquiry) -> Reply:
-        """Ask once, for whoever must look at what was done before asking again."""
+        """Ask once, for a caller that must check the effects before it retries."""
         started = time.perf_counter()
         outcome: Outcome = "failed"
         reply: Reply | None = None
@@ -90,7 +90,7 @@ class DriverSession:
 
 
 class SingleAttempt:
-    """A session that asks once: whoever asks decides whether to ask again."""
+    """A session that asks once: the caller decides whether to retry."""
 
     def __init__(self, session: DriverSession) -> None:
         self.name = session.name

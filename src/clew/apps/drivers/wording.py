@@ -1,4 +1,4 @@
-"""An inquiry in words, for whoever reads words: the role first, then facts and material, the request last."""
+"""Prompt text of an inquiry: the role first, then facts and material, the request last."""
 
 import json
 

@@ -1,8 +1,8 @@
-"""A discovery interview: reads a document, asks its author one question at a time, and hands back a better one.
+"""Interview graph: reads a document, asks its author one question at a time, and returns an improved document.
 
     ingest -> discovery -> qa (once a question) -> draft -> completed
 
-Every wait for an answer is an interrupt, so it lasts as long as it takes. The stage of the thread is the step.
+Every wait for an answer is an interrupt, so it may last any time. The stage of the thread is the step.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ PASTE = "Please paste the document you want to improve."
 
 
 class InterviewState(TypedDict, total=False):
-    messages: list[Any]  # as a chat starts it: what was said is the document
+    messages: list[Any]  # the input of a chat: its message is the document
     document: str
     file_id: str
     goal: str
@@ -57,7 +57,7 @@ class Interview:
         return graph
 
     async def ingest(self, state: InterviewState) -> InterviewState:
-        """Take the document as it was pasted, said or uploaded; ask for it where there is none."""
+        """Take the document from the text, the message or the upload; ask for it if there is none."""
         run = _run()
         text = _said(state.get("messages") or []) or await _pasted(run)
         if not text and (file_id := state.get("file_id")):
@@ -68,13 +68,13 @@ class Interview:
             "document": text,
             "goal": str(state.get("goal") or ""),
             "answers": [],
-            # What a round was given must not be taken for the next one's.
+            # The next round must not take this round's input for its own.
             "messages": [],
             "file_id": "",
         }
 
     async def completed(self, state: InterviewState) -> InterviewState:
-        """Hand the result over: as a document of the thread, and in the conversation, where everybody finds it."""
+        """Return the result: as a document of the thread, and as a message in the conversation."""
         run = _run()
         made = Produced(label=NAME, content=state["improved"].encode())
         entry = await self.shelf.put(run.thread, "improved", made)
@@ -111,7 +111,7 @@ def discovery(state: InterviewState) -> InterviewState:
 
 
 def qa(state: InterviewState) -> InterviewState:
-    """One question. Asked again from here after a restart, it is the same one."""
+    """One question. After a restart this step asks the same one again."""
     number = len(state["answers"])
     one = state["questions"][number]
     answer = _asked(one["text"], number=number + 1, of=len(state["questions"]), about=one["quote"])
@@ -135,13 +135,13 @@ def _asked(question: str, *, number: int, of: int, about: str = "") -> str:
     answer = interrupt(
         {"kind": "elicitation", "message": question, "number": number, "of": of, "about": about}
     )
-    if isinstance(answer, dict):  # as other doors answer; one that expired says nothing
+    if isinstance(answer, dict):  # the form in which other APIs answer; an expired question has no answer
         answer = answer.get("text") or answer.get("answer") or answer.get("feedback")
     return answer if isinstance(answer, str) else ""
 
 
 async def _pasted(run: RunContext) -> str:
-    """What the round began with, where its input says something else."""
+    """The last user message of this round in the log, for an input without a document."""
     _, events = await run.transcript()
     for event in reversed(events):
         match event.body:

@@ -31,7 +31,7 @@ from clew.telemetry import shared_metrics
 logger = logging.getLogger(__name__)
 
 INTERVIEW = "interview"
-# For so long an answer waits for the next question, which usually comes at once.
+# How long the response to an answer waits for the next question, which usually comes at once.
 PATIENCE_SECONDS = 3.0
 LOOK_SECONDS = 0.5
 
@@ -166,13 +166,13 @@ def interview_router(services: RouteServices) -> APIRouter:
     @router.get("/status/{thread_id}", responses=errors(Invalid, NotFound))
     @needs("read")
     async def get_optimization(caller: Caller, thread_id: ThreadId) -> OptimizeOut:
-        """Where it stands, the question it waits with, and the result."""
+        """The status of the interview, its open question, and the result."""
         return await interviews.shown(await services.access.at(thread_id, caller.owner))
 
     @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, InvalidState))
     @needs("write")
     async def answer_question(caller: Caller, thread_id: ThreadId, body: AnswerIn) -> OptimizeOut:
-        """Answer the question it waits with. 400 when it waits for nothing, 409 when it cannot go on here."""
+        """Answer the open question. 400 if no question is open, 409 if this server cannot continue the interview."""
         return await interviews.answer(thread_id, body, caller)
 
     @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
@@ -180,7 +180,7 @@ def interview_router(services: RouteServices) -> APIRouter:
     async def delete_optimization(
         caller: Caller, thread_id: ThreadId, soft: Soft = False
     ) -> OptimizeDeletedOut:
-        """Delete it with everything that belongs to it; 404 if it was deleted before."""
+        """Delete the interview with everything that belongs to it; 404 if it was deleted before."""
         commands = services.commands
         await (commands.soft_delete if soft else commands.delete)(thread_id, caller.owner)
         shared_metrics().deleted_threads.labels("request").inc()
@@ -193,12 +193,12 @@ def interview_router(services: RouteServices) -> APIRouter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interviews:
-    """Starts interviews, answers their questions, and shows where they stand."""
+    """Starts interviews, answers their questions, and reads their status."""
 
     services: RouteServices
 
     async def start(self, given: OptimizeIn, caller: Principal) -> OptimizeOut:
-        """Raises Invalid when the file is not there."""
+        """Raises Invalid if the file does not exist."""
         file_id = "" if given.file_id is None else await self._file(given.file_id, caller)
         opening = Opening(
             owner=caller.owner,
@@ -215,7 +215,7 @@ class Interviews:
         return await self.shown(await self._rested(thread))
 
     async def answer(self, thread_id: str, body: AnswerIn, caller: Principal) -> OptimizeOut:
-        """Raises NotFound, Invalid when it waits for nothing, InvalidState when it cannot go on here."""
+        """Raises NotFound, Invalid if no question is open, InvalidState if this server cannot continue the thread."""
         thread = await self.services.access.at(thread_id, caller.owner)
         waiting = [
             call_id for call_id, call in thread.pending.items() if call.kind is SuspensionKind.ELICITATION
@@ -245,7 +245,7 @@ class Interviews:
             raise Invalid(str(exc), field="file_id") from exc
 
     async def _rested(self, thread: Thread) -> Thread:
-        """The thread when it has come to its next question or its end, or as it is if that takes long."""
+        """The thread at its next question or its end, or as it is when the wait times out."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
         with self.services.notifier.subscribe(thread.id) as subscription:

@@ -1,6 +1,6 @@
-"""An interview about a document: what to ask its author, and what to make of the answers. Rules, no model.
+"""Interview rules: which questions to ask the author of a document, and how answers change it. No model.
 
-Each question is about one weak spot and quotes it, so that the answer can be put exactly there.
+Each question is about one weak spot and quotes it, so that the answer can be inserted exactly there.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import chain, islice
 
 MOST = 6
-# What one says to leave a question out.
+# Answers that skip a question.
 SKIPPED = frozenset({"", "-", "no", "none", "n/a", "skip", "pass"})
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
@@ -52,7 +52,7 @@ class QuestionKind(StrEnum):
     CLAIM = "claim"  # said without a number or a name
     TERM = "term"  # a word the reader may not know
     WANTED = "wanted"  # the goal asks for it, the document is silent
-    POINT = "point"  # nobody says what the reader is to take away
+    POINT = "point"  # the document does not say what the reader should know or do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class Improved:
 
 
 def questions(document: str, goal: str = "", *, most: int = MOST) -> list[InterviewQuestion]:
-    """What to ask, the most useful first. There is always one."""
-    # No more than are asked: a document may have very many weak spots.
+    """The questions, the most useful first. There is always one."""
+    # Stops at the limit: a document may have very many weak spots.
     found = islice(
         chain(_gaps(document), _wanted(document, goal), _claims(document), _terms(document)), most - 1
     )

@@ -1,4 +1,4 @@
-"""What models are told about their role: one text file each."""
+"""System prompts: one text file per role."""
 
 from functools import cache
 from importlib.resources import files

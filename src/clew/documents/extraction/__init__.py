@@ -1,1 +1,1 @@
-"""Extraction: bytes of a file to content items, in a child process that can do nothing else."""
+"""Extraction: bytes of a file to content items, in a confined child process."""

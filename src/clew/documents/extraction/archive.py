@@ -1,4 +1,4 @@
-"""Zip: a list of what is in it, then everything in it that can be read."""
+"""Zip archives: a list of the entries, then every entry that can be read."""
 
 import zlib
 from zipfile import BadZipFile, ZipFile, ZipInfo

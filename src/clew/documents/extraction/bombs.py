@@ -1,17 +1,17 @@
-"""Zip containers, looked at before anything is unpacked: archives, and every office document."""
+"""Zip bomb checks before anything is unpacked: archives, and every office document."""
 
 from io import BytesIO
 from zipfile import BadZipFile, LargeZipFile, ZipFile
 
 from clew.documents.extraction.reading import HARMLESS_BYTES, MAX_ENTRIES, MAX_RATIO, Unreadable
 
-# One of these precedes each name in a zip's directory. Counting them opens nothing, and a directory that
-# claims to be shorter than it is changes nothing.
+# This signature precedes each name in a zip's directory. Counting opens nothing, and a directory that
+# claims to be shorter than it is does not change the count.
 _ENTRY = b"PK\x01\x02"
 
 
 def open_zip(data: bytes) -> ZipFile:
-    """Raises Unreadable for what is damaged, and for what would unpack to too much."""
+    """Raises Unreadable for a damaged archive, and for one that would unpack to too much."""
     if data.count(_ENTRY) > MAX_ENTRIES:
         raise Unreadable(f"refused: it holds more than {MAX_ENTRIES:,} files")
     try:

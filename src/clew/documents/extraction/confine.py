@@ -1,6 +1,6 @@
-"""What is taken from a child before it sees the first byte: time, memory, files, the network, other processes.
+"""Confinement of a child before it reads the first byte: time, memory, files, the network, other processes.
 
-A file that takes over its parser gains a process that can compute for a few seconds and talk to its parent.
+A file that takes over its parser gets a process that can only compute for a few seconds and write to its parent.
 """
 
 import ctypes
@@ -99,15 +99,15 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
 def confine(limits: ExtractionLimits, *, parent: int) -> bool:
-    """For the calling process and for good. True if the kernel also filters its calls: Linux, x86-64 or ARM64."""
+    """Confine the calling process irreversibly. True if the kernel also filters its calls: Linux, x86-64 or ARM64."""
     _die_with(parent)
     os.nice(_NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # when the machine runs out of memory, this process is the one to go
+        file.write("1000")  # when the machine runs out of memory, the kernel kills this process first
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
-    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)  # the first one says why
+    _limit(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)  # the soft limit sends SIGXCPU
     _limit(resource.RLIMIT_AS, limits.memory_bytes)
     return _filter_calls()
 
@@ -121,7 +121,7 @@ def _limit(what: int, amount: int, hard: int | None = None) -> None:
 def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could say so
+    if os.getppid() != parent:  # the parent died before PR_SET_PDEATHSIG was set
         os._exit(1)
 
 
@@ -166,7 +166,7 @@ def _program(column: int, architecture: int) -> Iterator[bytes]:
 
 
 def _conditions(column: int) -> Iterator[tuple[int, int, int, Sequence[int]]]:
-    """A call, the argument that is looked at, how it is compared, and the values it may have."""
+    """A call, the argument that is checked, how it is compared, and the values it may have."""
     yield _CLONE[column], _FIRST_ARGUMENT, _BITS, (_CLONE_THREAD,)  # a thread, never a process
     yield _TGKILL[column], _FIRST_ARGUMENT, _EQUAL, (os.getpid(),)  # abort() signals its own process
     yield _FCNTL[column], _SECOND_ARGUMENT, _EQUAL, (_F_GETFD, _F_SETFD, _F_GETFL)  # F_SETOWN sends signals

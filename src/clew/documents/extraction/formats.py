@@ -1,4 +1,4 @@
-"""Which reader takes a file, and what becomes of one that none can read."""
+"""File formats: which reader takes a file, and the warning for one that none can read."""
 
 from collections.abc import Callable, Mapping
 

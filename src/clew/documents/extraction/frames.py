@@ -1,4 +1,4 @@
-"""How the processes talk about one file: its name and its bytes, and what the child found in it."""
+"""Frames between the processes for one file: its name and bytes, and the items the child found in it."""
 
 import json
 import struct
@@ -32,7 +32,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The child has said everything. Without it, it died in the middle."""
+    """The child's last frame. If it is missing, the child died early."""
 
 
 Frame = ContentItem | Warned | Progress | End
@@ -64,7 +64,7 @@ def pack(frame: Frame) -> bytes:
 
 
 def unpack(head: bytes, data: str, *, number: int) -> Frame:
-    """Raises ValueError for what no child of ours says: the bytes it read may have taken it over."""
+    """Raises ValueError for a malformed frame: the file may have taken over the child."""
     match json.loads(head):
         case {"item": [str(name), str(ext), str(media), dict(metadata), str(summary)]}:
             if not (is_text_type(media) or media in _BINARY) or len(ext) > _WORD_CHARACTERS:

@@ -1,4 +1,4 @@
-"""The Extractor port: every file is read by a process of its own, which is stopped when it costs too much."""
+"""Extractor port: each file is read by its own process, which is stopped when it exceeds a limit."""
 
 import asyncio
 import codecs
@@ -34,7 +34,7 @@ _OVERHEAD = 16 * 2**20
 async def open_extractor(
     limits: ExtractionLimits | None = None, *, workers: int = WORKERS, reader: str = READER
 ) -> AsyncGenerator["GuardedExtractor"]:
-    """`workers` files are read at once. Nothing is started before the first file comes."""
+    """`workers` files are read at once. The first file starts the reader process."""
     extractor = GuardedExtractor(limits or ExtractionLimits(), workers=workers, reader=reader)
     try:
         yield extractor
@@ -78,7 +78,7 @@ class GuardedExtractor:
                     nursery.stop(job)
             if died:
                 answer.stop(await self._why(nursery, job))
-            # Its place is free when the process is gone, not when it has said everything.
+            # Its slot is free when the process has exited, not when it has sent everything.
             await nursery.ended(job)
             return answer.extraction()
 
@@ -100,16 +100,16 @@ class GuardedExtractor:
             return self._nursery
 
     async def _why(self, nursery: ForkServerProcess, job: ForkJob) -> str:
-        """What to say about a child that hung up in the middle. Raises Transient if that was not the file's doing."""
+        """The warning for a child that closed its connection early. Raises Transient if the file was not the cause."""
         status = await nursery.ended(job, seconds=_DYING_SECONDS)
-        if status is None:  # it closed its mouth and lives on, or its end is told late
+        if status is None:  # it closed its connection and still runs, or its exit is reported late
             nursery.stop(job)
             status = await nursery.ended(job)
             if status is None:
                 await nursery.close()
                 raise Transient("the process that reads documents is gone")
             if status == -signal.SIGKILL:
-                status = 0  # that was us
+                status = 0  # the server killed it
         logger.warning("a file stopped its reader", extra={"signal": -status})
         match -status:
             case signal.SIGXCPU:
@@ -121,7 +121,7 @@ class GuardedExtractor:
 
 
 class ExtractorReply:
-    """What a child says about one file, believed no further than it can be checked."""
+    """A child's output about one file, which is untrusted and validated."""
 
     def __init__(self, limits: ExtractionLimits, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress
@@ -131,7 +131,7 @@ class ExtractorReply:
         self.is_complete = False
 
     async def receive(self, reader: asyncio.StreamReader) -> None:
-        """Until the child says it is done, or is gone."""
+        """Read until the child reports its end, or exits."""
         try:
             while not self.is_complete:
                 head, data = LENGTHS.unpack(await reader.readexactly(LENGTHS.size))
@@ -143,7 +143,7 @@ class ExtractorReply:
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         except ValueError:
-            self.stop("reading stopped: its reader no longer makes sense")
+            self.stop("reading stopped: its reader sent invalid data")
 
     def stop(self, warning: str) -> None:
         """Nothing more is expected."""
@@ -187,11 +187,11 @@ async def _send(writer: asyncio.StreamWriter, name: str, parts: AsyncIterable[by
             await writer.drain()
         writer.write_eof()
     except (ConnectionError, BrokenPipeError):
-        return  # the child is gone; what it said before is still to be heard
+        return  # the child has exited; what it sent before is still to be read
 
 
 async def _text(reader: asyncio.StreamReader, size: int) -> str:
-    """Decoded piece by piece: tens of megabytes at once would hold up everybody else."""
+    """Decoded piece by piece: tens of megabytes at once would block the event loop."""
     decoder = _DECODER()
     pieces: list[str] = []
     while size:

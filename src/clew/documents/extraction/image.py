@@ -1,4 +1,4 @@
-"""Images: looked at, never drawn. The bytes that are kept are the bytes that came."""
+"""Images: checked, never re-encoded. The stored bytes are the received bytes."""
 
 from dataclasses import dataclass
 from io import BytesIO
@@ -7,7 +7,7 @@ from PIL import Image, UnidentifiedImageError
 
 from clew.documents.extraction.reading import MAX_PIXELS, Reading, SourceFile, Unreadable
 
-# Nothing else is tried, whatever a file claims to be: each format is a parser somebody can attack.
+# No other format is tried, whatever a file claims to be: each format is a parser that can be attacked.
 FORMATS = {
     "PNG": ("png", "image/png"),
     "JPEG": ("jpg", "image/jpeg"),
@@ -15,13 +15,13 @@ FORMATS = {
     "WEBP": ("webp", "image/webp"),
 }
 _SEVERAL_JPEGS = "MPO"  # what phones make: a JPEG with more behind it
-# Up to here an image is decoded to see that it is whole; beyond, its header must do.
+# Up to this size an image is decoded to check that it is complete; above, only its header is checked.
 _DECODED_PIXELS = 16_000_000
 _MIN_SIDE = 8  # rules, bullets and tracking dots
 
-# We look at the size ourselves, before a pixel is decoded; Pillow would only warn.
+# The size is checked here, before a pixel is decoded; Pillow would only warn.
 Image.MAX_IMAGE_PIXELS = None
-# Loaded now: Pillow would import a format when it meets it, and a confined process cannot.
+# Loaded now: Pillow would import a format at its first use, and a confined process cannot.
 Image.init()
 
 
@@ -79,7 +79,7 @@ def add_image(data: bytes, seen: Look, reading: Reading, part: str = "") -> None
 
 
 def look(data: bytes) -> Look:
-    """Raises Unreadable for a damaged or gigantic image, ValueError for what is none of ours."""
+    """Raises Unreadable for a damaged or gigantic image, ValueError for an unsupported format."""
     try:
         image = Image.open(BytesIO(data), formats=list(FORMATS))
     except UnidentifiedImageError as exc:

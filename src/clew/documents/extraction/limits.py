@@ -1,4 +1,4 @@
-"""How much one file may cost to read."""
+"""Extraction limits of one file."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Mail: who wrote what to whom, and everything attached to it."""
+"""Mail: headers, texts and attachments."""
 
 from email import message_from_bytes
 from email.message import EmailMessage, Message
@@ -78,7 +78,7 @@ def _text(part: Message) -> str:
 
 
 def _header(mail: Message, name: str) -> str:
-    """The standard library stumbles over some headers that people really send."""
+    """The standard library raises on some headers that occur in real mails."""
     try:
         value = str(mail.get(name) or "")
     except (ValueError, IndexError, AttributeError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Word, Excel and PowerPoint: text in reading order, tables and sheets as CSV, images apart. Macros are never looked at."""
+"""Word, Excel and PowerPoint: text in reading order, tables and sheets as CSV, images apart. Macros are never read."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
@@ -29,7 +29,7 @@ _GONE = frozenset({f"{_W}del", f"{_W}moveFrom", f"{_MC}Fallback"})
 
 _MAX_GROUPS = 10
 
-# A document with macros is a document; python-docx only does not know its name.
+# A document with macros is read too; python-docx only does not know its content type.
 PartFactory.part_type_for["application/vnd.ms-word.document.macroEnabled.main+xml"] = DocumentPart
 
 
@@ -195,7 +195,7 @@ def _shape_text(shape: Any) -> str:
 
 def _new_pictures(shapes: Sequence[Any], seen: set[bytes]) -> Iterator[bytes]:
     for one in shapes:
-        # A placeholder without a picture and a picture that is only linked have none to give.
+        # A placeholder without a picture and a linked picture have no image data.
         try:
             data: bytes = one.image.blob
         except (AttributeError, ValueError, KeyError):
@@ -210,7 +210,7 @@ def _new_pictures(shapes: Sequence[Any], seen: set[bytes]) -> Iterator[bytes]:
 
 
 def _rows(sheet: CalamineSheet) -> Iterator[list[str]]:
-    """One by one: as Python's values, the cells of a large sheet do not fit into what a file may take."""
+    """Row by row: as Python values, the cells of a large sheet would exceed the memory limit."""
     first, _ = sheet.start or (0, 0)
     for row in islice(sheet.iter_rows(), first, None):
         yield [_cell(value) for value in row]

@@ -11,7 +11,7 @@ from clew.documents.extraction.image import check_pixels, embedded
 from clew.documents.extraction.reading import MAX_PIXELS, Reading, SourceFile, Unreadable
 
 MAX_IMAGES = 500
-# Of all images of a document together: decoding is what a PDF can make most expensive.
+# Limit for all images of a document together: decoding is the most expensive part of a PDF.
 _DECODED_PIXELS = 4 * MAX_PIXELS
 
 

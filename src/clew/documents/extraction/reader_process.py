@@ -1,4 +1,4 @@
-"""A process that has every reader loaded and forks a child for each file. It never looks into a file itself."""
+"""Reader process: has every reader loaded and forks a child for each file. It never reads a file itself."""
 
 import encodings
 import json
@@ -20,7 +20,7 @@ from clew.processes.forkserver import ForkServer
 _OWN_CPU_SHARE = 0.9
 _CHUNK = 256 * 1024
 
-# Found by looking for imports inside functions in everything that is loaded.
+# Found by searching all loaded modules for imports inside functions.
 _LATE = (
     "PIL.ImageCms",
     "PIL.ImageFilter",
@@ -57,7 +57,7 @@ class JobConnection:
 
 
 def attend(read: Reader, limits: ExtractionLimits, connection: socket.socket) -> None:
-    """One job, in the child: take a file, read it, say what is in it."""
+    """One job, in the child: receive a file, read it, send its items."""
     wire = JobConnection(connection)
     try:
         source = _receive(connection)
@@ -84,7 +84,7 @@ def _receive(connection: socket.socket) -> SourceFile:
 
 
 def _load_the_rest() -> None:
-    """What would be imported when it is first needed: a child can no longer do that."""
+    """Import modules that are otherwise imported on first use: a confined child cannot import."""
     names = [f"encodings.{module.name}" for module in pkgutil.iter_modules(encodings.__path__)]
     for name in [*names, *_LATE]:
         with suppress(ImportError):  # some belong to Windows
@@ -98,7 +98,7 @@ def main(reader: str, limits: str) -> None:
     known = ExtractionLimits(**json.loads(limits))
 
     def work(parent: int, connection: int) -> None:
-        # Before the filter: to make a socket of a descriptor the kernel is asked what it is.
+        # Before the filter: making a socket of a descriptor needs a system call that the filter forbids.
         with socket.socket(fileno=connection) as parent_socket:
             confine(known, parent=parent)
             attend(read, known, parent_socket)

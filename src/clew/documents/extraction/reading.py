@@ -1,4 +1,4 @@
-"""One file being read: what it gave so far, and how much more it may cost."""
+"""Reading of one file: its items so far, and the budget that is left."""
 
 import time
 from base64 import b64encode
@@ -16,7 +16,7 @@ MAX_ENTRIES = 10_000
 MAX_ITEMS = 10_000
 MAX_PIXELS = 64_000_000
 MAX_RATIO = 100
-# What unpacks to less than this is no bomb, however well it was packed.
+# An archive that unpacks to less than this is no bomb, whatever its ratio.
 HARMLESS_BYTES = 10 * 2**20
 
 _MAX_WARNINGS = 50
@@ -32,7 +32,7 @@ class Enough(Exception):
 
 
 class Sink(Protocol):
-    """Where the readings go as they come."""
+    """Receives items and warnings as they are read."""
 
     def item(self, item: ContentItem) -> None: ...
 
@@ -55,7 +55,7 @@ class SourceFile:
 
 @dataclass(slots=True)
 class ReadBudget:
-    """What one upload may still cost, with everything that is packed in it."""
+    """The budget left for one upload, with everything that is packed in it."""
 
     output_bytes: int
     unpacked_bytes: int
@@ -75,7 +75,7 @@ class ReadBudget:
 
 
 class Reading:
-    """What a reader is given beside the bytes: it takes items and counts what they cost.
+    """What a reader gets beside the bytes: it takes items and counts their cost.
 
     `read` reads what is inside: an attachment, a part of an archive.
     """
@@ -127,13 +127,13 @@ class Reading:
         self._add(part, ext, media, b64encode(data).decode("ascii"), summary, metadata, is_text=False)
 
     def warn(self, text: str) -> None:
-        """Something a person should know. Inside an archive it says where."""
+        """A warning to the user. Inside an archive it names the part."""
         self._budget.warnings -= 1
         if self._budget.warnings >= 0:
             self._sink.warning(clean_text(f"{self._path}: {text}" if self.depth else text))
 
     def progress(self, done: int, total: int) -> None:
-        """How far the reading is. Raises Enough when it has taken its time."""
+        """Report progress. Raises Enough when the time is used up."""
         self._check_time()
         now = time.monotonic()
         if now - self._budget.reported_at >= _PROGRESS_SECONDS and not self.depth:

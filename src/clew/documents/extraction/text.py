@@ -1,4 +1,4 @@
-"""Plain text and Markdown; and which encoding bytes are in."""
+"""Plain text and Markdown; and detection of their encoding."""
 
 import codecs
 
@@ -7,7 +7,7 @@ from charset_normalizer import from_bytes
 from clew.documents.extraction.reading import Reading, SourceFile
 from clew.domain.documents import media_type
 
-# An encoding shows itself early; looking at more costs more than it tells.
+# The beginning is enough to detect an encoding; reading more is slow.
 _SAMPLE = 16 * 1024
 
 _MARKS = (

@@ -15,5 +15,5 @@ class ChatAgent(Protocol):
     def description(self) -> str: ...
 
     async def process_task(self, task: AgentTask) -> AgentResult:
-        """Do it. Whatever this raises, the task has failed and the next one runs."""
+        """Run the task. Whatever this raises, the task has failed and the next one runs."""
         ...

@@ -1,6 +1,6 @@
-"""Evaluates tables: what is in them, numbers grouped and added up, as a chart and as a workbook.
+"""Analyst agent: describes tables, groups and adds up numbers, makes charts and workbooks.
 
-A model, where there is one, chooses what to look at. The figures are always computed here.
+A model, if one is configured, chooses the columns. The figures are always computed here.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _MAX_TABLES = 20
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What to look at: one column added up by another, and how to draw it."""
+    """A view of a table: one column added up by another, and how to draw it."""
 
     table: Table
     by: str
@@ -94,7 +94,7 @@ class Analyst:
                 return read_view(json_in(reply.text), found)
             except Invalid as exc:
                 complaint = f"\n\nYour last answer could not be used: {exc.field}: {exc}"
-        raise Permanent(f"the model chose no view of the table that exists{complaint}", "validation")
+        raise Permanent(f"the model chose no existing view of the table{complaint}", "validation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Sight:
                 return await render(text, label, language=self.language, pictures=pictures)
 
     def _chart(self) -> bytes:
-        from clew.apps.chat.agents.charts import draw  # noqa: PLC0415 - matplotlib takes its time; most rounds draw nothing
+        from clew.apps.chat.agents.charts import draw  # noqa: PLC0415 - matplotlib is slow to import; most rounds draw nothing
 
         return draw(
             fold(self.groups, _SHOWN_GROUPS, say(Text.OTHERS, self.language)),
@@ -151,7 +151,7 @@ class Sight:
         )
 
     def _workbook(self) -> bytes:
-        from clew.apps.chat.agents.sheets import workbook  # noqa: PLC0415 - openpyxl takes its time; most rounds make no workbook
+        from clew.apps.chat.agents.sheets import workbook  # noqa: PLC0415 - openpyxl is slow to import; most rounds make no workbook
 
         return workbook(
             [(self.title, self._rows(self.groups)), (say(Text.COLUMNS, self.language), self._profile())]
@@ -185,7 +185,7 @@ class Sight:
 
 
 def read_view(value: Json, found: Sequence[Table]) -> TableView:
-    """What a model, or a rule, chose to look at, if it exists. Raises Invalid."""
+    """The view that a model or a rule chose. Raises Invalid if it does not exist."""
     if not isinstance(value, Mapping):
         raise Invalid("expected an object", "view")
     labelled = {table.label: table for table in found}

@@ -13,7 +13,7 @@ from clew.apps.chat.agents.tables import Groups, shown
 
 _COLOR = "#2f6f8f"
 _LONG_LABEL = 10
-# For what the font that comes with matplotlib has no signs for; used where the machine has one of them.
+# Fonts for characters that matplotlib's own font lacks; used if the machine has one of them.
 _WIDE_FONTS = (
     "Noto Sans CJK SC",
     "Source Han Sans SC",
@@ -27,7 +27,7 @@ _drawing = threading.Lock()
 
 
 def draw(groups: Groups, title: str, *, kind: str) -> bytes:
-    """A bar, line or pie chart of the groups, whichever of them it can honestly be."""
+    """A bar, line or pie chart of the groups, whichever fits the data."""
     with _drawing, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=(8, 4.8), dpi=140, layout="constrained")

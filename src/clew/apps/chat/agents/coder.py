@@ -1,4 +1,4 @@
-"""Writes files of code. Never runs one."""
+"""Coder agent: writes files of code. It never runs one."""
 
 import re
 

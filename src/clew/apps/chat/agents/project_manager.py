@@ -1,4 +1,4 @@
-"""Turns a request into a work plan that can be carried out, or says that there is none."""
+"""Project manager: turns a request into a valid work plan, or raises Permanent."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from clew.domain.errors import Invalid, Permanent
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
 
-# What is said here is private; it is written only where debugging is switched on.
+# These messages contain private text; they are written only at debug level.
 debug = logging.getLogger("clew.debug")
 
 ATTEMPTS = 2
@@ -21,7 +21,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a plan is made for."""
+    """The input of a plan."""
 
     prompt: str
     language: str
@@ -35,7 +35,7 @@ class Situation:
 
 
 async def make_plan(driver: Driver, situation: Situation) -> WorkPlan:
-    """Ask for a plan, and once more where the first cannot be carried out. Raises Permanent if neither can."""
+    """Ask for a plan, and once more if the first is invalid. Raises Permanent if both are."""
     complaint = ""
     for _ in range(ATTEMPTS):
         reply = await driver.ask(_inquiry(situation, complaint))

@@ -1,4 +1,4 @@
-"""Finds agents: those built in, those of installed packages (entry points `clew.agents`), those of a folder."""
+"""Agent registry: built-in agents, those of installed packages (entry points `clew.agents`), those of a folder."""
 
 import importlib.util
 import inspect
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class NotAnAgent(Exception):
-    """What was found does not do what an agent does."""
+    """The object found does not implement an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class AgentRegistry:
-    """The agents there are, and why others are not."""
+    """The agents that were loaded, and why others failed to load."""
 
     roles: dict[str, Role] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class AgentRegistry:
         return self.role(name).make(driver)
 
     def add(self, found: Any, source: str) -> None:
-        """Raises ConfigError where the name is taken: which of the two is meant is not for us to guess."""
+        """Raises ConfigError if the name is taken: a plan could not say which of the two it means."""
         role = _role(found, source)
         if role.name in self.roles:
             raise ConfigError(
@@ -75,12 +75,12 @@ class AgentRegistry:
 
 
 def find_agents(folder: Path | None = None) -> AgentRegistry:
-    """Every agent there is. A broken one is noted and left out; two of one name are an error."""
+    """Every agent found. A broken one is recorded and left out; two with one name are an error."""
     registry = AgentRegistry()
     for source, load in _sources(folder):
         try:
             found = load()
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - somebody else's code may do anything when imported
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - third-party code may do anything when imported
             registry.broken[source] = f"{type(exc).__name__}: {exc}"
             continue
         for one in found:
@@ -99,7 +99,7 @@ def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Any]]
         yield installed.value, lambda installed=installed: [installed.load()]  # type: ignore[misc]
     if folder is not None:
         if not folder.is_dir():
-            raise ConfigError(f"agents.folder: expected a folder, and {folder} is none")
+            raise ConfigError(f"agents.folder: expected a folder, but {folder} is not one")
         for path in sorted(folder.glob("*.py")):
             if not path.name.startswith("_"):
                 yield str(path), lambda path=path: _agents_in(path)  # type: ignore[misc]
@@ -118,7 +118,7 @@ def _agents_in(path: Path) -> list[Any]:
 
 
 def _module(path: Path) -> ModuleType:
-    # A name of its own, so that a file called json.py in that folder hides nobody's json.
+    # A unique module name, so that a file called json.py in that folder does not hide the json module.
     name = f"clew_agent_{path.stem}_{abs(hash(path.resolve()))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

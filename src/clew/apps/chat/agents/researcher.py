@@ -1,4 +1,4 @@
-"""Finds what documents say about a question and quotes it with its place, by a full-text index made for the task."""
+"""Researcher agent: finds passages about a question by a full-text index and quotes them with their place."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ class Researcher:
         parts = [part for document in task["inputDocuments"] for part in texts(document)]
         found = await asyncio.to_thread(search, parts, task["prompt"])
         if not found and self._driver.can(Purpose.ANSWER):
-            # Other words for the same thing: a model finds what an index does not.
+            # No passage shares a word with the question: a model may still find synonyms.
             found = await asyncio.to_thread(beginning, parts)
         if not found:
             text = say(Text.FOUND_NOTHING, language, documents=listed(labels(task), language) or "…")

@@ -1,4 +1,4 @@
-"""Workbooks: numbers as numbers, and text that stays text whatever it begins with."""
+"""Workbooks: numbers as numbers, and text as text whatever it begins with."""
 
 from collections.abc import Iterable, Sequence
 from io import BytesIO
@@ -37,7 +37,7 @@ def _fill(cell: object, value: str | float, *, is_header: bool) -> None:
         return
     if isinstance(value, str):
         cell.value = _printable(value)
-        # Somebody's cell that begins with = would be a formula in ours, and run where it is opened.
+        # A text cell that begins with = would become a formula, and run in the program that opens the file.
         cell.data_type = "s"
     else:
         cell.value = value

@@ -1,4 +1,4 @@
-"""Code that rules can write: it reads the data at hand, says what was asked for, and leaves the thinking open."""
+"""Code skeletons written by rules: they read the data, quote the request, and leave the logic open."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Sums documents up: in a model's words, or in the sentences that say most."""
+"""Summarizer agent: sums documents up in a model's words, or by their most central sentences."""
 
 from clew.apps.chat.agents.rendering.render import render
 from clew.apps.chat.agents.tasks import label_of, labels, material, text_of, wanted
@@ -44,6 +44,6 @@ class Summarizer:
 
 
 def _whole(task: AgentTask) -> tuple[Material, ...]:
-    """Rules read everything: a sentence that counts may stand at the end."""
+    """Rules read the whole text: an important sentence may be at the end."""
     read = [Material(label=label_of(one), text=text_of(one)) for one in task["inputDocuments"]]
     return tuple(one for one in read if one.text)

@@ -38,7 +38,7 @@ class ColumnKind(StrEnum):
 
 
 class How(StrEnum):
-    """What becomes of the numbers of a group."""
+    """How the numbers of a group are combined."""
 
     SUM = "sum"
     MEAN = "mean"
@@ -122,7 +122,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What a table comes to: one number a group, the groups in the order they are best read in."""
+    """The aggregated table: one number per group, the groups in display order."""
 
     group: str
     measure: str | None
@@ -176,7 +176,7 @@ def to_number(text: str, decimal: str = ".") -> float | None:
     """The number a cell shows, with its currency, its percent sign and whatever groups its thousands."""
     bare = _CURRENCY.sub("", text)
     sign = 1
-    if bare.startswith("(") and bare.endswith(")"):  # as accountants write what was lost
+    if bare.startswith("(") and bare.endswith(")"):  # accounting notation for a negative number
         bare, sign = bare[1:-1], -1
     if not _DIGITS.fullmatch(bare) or _LEADING_ZERO.match(bare):
         return None
@@ -225,7 +225,7 @@ def _date(cell: str, notation: str) -> datetime | None:
 
 
 def _periods(dates: Sequence[datetime | None]) -> list[str]:
-    """Days, months or years: as many as one can look at."""
+    """Days, months or years: as many groups as a chart can show."""
     known = [date for date in dates if date is not None]
     span = max(known) - min(known) if known else timedelta()
     notation = "%Y-%m-%d" if span <= timedelta(days=62) else "%Y-%m" if span <= timedelta(days=1900) else "%Y"

@@ -1,4 +1,4 @@
-"""Reading a task: the texts, tables and pictures among its input documents."""
+"""Task inputs: the texts, tables and pictures among a task's documents."""
 
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from clew.documents.passages import cut
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-# What a model is shown of all documents together: some 15,000 tokens.
+# How much of all documents together a model gets: some 15,000 tokens.
 SHOWN_CHARACTERS = 60_000
 
 
@@ -53,7 +53,7 @@ def wanted(task: AgentTask, *default: str) -> list[str]:
 
 
 def texts(document: TaskDocument) -> list[Part]:
-    """What can be read in a document. Its tables only where there is nothing else: a text has them in it already."""
+    """The readable items of a document. Tables only if there is no text: a text already contains them."""
     parts = [
         Part(label_of(document), content)
         for content in document["contents"]
@@ -89,9 +89,9 @@ def picture(document: TaskDocument) -> bytes | None:
 
 
 def material(task: AgentTask, *, limit: int = SHOWN_CHARACTERS) -> tuple[Material, ...]:
-    """The texts of a task's documents as a model is shown them, each with its fair share of the room.
+    """The texts of a task's documents as a model gets them, each with an equal share of the size limit.
 
-    Where a document is too long for its share, what matters for this task is shown in its place.
+    A document too long for its share is replaced by the parts that matter for this task.
     """
     readable = [(label_of(document), document, text_of(document)) for document in task["inputDocuments"]]
     readable = [one for one in readable if one[2]]

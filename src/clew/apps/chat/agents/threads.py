@@ -1,6 +1,6 @@
-"""Agent threads: each task of an agent that is not ours runs in a thread with an event loop of its own.
+"""Agent threads: each task of a third-party agent runs in a thread with its own event loop.
 
-An agent that blocks, computes or leaves holds up its own task. What it asks the model goes through the event loop it
+An agent that blocks, computes or exits delays only its own task. Its model calls run on the event loop it
 was started from.
 """
 
@@ -76,14 +76,14 @@ class _Work:
         return self.done.done()
 
     def cpu_seconds(self) -> float:
-        """Of the thread itself, while it lives; 0 where the system does not say."""
+        """CPU time of the thread while it runs; 0 where the system does not report it."""
         if self._cpu is None and self._thread.ident is not None and hasattr(time, "pthread_getcpuclockid"):
-            with suppress(OSError):  # it ended in this moment
+            with suppress(OSError):  # the thread has just ended
                 return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
         return self._cpu or 0.0
 
     async def stop(self) -> None:
-        """Cancel the agent; interrupt its thread if it goes on. One that is inside a system call ends when that returns."""
+        """Cancel the agent; interrupt its thread if it continues. A thread in a system call ends when that returns."""
         self._is_stopping = True
         running = self._running
         if running is not None:
@@ -93,7 +93,7 @@ class _Work:
             if await asyncio.shield(self.ended(GRACE_SECONDS)):
                 return
         if self._thread.ident is not None and self._thread.is_alive():
-            logger.warning("agent does not end when it is cancelled", extra={"source": self._thread.name})
+            logger.warning("agent did not end after it was cancelled", extra={"source": self._thread.name})
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(Stopped)
             )
@@ -104,10 +104,10 @@ class _Work:
         try:
             with asyncio.Runner() as runner:
                 outcome = runner.run(self._process())
-        except BaseException as exc:  # noqa: BLE001 - somebody else's code may raise anything; its task has failed
+        except BaseException as exc:  # noqa: BLE001 - third-party code may raise anything; its task has failed
             failure = exc if isinstance(exc, Exception) else escaped(exc)
         self._cpu = time.thread_time()
-        with suppress(RuntimeError):  # the server's loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the server's loop is closed: no caller waits any more
             self._home.call_soon_threadsafe(self._tell, outcome, failure)
 
     async def _process(self) -> object:
@@ -123,11 +123,11 @@ class _Work:
             self.done.set_result(outcome)
         else:
             self.done.set_exception(failure)
-            self.done.exception()  # nobody may be left who asks
+            self.done.exception()  # retrieved: there may be no caller left that awaits it
 
 
 class _DriverFromAfar:
-    """The driver as code on another event loop sees it."""
+    """The driver for code on another event loop."""
 
     def __init__(self, driver: Driver, home: asyncio.AbstractEventLoop) -> None:
         self._driver = driver

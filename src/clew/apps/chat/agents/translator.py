@@ -1,4 +1,4 @@
-"""Translates documents. Only a model can."""
+"""Translator agent: translates documents. It needs a model."""
 
 from clew.apps.chat.agents.rendering.render import render
 from clew.apps.chat.agents.tasks import label_of, text_of, wanted
@@ -10,7 +10,7 @@ from clew.documents.passages import paragraphs
 from clew.domain.errors import Permanent
 from clew.texts.phrases import Text, listed, say
 
-# Models shorten what is long, so they are given one piece after another.
+# Models shorten long texts, so they get one piece after another.
 PIECE_CHARACTERS = 6_000
 MAX_PIECES = 60
 

@@ -1,4 +1,4 @@
-"""Writes documents: a model's text, or what the task's documents hold put together; as md, txt, html, docx or pdf."""
+"""Writer agent: writes a model's text, or the contents of a task's documents, as md, txt, html, docx or pdf."""
 
 from clew.apps.chat.agents.rendering.blocks import Picture, parse
 from clew.apps.chat.agents.rendering.render import render
@@ -68,7 +68,7 @@ class Writer:
 
 
 def compose(task: AgentTask, label: str) -> str:
-    """What the documents hold, one after another, as Markdown."""
+    """The contents of the documents, one after another, as Markdown."""
     sections = [section for document in task["inputDocuments"] if (section := _section(document))]
     if not sections:
         sections = [task["prompt"]]

@@ -1,4 +1,4 @@
-"""Which columns of a table a prompt means, by the words they share."""
+"""Column matching: which columns of a table a prompt means, by the words they share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

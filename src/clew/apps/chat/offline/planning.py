@@ -1,4 +1,4 @@
-"""A work plan by rules: from what a prompt asks for and which documents there are, to tasks."""
+"""Work plans by rules: from what a prompt asks for and the documents at hand, to tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ class Planner:
 
     def _summarize(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         texts = [document.label for document in at_hand if document.kind == "text"]
-        # Somebody who brings texts and says nothing a rule understands is served best by a summary.
+        # For texts with a prompt that no rule understands, a summary is the best guess.
         says_nothing = not wishes.wishes and not wishes.outputs and not wishes.formats
         is_wanted = Wish.SUMMARY in wishes.wishes or wishes.is_a_report or says_nothing
         if not (texts and is_wanted and "summarizer" in self.agents):
@@ -216,7 +216,7 @@ class Planner:
         return "\n\n".join([*said, self._say(Text.NO_TASK)])
 
     def _free(self, label: str, draft: Draft) -> str:
-        """The label, or one like it: a plan must not put out what the user brought."""
+        """The label, or one like it: a plan must not replace a document of the user."""
         taken = {document.label for document in self.documents if not document.is_made} | set(draft.made())
         stem, ending = split_name(label)
         candidate, number = label[-MAX_LABEL:], 2

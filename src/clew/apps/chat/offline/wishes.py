@@ -1,4 +1,4 @@
-"""What a prompt asks for, told by its words: in the languages Clew speaks, and only as far as words can tell."""
+"""Request recognition: what a prompt asks for, by its words, in the supported languages."""
 
 import re
 from collections.abc import Collection
@@ -55,7 +55,7 @@ _FORMATS = ("docx", "pdf", "html", "md", "xlsx", "csv", "png")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is wanted, the files it shall end up in, and the documents that were named."""
+    """The requested actions, the files to make, and the documents that were named."""
 
     wishes: frozenset[Wish]
     outputs: tuple[str, ...]
@@ -99,7 +99,7 @@ class Wishes:
 
 
 def read_wishes(prompt: str, documents: Collection[str]) -> Wishes:
-    """Files that exist are what the wish is about; any other file that is named is what shall be made."""
+    """Named files that exist are the input; any other named file is to be made."""
     names = list(dict.fromkeys(clean_name(match[0]) for match in _NAME.finditer(prompt)))
     known = {label.casefold(): label for label in documents}
     named = tuple(known[name.casefold()] for name in names if name.casefold() in known)
@@ -119,7 +119,7 @@ def _begins(text: str, word: str) -> bool:
     """Whether a word of the text begins so; scripts without spaces have it anywhere."""
     if word[0] > "\u2e80":
         return word in text
-    # Found by plain search: a prompt may be a megabyte long, and there are many words to look for.
+    # Plain substring search: a prompt may be a megabyte long, and there are many words to find.
     place = text.find(word)
     while place >= 0:
         if place == 0 or not (text[place - 1].isalnum() or text[place - 1] == "_"):

@@ -1,1 +1,1 @@
-"""Where issues come from: GitHub, Jira, or the request itself."""
+"""Issue trackers: GitHub, Jira, or the request itself."""

@@ -1,4 +1,4 @@
-"""Issues of GitHub, by `owner/name#12`; or by `12` where the settings name a repository."""
+"""GitHub issues, by `owner/name#12`; or by `12` where the settings name a repository."""
 
 import re
 

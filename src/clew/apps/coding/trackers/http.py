@@ -1,4 +1,4 @@
-"""Asks a tracker over HTTP: with a deadline, no redirects, a bounded answer, and errors without a secret."""
+"""HTTP client of trackers: with a deadline, no redirects, a bounded answer, and errors without a secret."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ _MOST = 4 * 2**20
 
 
 class TrackerClient:
-    """The way to one tracker. `name` is what people call it."""
+    """The client of one tracker. `name` is its display name."""
 
     def __init__(self, name: str, headers: Mapping[str, str], *, seconds: float) -> None:
         self.name = name
@@ -33,9 +33,9 @@ class TrackerClient:
         except TimeoutError:
             raise Transient(f"{self.name} did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
         except httpx.InvalidURL:
-            raise Permanent(f"the address of {self.name} is none", ErrorClass.VALIDATION) from None
+            raise Permanent(f"the URL of {self.name} is invalid", ErrorClass.VALIDATION) from None
         except httpx.HTTPError as exc:
-            # Its message may hold the address.
+            # Its message may contain the URL.
             raise Transient(
                 f"{self.name} cannot be reached: {type(exc).__name__}", ErrorClass.NETWORK_TIMEOUT
             ) from None
@@ -46,7 +46,7 @@ class TrackerClient:
 
     async def _get(self, url: str, issue_id: str) -> Mapping[str, Json]:
         if self._client is None:
-            # Reading the certificates takes a while, which others should not wait for.
+            # Reading the certificates is slow, so a thread does it.
             self._client = await asyncio.to_thread(
                 lambda: httpx.AsyncClient(follow_redirects=False, timeout=self._seconds)
             )
@@ -73,7 +73,7 @@ class TrackerClient:
         if status in (404, 410):
             raise NotFound(f"{self.name} has no issue {issue_id!r}, or does not show it to us")
         if is_limited:
-            raise Transient(f"{self.name} asks us to wait", ErrorClass.RATE_LIMIT, _wait(response))
+            raise Transient(f"{self.name} limits the request rate", ErrorClass.RATE_LIMIT, _wait(response))
         if status in (401, 403):
             raise Permanent(f"{self.name} does not accept our credentials ({status})", ErrorClass.AUTH)
         if status >= 500 or status == 408:

@@ -1,4 +1,4 @@
-"""Issues of Jira, by their key: `ABC-12`."""
+"""Jira issues, by their key: `ABC-12`."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which tracker a profile means, opened when it is first needed."""
+"""Trackers by profile, opened when first needed."""
 
 from base64 import b64encode
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""Folders of code that a workflow may change: which ones, what differs there, and how a file is written."""
+"""Worktrees that a workflow may change: which are allowed, what differs there, and how a file is written."""

@@ -1,4 +1,4 @@
-"""Files of a worktree, reached part by part from its top: no link leads out, whoever puts one there meanwhile."""
+"""Worktree files, opened part by part from the top: no link leads out, even one created meanwhile."""
 
 import os
 import secrets
@@ -35,7 +35,7 @@ def read(top: Path, path: str) -> str | None:
 
 
 def shown(top: Path, path: str) -> ShownFile:
-    """A new file for whoever reviews it."""
+    """A new file as the reviewer gets it."""
     try:
         data, size = _bytes(top, path)
     except (OSError, Invalid) as exc:
@@ -47,7 +47,7 @@ def shown(top: Path, path: str) -> ShownFile:
 
 
 def check(top: Path, path: str, over: str | None) -> None:
-    """Raises Invalid unless the file is as its writer knows it: `over` is its text, None if there must be none."""
+    """Raises Invalid unless the file is unchanged: `over` is its expected text, None if it must not exist."""
     *folders, name = require_inside(path)
     try:
         with _opened(top, folders) as folder:
@@ -58,9 +58,9 @@ def check(top: Path, path: str, over: str | None) -> None:
 
 
 def write(top: Path, path: str, text: str, over: str | None) -> None:
-    """The whole file at once, or nothing of it: a kill leaves the old one or the new one. Raises Invalid, OSError.
+    """Replace the file atomically: a kill leaves the old one or the new one. Raises Invalid, OSError.
 
-    What stands there must be `over`: a file that its writer never saw is not replaced.
+    The current text must be `over`: a file that its writer never saw is not replaced.
     """
     *folders, name = require_inside(path)
     with _opened(top, folders, make=True) as folder:

@@ -1,4 +1,4 @@
-"""Work trees of git. Git is asked with an argument list, in a git folder of our own: see `gitdir`."""
+"""Git work trees. Git runs with an argument list, in a private git folder: see `gitdir`."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ _ENVIRONMENT = {
 _SECONDS = 60.0
 _MOST = 32 * 2**20
 _LOCK = "clew.lock"
-# How long one who was left behind may take to leave.
+# How long a program left by an earlier attempt may take to end.
 _PATIENCE = 10.0
 
 MOST_FILES = 2_000
@@ -57,7 +57,7 @@ class GitWorktrees:
 
     def __init__(self, roots: Sequence[Path], environment: Mapping[str, str]) -> None:
         self._roots = roots
-        # A relative entry would look for git in the work tree. HOME is for the user's own list of ignored files.
+        # A relative entry would find git in the work tree. HOME is for the user's own list of ignored files.
         path = [entry for entry in environment.get("PATH", "").split(os.pathsep) if os.path.isabs(entry)]
         home = {"HOME": environment["HOME"]} if "HOME" in environment else {}
         self._environment = {"PATH": os.pathsep.join(path), **home, **_ENVIRONMENT}
@@ -102,12 +102,10 @@ class GitWorktrees:
         except TimedOut as exc:
             raise Transient("git did not answer in time", ErrorClass.CLI_TIMEOUT) from exc
         except TooMuch as exc:
-            raise Permanent(
-                "there is more in the worktree than can be looked at", ErrorClass.VALIDATION
-            ) from exc
+            raise Permanent("the worktree's changes are too large to compare", ErrorClass.VALIDATION) from exc
 
     async def ask(self, worktree: "GitWorktree", *arguments: str, head: str = UNBORN) -> Ended:
-        """What git says, in a git folder that is made for this one question.
+        """Git's output, in a git folder that is made for this one call.
 
         Where it asks for its HEAD, the repository's refs can be read too.
         """
@@ -146,7 +144,7 @@ class GitWorktree:
     async def starts(self) -> Sequence[str]:
         try:
             found = starts(await self.git.settings(self.folder, self.folders), self.folders)
-            # Git looks into submodules by itself, with the settings of each.
+            # Git enters submodules by itself, with the settings of each.
             for path in await self._submodules():
                 inner = await self.git.find(str(self.folder / path))
                 found += [f"{path}: {name}" for name in await inner.starts()]
@@ -206,7 +204,7 @@ class GitWorktree:
 
     def _write(self, new: Mapping[str, str], over: Mapping[str, str]) -> None:
         try:
-            for path in new:  # all are looked at before the first is written
+            for path in new:  # all are checked before the first is written
                 files.check(self.folder, path, over.get(path))
             for path, text in new.items():
                 files.write(self.folder, path, text, over.get(path))
@@ -231,7 +229,7 @@ class GitWorktree:
         return None if asked.code else asked.out.decode().strip()
 
     async def _ask(self, *arguments: str) -> bytes:
-        """What git says. Raises Permanent if it cannot."""
+        """Git's output. Raises Permanent if git fails."""
         asked = await self.git.ask(self, *arguments)
         if asked.code:
             raise Permanent(f"git {arguments[0]} failed: {_reason(asked)}", ErrorClass.INTERNAL)
@@ -255,5 +253,5 @@ def _reason(asked: Ended) -> str:
 
 
 def _names(listed: bytes) -> Iterator[str]:
-    # A name that is no text is shown as far as it is one; nobody can write to it by that.
+    # Undecodable bytes of a name are replaced for display; no write can reach the file by that name.
     return (name.decode(errors="replace") for name in listed.split(b"\0") if name)

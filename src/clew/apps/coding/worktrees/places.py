@@ -1,4 +1,4 @@
-"""Which folder a caller means, by one name only, and whether anybody may work there."""
+"""Worktree paths: the canonical name of a folder, and whether `coding.roots` allows it."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ _LONGEST = 4096
 def locate(path: str, roots: Sequence[Path]) -> Path:
     """The folder without links, `..` or a slash at its end: two names of one folder are the same here.
 
-    Raises Invalid. With `roots`, what is not under one of them is refused before it is looked at.
+    Raises Invalid. With `roots`, a path outside of them is refused before it is read.
     """
     if not os.path.isabs(path):
         raise refused("expected an absolute path")
@@ -42,7 +42,7 @@ def require_under(path: Path, roots: Sequence[Path]) -> None:
 def is_spelled(path: Path, names: Callable[[Path], Iterable[str] | None]) -> bool:
     """Whether every part stands in its folder letter by letter: some disks find it under other spellings too.
 
-    `names` is None for a folder nobody may list, which is then believed.
+    `names` is None for a folder that cannot be listed; its spelling is then accepted.
     """
     return all(
         listed is None or part.name in listed

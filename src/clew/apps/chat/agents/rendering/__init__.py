@@ -1,1 +1,1 @@
-"""Documents made of Markdown: one parser, one writer a format."""
+"""Rendering of Markdown documents: one parser, and one writer per format."""

@@ -1,4 +1,4 @@
-"""Markdown as blocks: what a document is made of, whatever format it ends in."""
+"""Markdown blocks: the parts of a document, independent of its output format."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-# No XML document can hold these, and a model, or a page that was read, may.
+# XML cannot contain these characters; a model's text or a page may.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _LINK = re.compile(r"(?:https?|mailto):\S+", re.IGNORECASE)
 
@@ -162,7 +162,7 @@ def _runs(tokens: Sequence[Token]) -> tuple[Runs, list[Picture]]:
             case "link_close":
                 link = ""
             case "image":
-                # The parser has made an address of it; a label it is.
+                # The parser has URL-encoded it; it is a label.
                 pictures.append(Picture(unquote(str(token.attrGet("src") or "")), token.content))
             case "softbreak":
                 runs.append(TextRun(" "))

@@ -1,4 +1,4 @@
-"""A web page in one file: pictures inside, no script, nothing from elsewhere."""
+"""HTML pages in one file: embedded pictures, no script, no external resources."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence

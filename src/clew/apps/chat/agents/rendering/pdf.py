@@ -1,4 +1,4 @@
-"""PDF files, with fonts that have the letters of the languages we speak."""
+"""PDF files, with fonts that cover the supported languages."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

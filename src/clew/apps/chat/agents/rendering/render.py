@@ -1,4 +1,4 @@
-"""A document in the format its label asks for."""
+"""Rendering: a document in the format of its label's extension."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ FORMATS = ("md", "txt", "html", "docx", "pdf")
 async def render(
     markdown: str, label: str, *, language: str, pictures: Mapping[str, bytes] | None = None
 ) -> bytes:
-    """The bytes of a document, made in a thread: layout takes its time. Raises Permanent for other formats."""
+    """The bytes of a document, made in a thread because layout is slow. Raises Permanent for other formats."""
     return await asyncio.to_thread(_render, markdown, label, language, pictures or {})
 
 
