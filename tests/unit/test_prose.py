@@ -20,6 +20,7 @@ CHECKED = (
     "CHANGELOG.md",
     "src/clew/web/*.js",
     "src/clew/web/*.html",
+    "src/**/*.py",
 )
 
 
