@@ -16,5 +16,9 @@ async def _open_once() -> None:
 
 
 asyncio.run(_open_once())
+for thread in threading.enumerate():
+    # The watch of the event loop is told to stop and not waited for.
+    if thread is not threading.main_thread():
+        thread.join(30)
 # A thread is not there any more in what is forked, and whatever it held is held for ever.
 assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
