@@ -136,7 +136,7 @@ class TestAnalyst:
         assert "could not be used" in driver.asked[1].prompt
 
     async def test_and_then_given_up(self) -> None:
-        with pytest.raises(Permanent, match="chose no view"):
+        with pytest.raises(Permanent, match="chose no existing view"):
             await Analyst(ScriptedDriver(lambda _: "?")).process_task(task("x", table("sales.csv")))
 
     async def test_cells_that_look_like_formulas_stay_text(self) -> None:

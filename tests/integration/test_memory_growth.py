@@ -22,8 +22,8 @@ from tests.http_client import client_of
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 # Runs in a stretch. A leak grows by an object a run in every stretch; a cache that fills up grows in the first ones.
-RUNS = 20
-STRETCHES = 3
+RUNS = 40
+STRETCHES = 4
 # What is kept on purpose, so that it is full before the counting begins.
 KEPT = 16
 
