@@ -542,3 +542,12 @@ async def test_a_model_that_asks_for_what_is_not_there_or_for_far_too_much(
         thread = await house.rest(await house.start(graph, f"tools: {many}"), seconds=60)
         assert thread.status is Status.COMPLETED
         assert len(await house.bodies(thread, ToolResult)) == count
+
+
+@pytest.mark.parametrize("thought", ["<think>The user is slow.</think>", "aloud</think>"])
+async def test_an_agent_records_no_thoughts_as_its_answer(tmp_path: Path, thought: str) -> None:
+    async with open_house("memory", tmp_path) as house:
+        thread = await house.run("agent", f"{thought}Four.")
+        (said,) = await house.bodies(thread, AssistantMessage)
+    assert "Four." in said.content
+    assert "think" not in said.content
