@@ -3,7 +3,7 @@
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 
 from starlette.datastructures import Headers
@@ -27,7 +27,7 @@ FRESH_SECONDS = 2.0
 # its request rather than an authentication error.
 OUTAGE_SECONDS = 60.0
 _REMEMBERED = 4096
-KEY_PREFIX = b"clew_"
+KEY_PREFIX = "clew_"
 
 # A proxy on this machine would make the whole world look local.
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
@@ -43,13 +43,16 @@ class Authenticator:
         clock: Clock,
         open_locally: bool,
         allowed_origins: Collection[str] = (),
+        tokens: Callable[[str], Awaitable[Principal]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`tokens` verifies what is no API key: access tokens of an identity provider."""
         self._keys = keys
+        self._tokens = tokens
         self._clock = clock
         self._allowed_origins = frozenset(allowed_origins)
         self._monotonic = monotonic
-        self._is_open = open_locally
+        self._is_open = open_locally and tokens is None
         self._looked_at = float("-inf")
         self._believed: dict[str, tuple[ApiKey, float]] = {}
 
@@ -74,6 +77,8 @@ class Authenticator:
         token = credential(headers)
         if token is None:
             raise Unauthenticated("an API key is needed: Authorization: Bearer <key>, or X-API-Key: <key>")
+        if self._tokens is not None and not token.startswith(KEY_PREFIX):
+            return await self._tokens(token)
         return _principal(await self._valid_key(token))
 
     async def is_open(self) -> bool:
@@ -143,7 +148,7 @@ def credential(headers: Headers) -> str | None:
 
 def shows_our_key(headers: Headers) -> bool:
     return any(
-        name in (b"x-api-key", b"authorization") and KEY_PREFIX in value for name, value in headers.raw
+        name in (b"x-api-key", b"authorization") and KEY_PREFIX.encode() in value for name, value in headers.raw
     )
 
 

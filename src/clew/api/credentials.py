@@ -10,7 +10,12 @@ from hashlib import sha256
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 
-SCOPES = ("read", "write", "admin", "metrics")
+# `approve` answers approvals, `admin` is for one tenant, `operator` for the whole installation.
+SCOPES = ("read", "write", "approve", "admin", "operator", "metrics")
+# Of a new key that names none.
+USUAL_SCOPES = ("read", "write", "approve")
+TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
+MAX_USER = 256
 
 # Under this key a request's scope says who is calling.
 PRINCIPAL = "clew.principal"
@@ -52,6 +57,11 @@ def mint(
         expires_at=None if lifetime is None else now + lifetime,
     )
     return text, key
+
+
+def is_user(text: str) -> bool:
+    """Whether the text can be the id of a user; an empty one stands for the whole tenant."""
+    return text.isprintable() and len(text) <= MAX_USER
 
 
 def is_key(text: str) -> bool:

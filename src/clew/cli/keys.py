@@ -1,12 +1,11 @@
 """`clew keys`: create, list and revoke API keys."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from clew.api.credentials import SCOPES, mint
+from clew.api.credentials import MAX_USER, SCOPES, TENANT, is_user, mint
 from clew.cli.opening import run, stores_of
 from clew.cli.output import say, say_json, say_table
 from clew.domain.errors import Invalid
@@ -14,9 +13,7 @@ from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 from clew.server.database import utc_now
 
-_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 _MAX_NAME = 100
-_MAX_USER = 256
 
 
 def create(
@@ -85,10 +82,10 @@ def revoke(key_id: str, *, config: Path | None, as_json: bool) -> None:
 def _check(name: str, tenant: str, user: str, scopes: Sequence[str]) -> None:
     if not name or not name.isprintable() or len(name) > _MAX_NAME:
         raise Invalid(f"--name: expected one line of up to {_MAX_NAME} characters")
-    if not _TENANT.fullmatch(tenant):
+    if not TENANT.fullmatch(tenant):
         raise Invalid("--tenant: expected up to 64 letters, digits and . _ : @ -")
-    if not user.isprintable() or len(user) > _MAX_USER:
-        raise Invalid(f"--user: expected one line of up to {_MAX_USER} characters")
+    if not is_user(user):
+        raise Invalid(f"--user: expected one line of up to {MAX_USER} characters")
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise Invalid(f"--scope: no scope {unknown[0][:40]!r}; there are {', '.join(SCOPES)}")
 

@@ -28,6 +28,7 @@ _HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 
 _FLAGS = {
@@ -115,6 +116,20 @@ def url_path() -> SettingKind[str]:
 
 def http_url() -> SettingKind[str]:
     return matching(_HTTP_URL, "an address like http://127.0.0.1:8000/v1")
+
+
+def address_or_path() -> SettingKind[str]:
+    def read(raw: object) -> str:
+        text = _text(raw)
+        if _HTTP_URL.fullmatch(text) or Path(text).is_absolute():
+            return text
+        raise ValueError
+
+    return SettingKind("an address like https://id.example.com/jwks, or an absolute path", read)
+
+
+def claim() -> SettingKind[str]:
+    return matching(_CLAIM, "the name of a claim")
 
 
 def model_name() -> SettingKind[str]:

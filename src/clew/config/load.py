@@ -11,7 +11,7 @@ from clew.config.channels import read_channels
 from clew.config.files import read_yaml
 from clew.config.graphs import LangGraphProject, read_graphs, read_langgraph_json
 from clew.config.profiles import read_profiles
-from clew.config.resolve import choose_database, choose_graph_store, doubts
+from clew.config.resolve import choose_database, choose_graph_store, doubts, require_whole_auth
 from clew.config.settings import SECTIONS, SETTINGS, Settings
 from clew.config.sources import Options, Variables, YamlFile, read_sections
 from clew.config.tree import ConfigNode
@@ -46,6 +46,7 @@ def load_settings(
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
     made, sources = read_sections(Options(options or {}), Variables(environ), YamlFile(sections))
+    require_whole_auth(made.auth, sources)
     written = sections.get("database", {}).get("url")
     folder = written.folder if written and written.where == sources.get("database.url") else cwd
     database = choose_database(made.database, made.checkpoints, sources, folder)

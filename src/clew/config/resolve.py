@@ -6,6 +6,7 @@ from pathlib import Path
 from clew.config.database import DatabaseUrl
 from clew.config.settings import (
     SETTINGS,
+    AuthSettings,
     CheckpointSettings,
     CleanupSettings,
     DatabaseSettings,
@@ -60,6 +61,14 @@ def choose_graph_store(
     if store.backend == "sqlite" and database.url.kind == "postgres":
         return DatabaseUrl("sqlite", path=cwd / ".clew" / "graph_store.db")
     return database.url
+
+
+def require_whole_auth(auth: AuthSettings, sources: Mapping[str, str]) -> None:
+    """Raises ConfigError. Without an audience Clew would accept tokens that were issued for other services."""
+    if auth.issuer is not None and auth.audience is None:
+        raise ConfigError(f"{sources['auth.issuer']}: needs CLEW_AUTH_AUDIENCE beside it")
+    if auth.issuer is None and (given := sorted(key for key in sources if key.startswith("auth."))):
+        raise ConfigError(f"{sources[given[0]]}: needs CLEW_AUTH_ISSUER beside it")
 
 
 def doubts(

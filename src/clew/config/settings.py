@@ -20,7 +20,9 @@ from clew.config.declare import Section, Setting, declared_in, setting
 from clew.config.graphs import GraphSource
 from clew.config.kinds import (
     absolute_path,
+    address_or_path,
     choice,
+    claim,
     cron,
     database_url,
     flag,
@@ -102,6 +104,25 @@ class DatabaseSettings(Section):
         if self.transaction_pooler == "auto":
             return self.url.is_transaction_pooler
         return self.transaction_pooler == "yes"
+
+
+class AuthSettings(Section):
+    PREFIX: ClassVar[str] = "CLEW_AUTH_"
+
+    issuer: Annotated[str | None, http_url()] = setting(
+        None, "Accept access tokens (JWT) of this OpenID provider beside API keys; with `audience`."
+    )
+    audience: Annotated[str | None, line()] = setting(None, "What the `aud` claim of a token must name.")
+    jwks: Annotated[str | None, address_or_path()] = setting(
+        None, "Address or absolute path of the provider's keys; unset asks the issuer where they are."
+    )
+    tenant_claim: Annotated[str | None, claim()] = setting(
+        None, "Claim that names the tenant; unset puts all callers into `default`."
+    )
+    user_claim: Annotated[str, claim()] = setting("sub", "Claim that names the user.")
+    scope_claim: Annotated[str, claim()] = setting(
+        "scope", "Claim with the scopes: words or a list, each as it is or after `clew:`."
+    )
 
 
 class ThreadSettings(Section):
@@ -334,6 +355,7 @@ class Sections(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
 
     server: ServerSettings = Field(default_factory=ServerSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     threads: ThreadSettings = Field(default_factory=ThreadSettings)
     runner: RunnerSettings = Field(default_factory=RunnerSettings)
@@ -375,6 +397,7 @@ class Settings:
     """All settings of a process, read once. Safe to print: secrets show as stars, URLs without their user."""
 
     server: ServerSettings
+    auth: AuthSettings
     database: DatabaseSettings
     threads: ThreadSettings
     runner: RunnerSettings

@@ -44,6 +44,7 @@ from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
+from clew.server.auth import open_tokens
 from clew.server.database import (
     Stores,
     new_id,
@@ -173,6 +174,7 @@ def _http_services(services: Services) -> HttpServices:
             clock=services.clock,
             open_locally=server.auth == "auto" and server.is_loopback,
             allowed_origins=server.allowed_origins,
+            tokens=open_tokens(services.settings.auth, services.clock),
         ),
         limits=RateLimits(
             requests_per_second=limits.requests_per_second,
@@ -200,7 +202,9 @@ def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
     """Raises ConfigError where other machines could connect and no API key exists."""
-    if not settings.server.is_loopback and not any(key.is_valid(now=utc_now()) for key in keys):
+    if settings.server.is_loopback or settings.auth.issuer is not None:
+        return
+    if not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
             f"{settings.server.host} can be reached from other machines, so callers need API keys, and there are none:"
             " make one with `clew keys create`, or listen on 127.0.0.1"

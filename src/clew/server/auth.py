@@ -1,0 +1,66 @@
+"""Authentication composition: the verifier for access tokens of the identity provider that the settings name."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+
+from clew.api.credentials import Principal
+from clew.config.settings import AuthSettings
+from clew.domain.errors import ConfigError, Unavailable
+from clew.ports.clock import Clock
+
+FETCH_SECONDS = 5.0
+LARGEST_BYTES = 2**20
+
+
+def open_tokens(auth: AuthSettings, clock: Clock) -> Callable[[str], Awaitable[Principal]] | None:
+    """None if the settings name no provider. Raises ConfigError where a package is missing."""
+    if auth.issuer is None or auth.audience is None:
+        return None
+    try:
+        from clew.api.access_tokens import ClaimNames, TokenVerifier  # noqa: PLC0415 - the extra may be missing
+    except ModuleNotFoundError as exc:
+        raise ConfigError("access tokens need another package: pip install 'clew[oidc]'") from exc
+    issuer = auth.issuer
+    verifier = TokenVerifier(
+        issuer=issuer,
+        audience=auth.audience,
+        claims=ClaimNames(tenant=auth.tenant_claim, user=auth.user_claim, scope=auth.scope_claim),
+        fetch=lambda: _jwks(issuer, auth.jwks),
+        clock=clock,
+    )
+    return verifier.principal
+
+
+async def _jwks(issuer: str, place: str | None) -> Mapping[str, Any]:
+    """The provider's keys. Raises Unavailable."""
+    if place is not None and not place.startswith(("http://", "https://")):
+        return _object(await anyio.Path(place).read_bytes() if Path(place).is_file() else b"")
+    async with httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False) as client:
+        if place is None:
+            known = await _fetched(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+            place = str(known.get("jwks_uri"))
+        return await _fetched(client, place)
+
+
+async def _fetched(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
+    try:
+        answer = await client.get(url)
+        answer.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        raise Unavailable("the identity provider does not answer") from exc
+    return _object(answer.content)
+
+
+def _object(content: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(content[:LARGEST_BYTES])
+    except ValueError as exc:
+        raise Unavailable("the identity provider's answer is no JSON") from exc
+    if not isinstance(found, dict):
+        raise Unavailable("the identity provider's answer is no object")
+    return found
