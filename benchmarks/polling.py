@@ -78,8 +78,7 @@ def endless() -> StateGraph[State, None, State, State]:
 
 
 def empty_route(router: APIRouter, path: str) -> None:
-    @router.get(path)
-    @needs("read")
+    @router.get(path, dependencies=[needs("read")])
     async def empty() -> None:
         return None
 

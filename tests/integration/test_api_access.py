@@ -3,23 +3,26 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, WebSocket
 from starlette.responses import PlainTextResponse
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
-from clew.api.access import needs, public, rules_of
+from clew.api.access import PUBLIC, needs, rules_of
+from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.sdk import streaming
+from clew.domain.errors import Forbidden, Unauthenticated
 from clew.domain.thread import Owner
 from clew.server.app import Server
 from clew.server.database import utc_now
-from tests.http_client import EVERYTHING, client_of, new_key, opened_app, small_api
+from tests.http_client import ADDRESS, EVERYTHING, client_of, new_key, opened_app, small_api
 from tests.samples import ANN, opened
 
 pytestmark = pytest.mark.anyio
@@ -490,11 +493,76 @@ async def test_an_app_with_a_route_that_asks_for_nothing_does_not_start(router: 
             pass
 
 
+def for_all_routes(outer: Any = None) -> APIRouter:
+    """A router that states the scope for its routes, or is included by one that does."""
+    inner = APIRouter(prefix="/inner", dependencies=[] if outer else [needs("write")])
+
+    @inner.post("/note")
+    async def note() -> str:
+        return "noted"
+
+    @inner.websocket("/ws")
+    async def talk(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    if outer is None:
+        return inner
+    router = APIRouter()
+    router.include_router(inner, dependencies=[outer])
+    return router
+
+
+@pytest.mark.parametrize("outer", [None, needs("write")])
+async def test_a_router_may_state_the_scope_for_its_routes(outer: Any) -> None:
+    async with small_api(for_all_routes(outer), open_locally=False) as api:
+        reads = await new_key(api.keys, scopes=frozenset({"read"}))
+        writes = await new_key(api.keys, scopes=frozenset({"write"}))
+        for key, status, first in (
+            (reads, 403, "websocket.http.response.start"),
+            (writes, 200, "websocket.accept"),
+        ):
+            async with client_of(api.http, key) as client:
+                assert (await client.post("/inner/note")).status_code == status
+            said = await handshake(api.http, {"authorization": f"Bearer {key}"}, path="/inner/ws")
+            assert said[0]["type"] == first
+
+
+async def test_a_route_that_says_twice_who_may_call_it_does_not_start() -> None:
+    router = APIRouter(dependencies=[needs("read")])
+
+    @router.get("/twice", dependencies=[needs("admin")])
+    async def twice() -> None: ...
+
+    with pytest.raises(TypeError, match="/twice says more than once who may call it"):
+        async with small_api(router):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("scopes", "error"), [(None, Unauthenticated), ({"read"}, Forbidden), ({"write"}, None)]
+)
+async def test_the_dependency_refuses_on_its_own(
+    scopes: set[str] | None, error: type[Exception] | None
+) -> None:
+    """A route that is served without the guard, by mistake, still serves no one without the scope."""
+    app = FastAPI()
+    app.include_router(for_all_routes())
+
+    async def unguarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scopes is not None:
+            scope[PRINCIPAL] = Principal(tenant="a", user_id="", scopes=frozenset(scopes), key_id="k")
+        await app(scope, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(unguarded), base_url=ADDRESS) as client:
+        with nullcontext() if error is None else pytest.raises(error):
+            assert (await client.post("/inner/note")).json() == "noted"
+
+
 async def test_a_route_added_behind_the_guards_back_is_not_reached() -> None:
     async with small_api() as api:
 
-        @api.http.get("/late")
-        @public
+        @api.http.get("/late", dependencies=[PUBLIC])
         async def late() -> None: ...
 
         async with client_of(api.http) as client:
@@ -509,8 +577,7 @@ async def test_a_scope_nobody_knows_is_refused_when_declared() -> None:
 def talking() -> APIRouter:
     router = APIRouter()
 
-    @router.websocket("/ws")
-    @needs("read")
+    @router.websocket("/ws", dependencies=[needs("read")])
     async def talk(websocket: WebSocket) -> None:
         await websocket.accept()
         await websocket.close()

@@ -41,13 +41,11 @@ class Time:
 def who() -> APIRouter:
     router = APIRouter()
 
-    @router.get("/who")
-    @needs("read")
+    @router.get("/who", dependencies=[needs("read")])
     async def answer(caller: Caller) -> dict[str, str]:
         return {"tenant": caller.tenant, "user": caller.user_id, "key": caller.key_id}
 
-    @router.post("/who")
-    @needs("write")
+    @router.post("/who", dependencies=[needs("write")])
     async def change() -> None: ...
 
     return router

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.responses import StreamingResponse
 from starlette.types import Message
 
-from clew.api.access import needs, public
+from clew.api.access import PUBLIC, needs
 from clew.api.bodies import LARGE_AT_ONCE, SMALL
 from clew.api.strict_json import MAX_DEPTH, MAX_VALUES, check_json, storable_json
 from clew.domain.errors import Invalid
@@ -28,18 +28,15 @@ LIMIT = 1024
 def echoing() -> APIRouter:
     router = APIRouter()
 
-    @router.post("/echo")
-    @needs("write")
+    @router.post("/echo", dependencies=[needs("write")])
     async def echo(body: dict[str, Any]) -> dict[str, Any]:
         return body
 
-    @router.post("/raw")
-    @needs("write")
+    @router.post("/raw", dependencies=[needs("write")])
     async def raw(request: Request) -> int:
         return len(await request.body())
 
-    @router.post("/stream")
-    @needs("write", body="stream")
+    @router.post("/stream", dependencies=[needs("write", body="stream")])
     async def stream(request: Request) -> int:
         return sum([len(part) async for part in request.stream()])
 
@@ -282,8 +279,7 @@ async def test_large_bodies_share_a_room_and_small_ones_always_pass() -> None:
     inside, go_on = 0, asyncio.Event()
     router = APIRouter()
 
-    @router.post("/hold")
-    @needs("write")
+    @router.post("/hold", dependencies=[needs("write")])
     async def hold(request: Request) -> int:
         nonlocal inside
         inside += 1
@@ -308,8 +304,7 @@ async def test_a_stream_that_goes_on_holds_no_room() -> None:
     end = asyncio.Event()
     router = APIRouter()
 
-    @router.post("/endless")
-    @needs("write")
+    @router.post("/endless", dependencies=[needs("write")])
     async def endless(body: dict[str, Any]) -> StreamingResponse:
         async def parts() -> AsyncIterator[bytes]:
             yield b"first"
@@ -350,8 +345,7 @@ async def test_a_stream_that_goes_on_holds_no_room() -> None:
 async def test_where_no_key_is_needed_a_body_is_small() -> None:
     router = APIRouter()
 
-    @router.post("/open")
-    @public
+    @router.post("/open", dependencies=[PUBLIC])
     async def open_to_all(request: Request) -> int:
         return len(await request.body())
 

@@ -69,10 +69,10 @@ def endpoint_with_a_body() -> Callable[..., Awaitable[Heard]]:
 
 def echo() -> APIRouter:
     router = APIRouter()
-    router.post("/long")(needs("write")(endpoint_with_a_body()))
-    router.post("/short")(needs("write")(direct(endpoint_with_a_body())))
-    router.get("/long/{name}")(needs("read")(endpoint()))
-    router.get("/short/{name}")(needs("read")(direct(endpoint())))
+    router.post("/long", dependencies=[needs("write")])(endpoint_with_a_body())
+    router.post("/short", dependencies=[needs("write")])(direct(endpoint_with_a_body()))
+    router.get("/long/{name}", dependencies=[needs("read")])(endpoint())
+    router.get("/short/{name}", dependencies=[needs("read")])(direct(endpoint()))
     return router
 
 
@@ -152,8 +152,7 @@ async def test_both_ways_take_the_first_of_a_header_that_is_there_twice() -> Non
 async def test_an_endpoint_that_wants_something_else_is_not_called_directly() -> None:
     router = APIRouter()
 
-    @router.get("/short")
-    @needs("read")
+    @router.get("/short", dependencies=[needs("read")])
     @direct
     async def wants_a_cookie(caller: Caller, key: Annotated[str | None, Cookie()] = None) -> Heard:
         raise NotImplementedError
@@ -174,8 +173,7 @@ async def test_a_route_is_made_by_its_first_request() -> None:
 
     router = Router(prefix="/words")
 
-    @router.post("/{word}", status_code=201)
-    @needs("write")
+    @router.post("/{word}", dependencies=[needs("write")], status_code=201)
     async def say(word: Annotated[Word, Path()]) -> str:
         return f"{word}!"
 
@@ -194,18 +192,15 @@ async def test_a_route_is_made_by_its_first_request() -> None:
 async def test_a_request_goes_to_the_first_route_that_takes_it() -> None:
     router = APIRouter()
 
-    @router.get("/things/all")
-    @needs("read")
+    @router.get("/things/all", dependencies=[needs("read")])
     async def everything() -> str:
         return "all"
 
-    @router.get("/things/{name}")
-    @needs("read")
+    @router.get("/things/{name}", dependencies=[needs("read")])
     async def one(name: str) -> str:
         return f"one: {name}"
 
-    @router.delete("/things/{name}")
-    @needs("write")
+    @router.delete("/things/{name}", dependencies=[needs("write")])
     async def delete(name: str) -> str:
         return f"deleted: {name}"
 

@@ -75,27 +75,22 @@ class Order(BaseModel):
 def failing() -> APIRouter:
     router = APIRouter()
 
-    @router.post("/orders/{number}")
-    @needs("write")
+    @router.post("/orders/{number}", dependencies=[needs("write")])
     async def order(number: int, body: Order, urgent: bool = False) -> None: ...
 
-    @router.get("/field")
-    @needs("read")
+    @router.get("/field", dependencies=[needs("read")])
     async def field() -> None:
         raise Invalid("expected a name", field="name")
 
-    @router.get("/framework")
-    @needs("read")
+    @router.get("/framework", dependencies=[needs("read")])
     async def framework() -> None:
         raise HTTPException(418, "short and stout")
 
-    @router.get("/bug")
-    @needs("read")
+    @router.get("/bug", dependencies=[needs("read")])
     async def bug(word: str) -> None:
         raise RuntimeError(f"cannot cope with {word}")
 
-    @router.get("/wrong-answer")
-    @needs("read")
+    @router.get("/wrong-answer", dependencies=[needs("read")])
     async def wrong_answer() -> Order:
         return {"size": 0, "name": CANARY}  # type: ignore[return-value]
 
@@ -194,8 +189,10 @@ async def test_a_route_may_say_in_its_own_words_that_the_database_is_down() -> N
     refusals: dict[str, ClewError] = {"down": Unavailable(), "full": StorageFull(), "hasty": TooMany()}
     router = APIRouter()
 
-    @router.delete("/things/{name}")
-    @needs("write", outage=lambda name: Internal(f"{name} is still there"))
+    @router.delete(
+        "/things/{name}",
+        dependencies=[needs("write", outage=lambda name: Internal(f"{name} is still there"))],
+    )
     async def delete(name: str) -> None:
         raise refusals[name]
 

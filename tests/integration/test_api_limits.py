@@ -72,8 +72,7 @@ class TestPace:
 def echo() -> APIRouter:
     router = APIRouter()
 
-    @router.get("/echo")
-    @needs("read")
+    @router.get("/echo", dependencies=[needs("read")])
     async def echoed() -> str:
         return "echo"
 

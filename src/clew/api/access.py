@@ -1,35 +1,35 @@
-"""Access rules: endpoints declare what a caller needs; the guard reads the rules from the table of all routes."""
+"""Access rules: a route states with a dependency what its caller needs; the guard reads it before the body is read."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from fastapi import params
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import iter_route_contexts
 from starlette.convertors import Convertor
+from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Mount, WebSocketRoute, compile_path
 from starlette.types import ASGIApp, Scope
 
-from clew.api.credentials import SCOPES
+from clew.api.credentials import PRINCIPAL, SCOPES, Principal
 from clew.api.direct import Direct, is_direct
 from clew.api.errors import OURS, MethodNotAllowed, Wording
-from clew.domain.errors import ClewError
-
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+from clew.domain.errors import ClewError, Forbidden, Unauthenticated
 
 # A thread is deleted, or the caller gets the error, within ten seconds on a busy machine too.
 DELETION_SECONDS = 8.5
 
-_DECLARED = "__clew_access__"
 # The beginning of a parameter in the pattern of a path.
 _NAMED = re.compile(r"\(\?P<\w+>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteAccess:
-    """`scope` is what the caller's key must have, None for a public route.
+    """Who may call a route. As a dependency it checks the caller that the guard has authenticated.
 
+    `scope` is what the caller's key must have, None for a public route.
     A `stream` of bytes is handed to the endpoint as it comes; any other body is read and checked before.
     `outage` makes the error for a database that does not answer, from the parameters in the path. It applies to the
     route and to the lookup of the caller's key; None sends the original error.
@@ -42,6 +42,18 @@ class RouteAccess:
     outage: Callable[..., ClewError] | None = None
     wording: Wording = OURS
     seconds: float | None = None
+
+    async def __call__(
+        self, connection: HTTPConnection
+    ) -> None:  # async: FastAPI runs a plain one in a thread
+        """Raises Unauthenticated where no guard was before the route, and what `check` raises."""
+        if self.scope is not None:
+            self.check(principal_of(connection))
+
+    def check(self, principal: Principal) -> None:
+        """Compare scopes. Raises Forbidden."""
+        if self.scope is not None and self.scope not in principal.scopes:
+            raise Forbidden(f"this needs a key with the scope {self.scope!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +80,25 @@ def needs(
     outage: Callable[..., ClewError] | None = None,
     wording: Wording = OURS,
     seconds: float | None = None,
-) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint is for callers with this scope."""
+) -> params.Depends:
+    """A dependency of a route, or of all routes of a router: they are for callers with this scope."""
     if scope not in SCOPES:
         raise ValueError(f"no scope {scope!r}; there are {', '.join(SCOPES)}")
-    return _declare(RouteAccess(scope=scope, body=body, outage=outage, wording=wording, seconds=seconds))
+    return params.Depends(
+        RouteAccess(scope=scope, body=body, outage=outage, wording=wording, seconds=seconds)
+    )
 
 
-def public(endpoint: Endpoint) -> Endpoint:
-    """The endpoint needs no API key: it shows no user's data, or checks its own credential."""
-    return _declare(RouteAccess(scope=None))(endpoint)
+# The route needs no API key: it shows no user's data, or checks its own credential.
+PUBLIC = params.Depends(RouteAccess(scope=None))
+
+
+def principal_of(connection: HTTPConnection) -> Principal:
+    """The caller that the guard has authenticated. Raises Unauthenticated where there was no guard."""
+    principal: Principal | None = connection.scope.get(PRINCIPAL)
+    if principal is None:
+        raise Unauthenticated("this route is served without authentication")
+    return principal
 
 
 def rules_of(routes: Iterable[BaseRoute]) -> list[RouteRule]:
@@ -137,14 +158,6 @@ class _Choice:
         return rule, {name: rule.convertors[name].convert(part) for name, part in parts.groupdict().items()}
 
 
-def _declare(access: RouteAccess) -> Callable[[Endpoint], Endpoint]:
-    def mark(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _DECLARED, access)
-        return endpoint
-
-    return mark
-
-
 def _rule(context: Any) -> RouteRule:
     access = _access(context)
     pattern, _, convertors = compile_path(context.path)
@@ -164,13 +177,20 @@ def _rule(context: Any) -> RouteRule:
 
 
 def _access(context: Any) -> RouteAccess:
-    access = getattr(context.endpoint, _DECLARED, None)
+    """Of the route, its router, and the routers that include it: one of them states it."""
+    stated = [
+        one.dependency
+        for one in getattr(context, "dependencies", ())
+        if isinstance(one.dependency, RouteAccess)
+    ]
     route = context.original_route
-    if isinstance(access, RouteAccess) and (context.methods or isinstance(route, WebSocketRoute)):
-        return access
+    if len(stated) > 1:
+        raise TypeError(f"the route {context.path} says more than once who may call it")
+    if stated and (context.methods or isinstance(route, WebSocketRoute)):
+        return stated[0]
     kind = "a mounted app" if isinstance(route, Mount) else "the route"
     raise TypeError(
-        f"{kind} {context.path} does not say who may call it: decorate its endpoint with @needs or @public"
+        f"{kind} {context.path} does not say who may call it: add dependencies=[needs(scope)] or [PUBLIC]"
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from clew.api.access import public
+from clew.api.access import PUBLIC
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import DeliveredOut
@@ -35,28 +35,33 @@ class ChannelsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/channels", tags=["channels"])
-        router.post("/telegram/{bot}", responses=errors(Unauthenticated, Duplicate))(self.telegram)
-        router.post(
-            "/wecom/{app}", responses=errors(Unauthenticated, Duplicate) | TEXT, response_class=Response
-        )(self.wecom)
-        router.get("/wecom/{app}", responses=errors(Unauthenticated) | TEXT, response_class=Response)(
-            self.wecom_check
+        router.post("/telegram/{bot}", dependencies=[PUBLIC], responses=errors(Unauthenticated, Duplicate))(
+            self.telegram
         )
+        router.post(
+            "/wecom/{app}",
+            dependencies=[PUBLIC],
+            responses=errors(Unauthenticated, Duplicate) | TEXT,
+            response_class=Response,
+        )(self.wecom)
+        router.get(
+            "/wecom/{app}",
+            dependencies=[PUBLIC],
+            responses=errors(Unauthenticated) | TEXT,
+            response_class=Response,
+        )(self.wecom_check)
         return router
 
-    @public
     async def telegram(self, request: Request, bot: Name) -> DeliveredOut:
         """Telegram's webhook. Asks for the bot's secret token, not for an API key."""
         return DeliveredOut(status=await self._received(request, f"telegram:{bot}"))
 
-    @public
     async def wecom(self, request: Request, app: Name) -> PlainTextResponse:
         """WeCom's callback. Asks for its signature, not for an API key."""
         source = f"wecom:{app}"
         await self._received(request, source)
         return PlainTextResponse(self.doors[source].thanks)
 
-    @public
     async def wecom_check(self, request: Request, app: Name) -> PlainTextResponse:
         """WeCom verifies the callback URL: the answer is `echostr`, decrypted."""
         with self._at_door(f"wecom:{app}") as door:

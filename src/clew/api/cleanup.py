@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
 
-from clew.api.access import public
+from clew.api.access import PUBLIC
 from clew.api.cleanup_auth import CleanupAuth
 from clew.api.errors import OutOfRange
 from clew.api.openapi import errors
@@ -130,8 +130,11 @@ class Sweep:
 def cleanup_router(sweep: Sweep) -> APIRouter:
     router = Router(prefix="/api/optimize", tags=["optimize"])
 
-    @router.post("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
-    @public
+    @router.post(
+        "/cleanup",
+        dependencies=[PUBLIC],
+        responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable),
+    )
     async def clean_up(
         request: HttpRequest,
         days_old: DaysOld = None,
@@ -144,8 +147,11 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
         """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
         return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
 
-    @router.get("/cleanup", responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable))
-    @public
+    @router.get(
+        "/cleanup",
+        dependencies=[PUBLIC],
+        responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable),
+    )
     async def clean_up_by_cron(
         request: HttpRequest,
         days_old: DaysOld = None,

@@ -48,21 +48,22 @@ class DocumentsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/workflows/{workflow_id}/documents", tags=["documents"])
-        router.get("", responses=errors(Invalid, NotFound))(self.list_documents)
+        router.get("", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(self.list_documents)
         router.get(
             "/{document_id}",
+            dependencies=[needs("read")],
             response_class=StreamingResponse,
             responses={**_BYTES, **errors(Invalid, NotFound)},
         )(self.download_document)
         router.get(
             "/{document_id}/contents",
+            dependencies=[needs("read")],
             response_class=StreamingResponse,
             response_model=WholeDocumentOut,
             responses=errors(Invalid, NotFound),
         )(self.read_document)
         return router
 
-    @needs("read")
     async def list_documents(self, caller: Caller, workflow_id: WorkflowId) -> DocumentsOut:
         """The documents of a workflow, in the order they were added."""
         thread = await self.access.at(workflow_id, caller.owner)
@@ -70,7 +71,6 @@ class DocumentsRoutes:
         numbers = await self.numbering.files_of(thread.owner, found)
         return DocumentsOut(documents=[DocumentOut.of(document, numbers) for document in found])
 
-    @needs("read")
     async def download_document(
         self, caller: Caller, workflow_id: WorkflowId, document_id: DocumentId
     ) -> StreamingResponse:
@@ -83,7 +83,6 @@ class DocumentsRoutes:
             headers=download_headers(full_name(document), document.size),
         )
 
-    @needs("read")
     async def read_document(
         self,
         caller: Caller,

@@ -130,7 +130,7 @@ def error_body(code: str, message: str, field: str | None = None) -> dict[str, A
     return {"error": error if field is None else error | {"field": field}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # by identity, so that it has a hash
 class Wording:
     """How one API words its errors: the status of each, the body, and that body's schema for the description."""
 

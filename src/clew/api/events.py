@@ -69,12 +69,12 @@ class EventsRoutes:
         router = Router(prefix="/api/workflows", tags=["events"])
         router.get(
             "/{workflow_id}/events",
+            dependencies=[needs("read")],
             response_class=StreamingResponse,  # for the description: it lets errors be JSON
             responses={**_STREAM, **errors(Invalid, NotFound, Unavailable)},
         )(self.stream_events)
         return router
 
-    @needs("read")
     async def stream_events(
         self,
         caller: Caller,

@@ -91,20 +91,27 @@ class FilesRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/files", tags=["files"])
-        router.post("", openapi_extra=dict(_FORM), responses=errors(Invalid, TooLarge, StorageFull))(
-            self.upload_file
+        router.post(
+            "",
+            dependencies=[needs("write", body="stream")],
+            openapi_extra=dict(_FORM),
+            responses=errors(Invalid, TooLarge, StorageFull),
+        )(self.upload_file)
+        router.get("", dependencies=[needs("read")], responses=errors(Invalid))(self.list_files)
+        router.get("/{file_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.get_file
         )
-        router.get("", responses=errors(Invalid))(self.list_files)
-        router.get("/{file_id}", responses=errors(Invalid, NotFound))(self.get_file)
         router.get(
             "/{file_id}/content",
+            dependencies=[needs("read")],
             response_class=StreamingResponse,
             responses={**_BYTES, **errors(Invalid, NotFound)},
         )(self.download_file)
-        router.delete("/{file_id}", responses=errors(Invalid, NotFound))(self.delete_file)
+        router.delete("/{file_id}", dependencies=[needs("write")], responses=errors(Invalid, NotFound))(
+            self.delete_file
+        )
         return router
 
-    @needs("write", body="stream")
     async def upload_file(self, caller: Caller, request: Request) -> FileOut:
         """Store a file, sent as the form field `file`. Its bytes are kept unchanged."""
         form = FileForm(
@@ -116,7 +123,6 @@ class FilesRoutes:
         )
         return await self._shown(await self.uploads.add(await form.name(), form.data(), owner=caller.owner))
 
-    @needs("read")
     async def list_files(
         self,
         caller: Caller,
@@ -134,12 +140,10 @@ class FilesRoutes:
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
-    @needs("read")
     async def get_file(self, caller: Caller, file_id: FileId) -> FileOut:
         """What is known about a file. Another owner's is not found."""
         return await self._shown(await self._find(caller, file_id))
 
-    @needs("read")
     async def download_file(self, caller: Caller, file_id: FileId) -> StreamingResponse:
         """The bytes of a file, sent as an attachment."""
         file = await self._find(caller, file_id)
@@ -149,7 +153,6 @@ class FilesRoutes:
             headers=download_headers(file.name, file.size),
         )
 
-    @needs("write")
     async def delete_file(self, caller: Caller, file_id: FileId) -> HealthOut:
         """Delete a file. Documents made of it keep its bytes."""
         await self.files.delete_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)

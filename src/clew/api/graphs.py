@@ -26,8 +26,7 @@ class GraphsOut(WireModel):
 def graphs_router(graphs: Graphs, fields: Mapping[str, Sequence[str]], *, default: str) -> APIRouter:
     router = Router(prefix="/api/graphs", tags=["workflows"])
 
-    @router.get("")
-    @needs("read")
+    @router.get("", dependencies=[needs("read")])
     async def list_graphs(caller: Caller) -> GraphsOut:  # noqa: ARG001 - every caller sees the same
         """The graphs that can run here, the default one first."""
         names = sorted(graphs.graphs, key=lambda name: (name != default, name))

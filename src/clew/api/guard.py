@@ -9,12 +9,12 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from clew.api.access import RouteRule, RouteTable
+from clew.api.access import RouteRule, RouteTable, principal_of
 from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import WORDING, MethodNotAllowed
 from clew.api.limits import RateLimits
-from clew.domain.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from clew.domain.errors import NotFound, Unauthenticated, Unavailable
 
 # Under this key a request's scope says which rule let it in.
 RULE = "clew.rule"
@@ -76,8 +76,7 @@ class Guard:
             raise mismatch
         if rule is None:
             raise NotFound("no such route")
-        if rule.access.scope not in principal.scopes:
-            raise Forbidden(f"this needs a key with the scope {rule.access.scope!r}")
+        rule.access.check(principal)
 
 
 @asynccontextmanager
@@ -103,9 +102,8 @@ def address_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-async def _caller(connection: HTTPConnection) -> Principal:  # async, or every request would wait for a thread
-    principal: Principal = connection.scope[PRINCIPAL]
-    return principal
+async def _caller(connection: HTTPConnection) -> Principal:  # async: FastAPI runs a plain one in a thread
+    return principal_of(connection)
 
 
 Caller = Annotated[Principal, Depends(_caller)]

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from clew.api.access import needs, public
+from clew.api.access import PUBLIC, needs
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import HealthOut
@@ -44,21 +44,23 @@ class Readiness:
 def health_router(readiness: Readiness, metrics: Metrics) -> APIRouter:
     router = Router(tags=["health"])
 
-    @router.get("/health")
-    @public
+    @router.get("/health", dependencies=[PUBLIC])
     async def health() -> HealthOut:
         """The process is alive; says nothing about the database."""
         return HealthOut(status="ok")
 
-    @router.get("/ready", responses=errors(Unavailable))
-    @public
+    @router.get("/ready", dependencies=[PUBLIC], responses=errors(Unavailable))
     async def ready() -> HealthOut:
         """The database answers, so requests can be served."""
         await readiness.check()
         return HealthOut(status="ready")
 
-    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    @needs("metrics")
+    @router.get(
+        "/metrics",
+        dependencies=[needs("metrics")],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def counters() -> Response:
         """Counters and timers for Prometheus."""
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -73,13 +73,18 @@ class HistoriesRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/histories", tags=["histories"])
-        router.get("/{key}", responses=errors(Invalid, NotFound))(self.read_history)
-        router.post("/{key}/messages", responses=errors(Invalid))(self.push_message)
-        router.delete("/{key}", responses=errors(Invalid, NotFound))(self.delete_history)
-        router.delete("", responses=errors(Invalid))(self.delete_histories)
+        router.get("/{key}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.read_history
+        )
+        router.post("/{key}/messages", dependencies=[needs("write")], responses=errors(Invalid))(
+            self.push_message
+        )
+        router.delete("/{key}", dependencies=[needs("write")], responses=errors(Invalid, NotFound))(
+            self.delete_history
+        )
+        router.delete("", dependencies=[needs("admin")], responses=errors(Invalid))(self.delete_histories)
         return router
 
-    @needs("read")
     async def read_history(
         self,
         caller: Caller,
@@ -101,7 +106,6 @@ class HistoriesRoutes:
             messages=[HistoryMessageOut(seq=one.seq, role=one.role, content=one.content) for one in messages],
         )
 
-    @needs("write")
     async def push_message(
         self, caller: Caller, key: Key, body: PushIn, namespace: Namespace = ""
     ) -> PushedOut:
@@ -111,14 +115,12 @@ class HistoriesRoutes:
             last_seq=await self.histories.append(caller.owner, key, message, namespace=namespace)
         )
 
-    @needs("write")
     async def delete_history(self, caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
         """Delete the history of one chat permanently. Its threads stay."""
         await self.histories.delete(caller.owner, key, namespace=namespace)
         logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.owner.tenant})
         return HistoryDeletedOut(key=key)
 
-    @needs("admin")
     async def delete_histories(
         self,
         caller: Caller,

@@ -85,8 +85,7 @@ def _about(app: FastAPI) -> APIRouter:
     def document() -> dict[str, Any]:
         return describe(app, rules_of(app.routes))
 
-    @router.get("/openapi.json", include_in_schema=False)
-    @needs("read")
+    @router.get("/openapi.json", dependencies=[needs("read")], include_in_schema=False)
     async def openapi() -> dict[str, Any]:
         return document()
 

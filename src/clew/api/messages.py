@@ -49,24 +49,28 @@ class MessagesRoutes:
         router = Router(prefix="/api/workflows", tags=["workflows"])
         router.get(
             "/{workflow_id}/messages",
+            dependencies=[needs("read")],
             response_model=MessagesOut,
             responses=errors(Invalid, NotFound) | NOT_MODIFIED,
         )(self.list_messages)
         router.get(
             "/{workflow_id}/logs",
+            dependencies=[needs("read")],
             response_model=LogsOut,
             responses=errors(Invalid, NotFound) | NOT_MODIFIED,
         )(self.list_logs)
         router.delete(
-            "/{workflow_id}/messages/{message_id}", responses=errors(Invalid, NotFound, InvalidState)
+            "/{workflow_id}/messages/{message_id}",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
         )(self.delete_message)
         router.delete(
             "/{workflow_id}/messages/{message_id}/files/{file_id}",
+            dependencies=[needs("write")],
             responses=errors(Invalid, NotFound, InvalidState),
         )(self.delete_message_file)
         return router
 
-    @needs("read")
     @direct
     async def list_messages(
         self,
@@ -93,7 +97,6 @@ class MessagesRoutes:
         )
         return answer(found, thread.last_seq)
 
-    @needs("read")
     @direct
     async def list_logs(
         self,
@@ -110,7 +113,6 @@ class MessagesRoutes:
         page, following = await self._records(thread, (Log.type,), from_id, "log_", limit)
         return answer(LogsOut(logs=log_outs(thread, page, self.apps), next=following), thread.last_seq)
 
-    @needs("write")
     async def delete_message(
         self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId
     ) -> DeletedOut:
@@ -119,7 +121,6 @@ class MessagesRoutes:
         await self.commands.redact(workflow_id, caller.owner, message_id)
         return DeletedOut(id=message_id)
 
-    @needs("write")
     async def delete_message_file(
         self, caller: Caller, workflow_id: WorkflowId, message_id: MessageId, file_id: FileId
     ) -> DeletedOut:

@@ -65,10 +65,11 @@ class AuditRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/threads", tags=["threads"])
-        router.get("/{thread_id}/model-calls", responses=errors(Invalid, NotFound))(self.list_model_calls)
+        router.get(
+            "/{thread_id}/model-calls", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.list_model_calls)
         return router
 
-    @needs("read")
     async def list_model_calls(
         self, caller: Caller, thread_id: ThreadId, limit: Annotated[int, Query(ge=1, le=200)] = 50
     ) -> ModelCallsOut:

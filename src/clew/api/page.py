@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from clew.api.access import public
+from clew.api.access import PUBLIC
 from clew.api.auth import Authenticator
 from clew.api.observe import SAFE_HEADERS
 from clew.api.routing import Router
@@ -50,8 +50,7 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
     files = _read(folder)
     libraries = _read(folder / LIBRARIES)
 
-    @router.get("/", include_in_schema=False)
-    @public
+    @router.get("/", dependencies=[PUBLIC], include_in_schema=False)
     async def index(request: Request) -> Response:
         """The page for a browser, which cannot send a key here; a short description for a program that sends one."""
         if "text/html" in request.headers.get("accept", ""):
@@ -64,13 +63,11 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
         about = IndexOut(name="Clew", version=version, openapi="/openapi.json")
         return JSONResponse(about.model_dump(by_alias=True), headers={"Vary": "Accept"})
 
-    @router.get("/web/{name}", include_in_schema=False)
-    @public
+    @router.get("/web/{name}", dependencies=[PUBLIC], include_in_schema=False)
     async def file(request: Request, name: str) -> Response:
         return _answer(request, _found(files, name))
 
-    @router.get("/web/vendor/{name}", include_in_schema=False)
-    @public
+    @router.get("/web/vendor/{name}", dependencies=[PUBLIC], include_in_schema=False)
     async def library(request: Request, name: str) -> Response:
         return _answer(request, _found(libraries, name))
 

@@ -58,22 +58,32 @@ class RetentionRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/threads", tags=["threads"])
-        router.get("/usage")(self.thread_usage)
-        router.get("/deleted", responses=errors(Invalid))(self.deleted_threads)
-        router.post("/cleanup", responses=errors(Invalid, InvalidState))(self.clean_up_threads)
-        router.delete("", responses=errors(Invalid, NotFound, InvalidState))(self.delete_threads)
+        router.get("/usage", dependencies=[needs("read")])(self.thread_usage)
+        router.get("/deleted", dependencies=[needs("read")], responses=errors(Invalid))(self.deleted_threads)
+        router.post("/cleanup", dependencies=[needs("admin")], responses=errors(Invalid, InvalidState))(
+            self.clean_up_threads
+        )
+        router.delete("", dependencies=[needs("admin")], responses=errors(Invalid, NotFound, InvalidState))(
+            self.delete_threads
+        )
         router.get(
             "/{thread_id}/export",
+            dependencies=[needs("read")],
             response_class=Response,
             responses={**errors(Invalid, NotFound), 200: {"content": {"application/zip": {}}}},
         )(self.export_thread)
-        router.delete("/{thread_id}", responses=errors(Invalid, NotFound))(self.delete_thread)
-        router.post("/{thread_id}/undelete", responses=errors(Invalid, NotFound, InvalidState))(
-            self.undelete_thread
-        )
+        router.delete(
+            "/{thread_id}",
+            dependencies=[needs("write", seconds=DELETION_SECONDS)],
+            responses=errors(Invalid, NotFound),
+        )(self.delete_thread)
+        router.post(
+            "/{thread_id}/undelete",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.undelete_thread)
         return router
 
-    @needs("read")
     async def thread_usage(self, caller: Caller) -> UsageOut:
         """Usage of the caller's threads, and how many a cleanup would delete."""
         wanted = retention.selection(now=self.clock(), days_old=None, owner=caller.owner)
@@ -84,7 +94,6 @@ class RetentionRoutes:
             await self.cleanup.rows.last() if is_admin else None,
         )
 
-    @needs("read")
     async def deleted_threads(
         self, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> BinnedListOut:
@@ -92,7 +101,6 @@ class RetentionRoutes:
         found = await self.trash.find(caller.owner, limit=limit)
         return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
 
-    @needs("admin")
     async def clean_up_threads(
         self,
         caller: Caller,
@@ -106,7 +114,6 @@ class RetentionRoutes:
         outcome = await (self.cleanup.preview(wanted) if dry_run else self.cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)
 
-    @needs("admin")
     async def delete_threads(
         self,
         caller: Caller,
@@ -147,7 +154,6 @@ class RetentionRoutes:
             raise Invalid(f"{name!r} is not the {kind} with the number {number}", field=f"{kind}")
         return found
 
-    @needs("read")
     async def export_thread(self, caller: Caller, thread_id: ThreadId) -> Response:
         """The whole thread as a zip: log, messages, documents, and the newest state of its graph.
 
@@ -161,7 +167,6 @@ class RetentionRoutes:
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
 
-    @needs("write", seconds=DELETION_SECONDS)
     async def delete_thread(
         self, caller: Caller, thread_id: ThreadId, soft: Soft = False
     ) -> ThreadDeletedOut:
@@ -171,7 +176,6 @@ class RetentionRoutes:
         logger.info("thread deleted", extra={"thread_id": thread_id, "key_id": caller.key_id})
         return ThreadDeletedOut(id=thread_id)
 
-    @needs("write")
     async def undelete_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """Restore a soft-deleted thread. A run that was under way continues."""
         return ThreadOut.of(await self.commands.restore(thread_id, caller.owner))

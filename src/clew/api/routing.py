@@ -9,13 +9,14 @@ from starlette.types import Receive, Scope, Send
 
 
 class LateRoute(APIRoute):
-    """Declares its path and access rule at once. FastAPI builds the rest on the first request, or to describe it."""
+    """Has its path and its access rule at once. FastAPI builds the rest on the first request, or to describe it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.path = path
         self.endpoint = endpoint
         self.methods = set(options["methods"])
         self.name = endpoint.__name__
+        self.dependencies = options["dependencies"]
         self.app = self._at_first
         self._options = options
 

@@ -29,8 +29,7 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
     router = Router(prefix="/api/threads", tags=["threads"])
     access = ThreadAccess(store, clock)
 
-    @router.get("", responses=errors(Invalid))
-    @needs("read")
+    @router.get("", dependencies=[needs("read")], responses=errors(Invalid))
     async def list_threads(
         caller: Caller,
         status: Annotated[list[Status] | None, Query()] = None,
@@ -50,14 +49,12 @@ def threads_router(store: Store, clock: Clock) -> APIRouter:
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
-    @router.get("/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("read")
+    @router.get("/{thread_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def get_thread(caller: Caller, thread_id: ThreadId) -> WholeThreadOut:
         """One thread. Another owner's is not found."""
         return WholeThreadOut.of(await access.at(thread_id, caller.owner))
 
-    @router.get("/{thread_id}/events", responses=errors(Invalid, NotFound))
-    @needs("read")
+    @router.get("/{thread_id}/events", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def list_events(
         caller: Caller,
         thread_id: ThreadId,

@@ -39,18 +39,22 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
     under = "" if prefix else "_unprefixed"
 
     @router.post(
-        "/{workflow_id}/approve", name=f"approve{under}", responses=errors(Invalid, NotFound, InvalidState)
+        "/{workflow_id}/approve",
+        dependencies=[needs("write")],
+        name=f"approve{under}",
+        responses=errors(Invalid, NotFound, InvalidState),
     )
-    @needs("write")
     async def approve(caller: Caller, workflow_id: WorkflowId, body: ApproveIn | None = None) -> DecidedOut:
         """Approve the one approval the workflow waits for. It continues in the background."""
         await decide(caller, workflow_id, approved=True, feedback=body.feedback if body else "")
         return DecidedOut(status="approved", workflow_id=workflow_id)
 
     @router.post(
-        "/{workflow_id}/reject", name=f"reject{under}", responses=errors(Invalid, NotFound, InvalidState)
+        "/{workflow_id}/reject",
+        dependencies=[needs("write")],
+        name=f"reject{under}",
+        responses=errors(Invalid, NotFound, InvalidState),
     )
-    @needs("write")
     async def reject(caller: Caller, workflow_id: WorkflowId, body: RejectIn) -> DecidedOut:
         """Reject the one approval the workflow waits for, with a reason."""
         await decide(caller, workflow_id, approved=False, feedback=body.feedback)
@@ -81,20 +85,29 @@ class ToolCallsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/workflows/{workflow_id}/tool-calls", tags=["tool calls"])
-        router.get("", responses=errors(Invalid, NotFound))(self.list_tool_calls)
-        router.get("/{call_id}", responses=errors(Invalid, NotFound))(self.get_tool_call)
-        router.post("/{call_id}/resolve", responses=errors(Invalid, NotFound, InvalidState))(
-            self.resolve_tool_call
+        router.get("", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.list_tool_calls
         )
-        router.put("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))(
-            self.move_deadline
+        router.get("/{call_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.get_tool_call
         )
-        router.delete("/{call_id}/deadline", responses=errors(Invalid, NotFound, InvalidState))(
-            self.lift_deadline
-        )
+        router.post(
+            "/{call_id}/resolve",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.resolve_tool_call)
+        router.put(
+            "/{call_id}/deadline",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.move_deadline)
+        router.delete(
+            "/{call_id}/deadline",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.lift_deadline)
         return router
 
-    @needs("read")
     async def list_tool_calls(
         self,
         caller: Caller,
@@ -110,13 +123,11 @@ class ToolCallsRoutes:
             tool_calls=[CallOut.of(thread, call) for call in found if status or call.id in thread.pending]
         )
 
-    @needs("read")
     async def get_tool_call(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """One call, in any status."""
         thread = await self.access.at(workflow_id, caller.owner)
         return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
-    @needs("write")
     async def resolve_tool_call(
         self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: ResolveIn
     ) -> CallOut:
@@ -143,14 +154,12 @@ class ToolCallsRoutes:
             raise await with_decision(self.store, exc, workflow_id, caller.owner, call_id) from exc
         return CallOut.of(thread, await self.calls.get(thread.id, call_id))
 
-    @needs("write")
     async def move_deadline(
         self, caller: Caller, workflow_id: WorkflowId, call_id: CallId, body: DeadlineIn
     ) -> CallOut:
         """Change the deadline of a call."""
         return await self._reschedule(caller, workflow_id, call_id, body)
 
-    @needs("write")
     async def lift_deadline(self, caller: Caller, workflow_id: WorkflowId, call_id: CallId) -> CallOut:
         """Remove the deadline of a call."""
         return await self._reschedule(caller, workflow_id, call_id, None)

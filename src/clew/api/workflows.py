@@ -184,10 +184,10 @@ def start_router(workflows: Workflows) -> APIRouter:
 
     @router.post(
         "/start",
+        dependencies=[needs("write")],
         response_model=any_of(StartedOut, workflows.views.started_models),
         responses=errors(Invalid, NotFound, InvalidState, Duplicate, AtCapacity, Permanent),
     )
-    @needs("write")
     @direct
     async def start_workflow(
         caller: Caller,
@@ -204,8 +204,12 @@ def start_router(workflows: Workflows) -> APIRouter:
         """
         return await workflows.start(body, caller, id, wait, idempotency_key)
 
-    @router.post("/start-batch", responses=errors(Invalid), response_model_exclude_none=True)
-    @needs("write")
+    @router.post(
+        "/start-batch",
+        dependencies=[needs("write")],
+        responses=errors(Invalid),
+        response_model_exclude_none=True,
+    )
     async def begin_workflows(caller: Caller, body: BatchIn) -> BatchOut:
         """Begin several workflows that were created with `hold`. An error of one does not affect the others."""
         return await workflows.begin_all(body.ids, caller)
@@ -217,8 +221,7 @@ def read_router(workflows: Workflows) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
     access, views = workflows.access, workflows.views
 
-    @router.get("", responses=errors(Invalid))
-    @needs("read")
+    @router.get("", dependencies=[needs("read")], responses=errors(Invalid))
     async def list_workflows(
         caller: Caller,
         status: Annotated[list[Status] | None, Query()] = None,
@@ -237,10 +240,10 @@ def read_router(workflows: Workflows) -> APIRouter:
 
     @router.get(
         "/{workflow_id}",
+        dependencies=[needs("read")],
         response_model=any_of(WholeWorkflowOut, views.whole_models),
         responses=errors(Invalid, NotFound),
     )
-    @needs("read")
     @direct
     async def get_workflow(caller: Caller, workflow_id: WorkflowId, include: Include = None) -> Response:
         """The whole workflow with its newest messages and logs, and the ids of all its messages."""
@@ -249,11 +252,11 @@ def read_router(workflows: Workflows) -> APIRouter:
 
     @router.get(
         "/{workflow_id}/status",
+        dependencies=[needs("read")],
         response_model=StatusOut,
         response_model_exclude_none=True,
         responses=errors(Invalid, NotFound) | NOT_MODIFIED,
     )
-    @needs("read")
     @direct
     async def get_status(
         request: HttpRequest, caller: Caller, workflow_id: WorkflowId, wait: Wait = 0
@@ -265,8 +268,11 @@ def read_router(workflows: Workflows) -> APIRouter:
                 thread = await workflows.rested(thread.id, caller, wait)
         return answer_unless_known(request, thread.last_seq, lambda: views.status(thread), exclude_none=True)
 
-    @router.get("/{workflow_id}/state", responses=errors(SchemaMismatch, Invalid, NotFound))
-    @needs("read")
+    @router.get(
+        "/{workflow_id}/state",
+        dependencies=[needs("read")],
+        responses=errors(SchemaMismatch, Invalid, NotFound),
+    )
     @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
@@ -279,29 +285,41 @@ def command_router(workflows: Workflows) -> APIRouter:
     router = Router(prefix="/api/workflows", tags=["workflows"])
     access, commands, views = workflows.access, workflows.commands, workflows.views
 
-    @router.post("/{workflow_id}/begin", responses=errors(Invalid, NotFound, InvalidState))
-    @needs("write")
+    @router.post(
+        "/{workflow_id}/begin",
+        dependencies=[needs("write")],
+        responses=errors(Invalid, NotFound, InvalidState),
+    )
     async def begin_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Begin a workflow that was created with `hold`."""
         await access.at(workflow_id, caller.owner)
         return await views.short(await commands.begin(workflow_id, caller.owner, scope=scope_of(caller)))
 
-    @router.post("/{workflow_id}/stop", responses=errors(Invalid, NotFound, InvalidState))
-    @needs("write")
+    @router.post(
+        "/{workflow_id}/stop",
+        dependencies=[needs("write")],
+        responses=errors(Invalid, NotFound, InvalidState),
+    )
     async def stop_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Stop the round at once. It writes nothing afterwards."""
         thread = await access.at(workflow_id, caller.owner)
         return await views.short(await commands.stop(workflow_id, caller.owner, workflows.farewell(thread)))
 
-    @router.post("/{workflow_id}/resume", responses=errors(Invalid, NotFound, InvalidState))
-    @needs("write")
+    @router.post(
+        "/{workflow_id}/resume",
+        dependencies=[needs("write")],
+        responses=errors(Invalid, NotFound, InvalidState),
+    )
     async def resume_workflow(caller: Caller, workflow_id: WorkflowId) -> WorkflowOut:
         """Resume a failed round from its last checkpoint."""
         await access.at(workflow_id, caller.owner)
         return await views.short(await commands.resume(workflow_id, caller.owner, scope=scope_of(caller)))
 
-    @router.delete("/{workflow_id}", responses=errors(Invalid, NotFound))
-    @needs("write", seconds=DELETION_SECONDS)
+    @router.delete(
+        "/{workflow_id}",
+        dependencies=[needs("write", seconds=DELETION_SECONDS)],
+        responses=errors(Invalid, NotFound),
+    )
     async def delete_workflow(caller: Caller, workflow_id: WorkflowId) -> DeletedOut:
         """Delete it with everything that belongs to it, permanently."""
         await commands.delete(workflow_id, caller.owner)

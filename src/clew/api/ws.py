@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.datastructures import Headers
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from clew.api.access import public
+from clew.api.access import PUBLIC
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
@@ -71,8 +71,8 @@ def ws_router(
     router = Router(tags=["events"])
     door = SocketAuthenticator(authenticator, limits, auth_seconds)
 
-    @router.websocket("/ws/events")
-    @public  # authenticated inside: a browser can only send its key as the first message
+    # Public for the guard, authenticated inside: a browser can only send its key as the first message.
+    @router.websocket("/ws/events", dependencies=[PUBLIC])
     async def watch_events(
         websocket: WebSocket,
         since: Annotated[str | None, Query(max_length=512)] = None,

@@ -177,31 +177,56 @@ class AssistantsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/assistants", tags=["langgraph"])
-        router.post("", responses=errors(Contradictory, Invalid, NotFound, Conflict))(self.create_assistant)
-        router.post("/search", responses=errors(Invalid, NotFound), response_model_exclude_unset=True)(
-            self.search_assistants
+        router.post(
+            "", dependencies=[needs("write")], responses=errors(Contradictory, Invalid, NotFound, Conflict)
+        )(self.create_assistant)
+        router.post(
+            "/search",
+            dependencies=[needs("read")],
+            responses=errors(Invalid, NotFound),
+            response_model_exclude_unset=True,
+        )(self.search_assistants)
+        router.post("/count", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.count_assistants
         )
-        router.post("/count", responses=errors(Invalid, NotFound))(self.count_assistants)
-        router.get("/{assistant_id}", responses=errors(Invalid, NotFound))(self.get_assistant)
-        router.patch("/{assistant_id}", responses=errors(Contradictory, Invalid, NotFound, InvalidState))(
-            self.update_assistant
+        router.get("/{assistant_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.get_assistant
         )
-        router.delete("/{assistant_id}", status_code=204, responses=errors(Invalid, NotFound, InvalidState))(
-            self.delete_assistant
-        )
-        router.post("/{assistant_id}/versions", responses=errors(Invalid, NotFound))(self.list_versions)
-        router.post("/{assistant_id}/latest", responses=errors(Invalid, NotFound, InvalidState))(
-            self.set_latest
-        )
-        router.get("/{assistant_id}/graph", responses=errors(Invalid, NotFound))(self.draw_graph)
-        router.get("/{assistant_id}/schemas", responses=errors(Invalid, NotFound))(self.get_schemas)
-        router.get("/{assistant_id}/subgraphs", responses=errors(Invalid, NotFound))(self.get_subgraphs)
-        router.get("/{assistant_id}/subgraphs/{namespace}", responses=errors(Invalid, NotFound))(
-            self.get_subgraph
-        )
+        router.patch(
+            "/{assistant_id}",
+            dependencies=[needs("write")],
+            responses=errors(Contradictory, Invalid, NotFound, InvalidState),
+        )(self.update_assistant)
+        router.delete(
+            "/{assistant_id}",
+            dependencies=[needs("write")],
+            status_code=204,
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.delete_assistant)
+        router.post(
+            "/{assistant_id}/versions", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.list_versions)
+        router.post(
+            "/{assistant_id}/latest",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.set_latest)
+        router.get(
+            "/{assistant_id}/graph", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.draw_graph)
+        router.get(
+            "/{assistant_id}/schemas", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.get_schemas)
+        router.get(
+            "/{assistant_id}/subgraphs", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.get_subgraphs)
+        router.get(
+            "/{assistant_id}/subgraphs/{namespace}",
+            dependencies=[needs("read")],
+            responses=errors(Invalid, NotFound),
+        )(self.get_subgraph)
         return router
 
-    @needs("write")
     async def create_assistant(self, caller: Caller, body: AssistantIn) -> AssistantOut:
         """Create an assistant of a graph."""
         made = await self.roster.create(
@@ -213,7 +238,6 @@ class AssistantsRoutes:
         )
         return AssistantOut.of(made)
 
-    @needs("read")
     async def search_assistants(
         self, caller: Caller, body: AssistantSearchIn, response: Response
     ) -> list[AssistantPartOut]:
@@ -222,33 +246,28 @@ class AssistantsRoutes:
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
         return [AssistantPartOut.of(assistant, body.select) for assistant in found]
 
-    @needs("read")
     async def count_assistants(self, caller: Caller, body: AssistantCountIn) -> int:
         """How many a search would find."""
         wanted = Search(graph=body.graph_id, name=body.name, metadata=body.metadata)
         _, total = await self.roster.find(caller.owner, wanted)
         return total
 
-    @needs("read")
     async def get_assistant(self, caller: Caller, assistant_id: AssistantId) -> AssistantOut:
         """One assistant, by its id or by its graph's name. Another owner's is not found."""
         return AssistantOut.of(await self.roster.resolve(assistant_id, caller.owner))
 
-    @needs("write")
     async def update_assistant(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
     ) -> AssistantOut:
         """Create a new version of it. Metadata is merged; other fields are replaced."""
         return AssistantOut.of(await self.roster.revise(assistant_id, caller.owner, body.wish()))
 
-    @needs("write")
     async def delete_assistant(
         self, caller: Caller, assistant_id: AssistantId, delete_threads: bool = False
     ) -> None:
         """Delete it with all its versions; with `delete_threads`, also the caller's threads that it ran last."""
         await self.roster.delete(assistant_id, caller.owner, with_threads=delete_threads)
 
-    @needs("read")
     async def list_versions(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantVersionsIn
     ) -> list[AssistantVersionOut]:
@@ -258,14 +277,12 @@ class AssistantsRoutes:
         )
         return [AssistantVersionOut.of(version) for version in found]
 
-    @needs("write")
     async def set_latest(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantLatestIn
     ) -> AssistantOut:
         """Set the version that runs use from now on."""
         return AssistantOut.of(await self.roster.set_latest(assistant_id, caller.owner, body.version))
 
-    @needs("read")
     async def draw_graph(
         self,
         caller: Caller,
@@ -277,7 +294,6 @@ class AssistantsRoutes:
         drawing: Object = await self.introspection.drawing(assistant.graph, xray=xray)
         return drawing
 
-    @needs("read")
     async def get_schemas(self, caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
         """The input, output, state and config schemas of its graph, as JSON Schema."""
         assistant = await self.roster.resolve(assistant_id, caller.owner)
@@ -290,14 +306,12 @@ class AssistantsRoutes:
         found = await self.introspection.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
         return {name: SchemasOut.of(schemas) for name, schemas in found.items()}
 
-    @needs("read")
     async def get_subgraphs(
         self, caller: Caller, assistant_id: AssistantId, recurse: bool = False
     ) -> dict[str, SchemasOut]:
         """The schemas of its graph's subgraphs by namespace; with `recurse`, also of those inside of them."""
         return await self._subgraphs(caller, assistant_id, None, recurse)
 
-    @needs("read")
     async def get_subgraph(
         self,
         caller: Caller,

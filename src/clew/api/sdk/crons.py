@@ -187,31 +187,42 @@ class CronsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(tags=["langgraph"])
-        router.post("/runs/crons", responses=errors(Contradictory, Invalid, NotFound, InvalidState))(
-            self.create_cron
-        )
+        router.post(
+            "/runs/crons",
+            dependencies=[needs("write")],
+            responses=errors(Contradictory, Invalid, NotFound, InvalidState),
+        )(self.create_cron)
         router.post(
             "/threads/{thread_id}/runs/crons",
+            dependencies=[needs("write")],
             responses=errors(Contradictory, Invalid, NotFound, InvalidState),
         )(self.create_thread_cron)
-        router.post("/runs/crons/search", responses=errors(Invalid), response_model_exclude_unset=True)(
-            self.search_crons
+        router.post(
+            "/runs/crons/search",
+            dependencies=[needs("read")],
+            responses=errors(Invalid),
+            response_model_exclude_unset=True,
+        )(self.search_crons)
+        router.post("/runs/crons/count", dependencies=[needs("read")], responses=errors(Invalid))(
+            self.count_crons
         )
-        router.post("/runs/crons/count", responses=errors(Invalid))(self.count_crons)
-        router.patch("/runs/crons/{cron_id}", responses=errors(Contradictory, Invalid, NotFound))(
-            self.update_cron
-        )
-        router.delete("/runs/crons/{cron_id}", status_code=204, responses=errors(Invalid, NotFound))(
-            self.delete_cron
-        )
+        router.patch(
+            "/runs/crons/{cron_id}",
+            dependencies=[needs("write")],
+            responses=errors(Contradictory, Invalid, NotFound),
+        )(self.update_cron)
+        router.delete(
+            "/runs/crons/{cron_id}",
+            dependencies=[needs("write")],
+            status_code=204,
+            responses=errors(Invalid, NotFound),
+        )(self.delete_cron)
         return router
 
-    @needs("write")
     async def create_cron(self, caller: Caller, body: CronIn) -> CronOut:
         """Start a run at each time of the schedule, each in a thread of its own."""
         return CronOut.of(await self.scheduler.add(body.job(caller.owner, None, now=self.scheduler.clock())))
 
-    @needs("write")
     async def create_thread_cron(self, caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Start a run in this thread at each time of the schedule."""
         await self.access.at(thread_id, caller.owner)
@@ -219,7 +230,6 @@ class CronsRoutes:
             await self.scheduler.add(body.job(caller.owner, thread_id, now=self.scheduler.clock()))
         )
 
-    @needs("read")
     async def search_crons(self, caller: Caller, body: CronSearchIn, response: Response) -> list[CronOut]:
         """The caller's crons, the newest first if not told otherwise."""
         wanted = CronSearch(
@@ -236,7 +246,6 @@ class CronsRoutes:
         tell_page(response, offset=body.offset, limit=body.limit, total=total)
         return [CronOut.of(job, body.select) for job in found]
 
-    @needs("read")
     async def count_crons(self, caller: Caller, body: CronCountIn) -> int:
         """How many a search would find."""
         wanted = CronSearch(
@@ -247,12 +256,10 @@ class CronsRoutes:
         _, total = await self.scheduler.find(caller.owner, wanted)
         return total
 
-    @needs("write")
     async def update_cron(self, caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
         """Change it; its next time is counted from now on. Metadata is added to what is there."""
         return CronOut.of(await self.scheduler.revise(cron_id, caller.owner, body.change()))
 
-    @needs("write")
     async def delete_cron(self, caller: Caller, cron_id: CronId) -> None:
         """Runs that were started continue."""
         await self.scheduler.crons.delete(cron_id, caller.owner)

@@ -1,12 +1,11 @@
 """Errors of the SDK API: {"detail": "..."}; 422 for an invalid value, 400 where two values contradict."""
 
-from collections.abc import Callable
 from typing import Any, Literal
 
+from fastapi import params
 from pydantic import BaseModel
 
 from clew.api import access, openapi
-from clew.api.access import Endpoint
 from clew.api.errors import STATUS, Wording
 from clew.domain.errors import ClewError, Contradictory, Invalid, NotFound
 
@@ -27,8 +26,8 @@ LANGGRAPH = Wording(statuses={**STATUS, Invalid: 422, Contradictory: 400}, body=
 
 def needs(
     scope: str, *, body: Literal["whole", "stream"] = "whole", seconds: float | None = None
-) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint belongs to the SDK API, and is for callers with this scope."""
+) -> params.Depends:
+    """A dependency of routes of the SDK API: they are for callers with this scope."""
     return access.needs(scope, body=body, wording=LANGGRAPH, seconds=seconds)
 
 

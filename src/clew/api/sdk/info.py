@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from clew.api.access import public
+from clew.api.access import PUBLIC
 from clew.api.routing import Router
 from clew.api.sdk.errors import needs
 
@@ -39,27 +39,23 @@ class InfoRoutes:
 
     def router(self) -> APIRouter:
         router = Router()
-        router.head("/info", include_in_schema=False)(self.info_head)
-        router.head("/ok", include_in_schema=False)(self.ok_head)
-        router.get("/info", tags=["langgraph"])(self.info)
-        router.get("/ok", tags=["health"])(self.ok)
+        router.head("/info", dependencies=[needs("read")], include_in_schema=False)(self.info_head)
+        router.head("/ok", dependencies=[PUBLIC], include_in_schema=False)(self.ok_head)
+        router.get("/info", dependencies=[needs("read")], tags=["langgraph"])(self.info)
+        router.get("/ok", dependencies=[PUBLIC], tags=["health"])(self.ok)
         return router
 
-    @needs("read")
     async def info_head(self) -> Response:
         return Response()
 
-    @public
     async def ok_head(self) -> Response:
         """For health checks that poll every few seconds."""
         return Response()
 
-    @needs("read")
     async def info(self) -> InfoOut:
         """Which server this is, and what it can do."""
         return InfoOut(version=self.version, langgraph_py_version=self.langgraph_version)
 
-    @public
     async def ok(self) -> OkOut:
         """The process is alive; says nothing about the database."""
         return OkOut()

@@ -50,24 +50,36 @@ def langgraph_runs_router(routes: "RunRoutes") -> APIRouter:
     busy = errors(Invalid, NotFound, InvalidState)
     stream: type[Response] = StreamingResponse
     of_thread, one = "/threads/{thread_id}/runs", "/threads/{thread_id}/runs/{run_id}"
-    router.post(of_thread, responses=in_thread)(routes.create_run)
-    router.post("/runs", responses=stateless)(routes.create_stateless_run)
-    router.post("/runs/batch", responses=stateless)(routes.create_runs)
-    router.post(f"{of_thread}/wait", responses=in_thread)(routes.wait_run)
-    router.post("/runs/wait", responses=stateless)(routes.wait_stateless_run)
-    router.post(f"{of_thread}/stream", responses={**_STREAM, **in_thread}, response_class=stream)(
-        routes.stream_run
+    router.post(of_thread, dependencies=[needs("write")], responses=in_thread)(routes.create_run)
+    router.post("/runs", dependencies=[needs("write")], responses=stateless)(routes.create_stateless_run)
+    router.post("/runs/batch", dependencies=[needs("write")], responses=stateless)(routes.create_runs)
+    router.post(f"{of_thread}/wait", dependencies=[needs("write")], responses=in_thread)(routes.wait_run)
+    router.post("/runs/wait", dependencies=[needs("write")], responses=stateless)(routes.wait_stateless_run)
+    router.post(
+        f"{of_thread}/stream",
+        dependencies=[needs("write")],
+        responses={**_STREAM, **in_thread},
+        response_class=stream,
+    )(routes.stream_run)
+    router.post(
+        "/runs/stream",
+        dependencies=[needs("write")],
+        responses={**_STREAM, **stateless},
+        response_class=stream,
+    )(routes.stream_stateless_run)
+    router.post("/runs/cancel", dependencies=[needs("write")], status_code=204, responses=known)(
+        routes.cancel_runs
     )
-    router.post("/runs/stream", responses={**_STREAM, **stateless}, response_class=stream)(
-        routes.stream_stateless_run
+    router.get(of_thread, dependencies=[needs("read")], response_model=list[RunOut], responses=known)(
+        routes.list_runs
     )
-    router.post("/runs/cancel", status_code=204, responses=known)(routes.cancel_runs)
-    router.get(of_thread, response_model=list[RunOut], responses=known)(routes.list_runs)
-    router.get(one, responses=known)(routes.get_run)
-    router.delete(one, status_code=204, responses=busy)(routes.delete_run)
-    router.post(f"{one}/cancel", responses=busy)(routes.cancel_run)
-    router.get(f"{one}/join", responses=known)(routes.join_run)
-    router.get(f"{one}/stream", responses={**_STREAM, **known}, response_class=stream)(routes.join_stream)
+    router.get(one, dependencies=[needs("read")], responses=known)(routes.get_run)
+    router.delete(one, dependencies=[needs("write")], status_code=204, responses=busy)(routes.delete_run)
+    router.post(f"{one}/cancel", dependencies=[needs("write")], responses=busy)(routes.cancel_run)
+    router.get(f"{one}/join", dependencies=[needs("read")], responses=known)(routes.join_run)
+    router.get(
+        f"{one}/stream", dependencies=[needs("read")], responses={**_STREAM, **known}, response_class=stream
+    )(routes.join_stream)
     return router
 
 
@@ -89,7 +101,6 @@ class RunRoutes:
         self._streams = streams
         self._authenticator = authenticator
 
-    @needs("write")
     async def create_run(
         self, caller: Caller, thread_id: ThreadId, body: RunIn, response: Response
     ) -> RunOut:
@@ -98,14 +109,12 @@ class RunRoutes:
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @needs("write")
     async def create_stateless_run(self, caller: Caller, body: RunIn, response: Response) -> RunOut:
         """Start a run in the background, in a thread of its own."""
         run = await self._start(caller, None, body)
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
-    @needs("write")
     async def create_runs(self, caller: Caller, body: list[RunIn]) -> list[RunOut]:
         """Start several, each in a thread of its own."""
         if len(body) > MOST:
@@ -116,27 +125,22 @@ class RunRoutes:
             _require_no_answer(one)
         return [RunOut.of(await self._start(caller, None, one)) for one in body]
 
-    @needs("write")
     async def wait_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and answer with the values it ends with."""
         run = await self._start(caller, thread_id, body)
         return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
-    @needs("write")
     async def wait_stateless_run(self, caller: Caller, body: RunIn) -> Response:
         run = await self._start(caller, None, body)
         return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
-    @needs("write")
     async def stream_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and stream it."""
         return await self._start_streaming(caller, thread_id, body)
 
-    @needs("write")
     async def stream_stateless_run(self, caller: Caller, body: RunIn) -> Response:
         return await self._start_streaming(caller, None, body)
 
-    @needs("write")
     async def cancel_runs(self, caller: Caller, body: CancelIn, action: Action = "interrupt") -> None:
         """Cancel runs of one thread: those named, or all of a status."""
         if body.thread_id is None:
@@ -149,7 +153,6 @@ class RunRoutes:
             if named or (not run.status.is_over and body.status in ("all", run.status)):
                 await self._runs.cancel(thread, run, action)
 
-    @needs("read")
     async def list_runs(
         self,
         caller: Caller,
@@ -167,17 +170,14 @@ class RunRoutes:
             shown = [{name: one[name] for name in select if name in one} for one in shown]
         return JSONResponse(shown)
 
-    @needs("read")
     async def get_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> RunOut:
         return RunOut.of(await self._find(caller, thread_id, run_id))
 
-    @needs("write")
     async def delete_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> None:
         """Hide it. What it wrote stays."""
         thread = await self._access.at(thread_id, caller.owner)
         await self._runs.delete(thread, await self._runs.get(thread, run_id))
 
-    @needs("write")
     async def cancel_run(
         self,
         caller: Caller,
@@ -190,12 +190,10 @@ class RunRoutes:
         await self._runs.cancel(thread, await self._runs.get(thread, run_id), action)
         return {}
 
-    @needs("read")
     async def join_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> Response:
         """The values a run ends with, once it is over."""
         return self._joined(await self._find(caller, thread_id, run_id), caller)
 
-    @needs("read")
     async def join_stream(
         self,
         caller: Caller,

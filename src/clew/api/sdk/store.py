@@ -92,20 +92,26 @@ class StoreRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/store", tags=["langgraph"])
-        router.put("/items", status_code=204, responses=errors(Invalid, InvalidState))(self.put_item)
-        router.get("/items", responses=errors(Invalid))(self.get_item)
-        router.delete("/items", status_code=204, responses=errors(Invalid, InvalidState))(self.delete_item)
-        router.post("/items/search", responses=errors(Invalid))(self.search_items)
-        router.post("/namespaces", responses=errors(Invalid))(self.list_namespaces)
+        router.put(
+            "/items", dependencies=[needs("write")], status_code=204, responses=errors(Invalid, InvalidState)
+        )(self.put_item)
+        router.get("/items", dependencies=[needs("read")], responses=errors(Invalid))(self.get_item)
+        router.delete(
+            "/items", dependencies=[needs("write")], status_code=204, responses=errors(Invalid, InvalidState)
+        )(self.delete_item)
+        router.post("/items/search", dependencies=[needs("read")], responses=errors(Invalid))(
+            self.search_items
+        )
+        router.post("/namespaces", dependencies=[needs("read")], responses=errors(Invalid))(
+            self.list_namespaces
+        )
         return router
 
-    @needs("write")
     async def put_item(self, caller: Caller, body: ItemIn) -> None:
         """Create or replace an item."""
         ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
         await self.shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
 
-    @needs("read")
     async def get_item(
         self,
         caller: Caller,
@@ -118,12 +124,10 @@ class StoreRoutes:
         item = await self.shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
         return None if item is None else ItemOut.of(item)
 
-    @needs("write")
     async def delete_item(self, caller: Caller, body: ItemNameIn) -> None:
         """Delete an item. Deleting one that does not exist succeeds."""
         await self.shelf.delete(caller.owner, tuple(body.namespace), body.key)
 
-    @needs("read")
     async def search_items(self, caller: Caller, body: ItemSearchIn) -> ItemsOut:
         """Items in a namespace and below it, the newest change first."""
         found = await self.shelf.find(
@@ -136,7 +140,6 @@ class StoreRoutes:
         )
         return ItemsOut(items=[FoundItemOut.of(item) for item in found])
 
-    @needs("read")
     async def list_namespaces(self, caller: Caller, body: NamespacesIn) -> NamespacesOut:
         """Namespaces that hold items; `*` in a prefix or a suffix matches any one label."""
         found = await self.shelf.namespaces(

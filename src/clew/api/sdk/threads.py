@@ -56,32 +56,54 @@ class SdkThreadsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/threads", tags=["langgraph"])
-        router.post("", responses=errors(Invalid, Conflict))(self.create_thread)
-        router.post("/search", responses=errors(Invalid))(self.search_threads)
-        router.post("/count", responses=errors(Invalid))(self.count_threads)
-        router.post("/prune", responses=errors(Invalid))(self.prune_threads)
-        router.get("/{thread_id}", responses=errors(Invalid, NotFound))(self.get_labelled_thread)
-        router.patch("/{thread_id}", responses=errors(Invalid, NotFound))(self.patch_thread)
-        router.delete("/{thread_id}", status_code=204, responses=errors(Invalid, NotFound))(
-            self.delete_labelled_thread
+        router.post("", dependencies=[needs("write")], responses=errors(Invalid, Conflict))(
+            self.create_thread
         )
-        router.post("/{thread_id}/copy", responses=errors(Invalid, NotFound, InvalidState))(self.copy_thread)
-        router.get("/{thread_id}/state", responses=errors(Invalid, NotFound, SchemaMismatch))(
-            self.get_thread_state
+        router.post("/search", dependencies=[needs("read")], responses=errors(Invalid))(self.search_threads)
+        router.post("/count", dependencies=[needs("read")], responses=errors(Invalid))(self.count_threads)
+        router.post("/prune", dependencies=[needs("write")], responses=errors(Invalid))(self.prune_threads)
+        router.get("/{thread_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.get_labelled_thread
         )
-        router.get("/{thread_id}/state/{checkpoint_id}", responses=errors(Invalid, NotFound, SchemaMismatch))(
-            self.get_thread_state_at
+        router.patch("/{thread_id}", dependencies=[needs("write")], responses=errors(Invalid, NotFound))(
+            self.patch_thread
         )
-        router.post("/{thread_id}/state/checkpoint", responses=errors(Invalid, NotFound, SchemaMismatch))(
-            self.get_thread_state_of
-        )
-        router.post("/{thread_id}/state", responses=errors(Invalid, NotFound, InvalidState))(
-            self.update_thread_state
-        )
-        router.post("/{thread_id}/history", responses=errors(Invalid, NotFound))(self.get_thread_history)
+        router.delete(
+            "/{thread_id}",
+            dependencies=[needs("write", seconds=DELETION_SECONDS)],
+            status_code=204,
+            responses=errors(Invalid, NotFound),
+        )(self.delete_labelled_thread)
+        router.post(
+            "/{thread_id}/copy",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.copy_thread)
+        router.get(
+            "/{thread_id}/state",
+            dependencies=[needs("read")],
+            responses=errors(Invalid, NotFound, SchemaMismatch),
+        )(self.get_thread_state)
+        router.get(
+            "/{thread_id}/state/{checkpoint_id}",
+            dependencies=[needs("read")],
+            responses=errors(Invalid, NotFound, SchemaMismatch),
+        )(self.get_thread_state_at)
+        router.post(
+            "/{thread_id}/state/checkpoint",
+            dependencies=[needs("read")],
+            responses=errors(Invalid, NotFound, SchemaMismatch),
+        )(self.get_thread_state_of)
+        router.post(
+            "/{thread_id}/state",
+            dependencies=[needs("write")],
+            responses=errors(Invalid, NotFound, InvalidState),
+        )(self.update_thread_state)
+        router.post(
+            "/{thread_id}/history", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.get_thread_history)
         return router
 
-    @needs("write")
     async def create_thread(self, caller: Caller, body: ThreadIn) -> ThreadDetails:
         """Make a thread, for runs to come."""
         thread_id = str(body.thread_id or uuid4())
@@ -101,7 +123,6 @@ class SdkThreadsRoutes:
             thread = await self.access.at(await self.access.kept_as(thread_id, caller.owner), caller.owner)
         return await self._details(thread)
 
-    @needs("read")
     async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
         """Threads by what they are labelled with, and by status."""
         wanted = _search(body, caller.owner)
@@ -117,11 +138,9 @@ class SdkThreadsRoutes:
         tell_page(answer, offset=wanted.offset, limit=wanted.limit, total=total)
         return answer
 
-    @needs("read")
     async def count_threads(self, caller: Caller, body: SearchIn) -> int:
         return await self.threads.metadata.count(_search(body, caller.owner))
 
-    @needs("write")
     async def prune_threads(self, caller: Caller, body: PruneIn) -> Mapping[str, int]:
         """Delete threads, or all of their states but the newest."""
         pruned = 0
@@ -140,11 +159,9 @@ class SdkThreadsRoutes:
             pruned += 1
         return {"pruned_count": pruned}
 
-    @needs("read")
     async def get_labelled_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         return await self._details(await self.access.at(thread_id, caller.owner))
 
-    @needs("write")
     async def patch_thread(
         self,
         caller: Caller,
@@ -161,35 +178,29 @@ class SdkThreadsRoutes:
             return Response(status_code=204)
         return JSONResponse((await self._details(thread)).model_dump(mode="json"))
 
-    @needs("write", seconds=DELETION_SECONDS)
     async def delete_labelled_thread(self, caller: Caller, thread_id: ThreadId) -> None:
         """Delete it with everything that belongs to it, for good."""
         await self.threads.commands.delete(thread_id, caller.owner)
 
-    @needs("write")
     async def copy_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadDetails:
         """A new thread in the state of this one."""
         thread = await self.access.at(thread_id, caller.owner)
         return await self._details(await self.threads.copy(thread, str(uuid4())))
 
-    @needs("read")
     async def get_thread_state(self, caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
         return await self._state(thread, subgraphs=subgraphs)
 
-    @needs("read")
     async def get_thread_state_at(
         self, caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
     ) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
         return await self._state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
 
-    @needs("read")
     async def get_thread_state_of(self, caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
         return await self._state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
 
-    @needs("write")
     async def update_thread_state(self, caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
         await self.access.at(thread_id, caller.owner)
@@ -201,7 +212,6 @@ class SdkThreadsRoutes:
         )
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
-    @needs("read")
     async def get_thread_history(self, caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
         thread = await self.threads.with_graph(await self.access.at(thread_id, caller.owner))

@@ -157,26 +157,30 @@ def interview_router(services: RouteServices) -> APIRouter:
     router = Router(prefix="/api/optimize", tags=["optimize"])
     interviews = Interviews(services=services)
 
-    @router.post("/start", responses=errors(Invalid))
-    @needs("write")
+    @router.post("/start", dependencies=[needs("write")], responses=errors(Invalid))
     async def start_optimization(caller: Caller, body: OptimizeIn | None = None) -> OptimizeOut:
         """Begin an interview about a document."""
         return await interviews.start(body or OptimizeIn(), caller)
 
-    @router.get("/status/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("read")
+    @router.get("/status/{thread_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def get_optimization(caller: Caller, thread_id: ThreadId) -> OptimizeOut:
         """The status of the interview, its open question, and the result."""
         return await interviews.shown(await services.access.at(thread_id, caller.owner))
 
-    @router.post("/{thread_id}/answer", responses=errors(Invalid, NotFound, InvalidState))
-    @needs("write")
+    @router.post(
+        "/{thread_id}/answer",
+        dependencies=[needs("write")],
+        responses=errors(Invalid, NotFound, InvalidState),
+    )
     async def answer_question(caller: Caller, thread_id: ThreadId, body: AnswerIn) -> OptimizeOut:
         """Answer the open question. 400 if no question is open, 409 if this server cannot continue the interview."""
         return await interviews.answer(thread_id, body, caller)
 
-    @router.delete("/{thread_id}", responses=errors(Invalid, NotFound))
-    @needs("write", outage=_not_deleted, seconds=DELETION_SECONDS)
+    @router.delete(
+        "/{thread_id}",
+        dependencies=[needs("write", outage=_not_deleted, seconds=DELETION_SECONDS)],
+        responses=errors(Invalid, NotFound),
+    )
     async def delete_optimization(
         caller: Caller, thread_id: ThreadId, soft: Soft = False
     ) -> OptimizeDeletedOut:
