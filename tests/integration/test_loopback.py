@@ -33,7 +33,7 @@ async def test_clients_made_before_and_inside_reach_the_server() -> None:
             assert await client.http.get("/info") == {
                 "tenant": "acme",
                 "user": "ann",
-                "scopes": ["read", "write"],
+                "scopes": ["approve", "read", "write"],
             }
 
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Scope
 from clew.api.credentials import PRINCIPAL, SCOPES, Principal
 from clew.api.direct import Direct, is_direct
 from clew.api.errors import OURS, MethodNotAllowed, Wording
-from clew.domain.errors import ClewError, Forbidden, Unauthenticated
+from clew.domain.errors import ClewError, Unauthenticated
 
 # A thread is deleted, or the caller gets the error, within ten seconds on a busy machine too.
 DELETION_SECONDS = 8.5
@@ -52,8 +52,8 @@ class RouteAccess:
 
     def check(self, principal: Principal) -> None:
         """Compare scopes. Raises Forbidden."""
-        if self.scope is not None and self.scope not in principal.scopes:
-            raise Forbidden(f"this needs a key with the scope {self.scope!r}")
+        if self.scope is not None:
+            principal.require(self.scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

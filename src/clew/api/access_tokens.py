@@ -104,7 +104,9 @@ class TokenVerifier:
         try:
             self._keys = KeySet.import_key_set(await self._fetch())  # type: ignore[arg-type]
         except (ClewError, JoseError, ValueError, KeyError, TypeError) as exc:
-            logger.warning("the keys of the identity provider cannot be read", extra={"error": type(exc).__name__})
+            logger.warning(
+                "the keys of the identity provider cannot be read", extra={"error": type(exc).__name__}
+            )
         else:
             self._fetched_at = self._monotonic()
 
@@ -117,7 +119,10 @@ class TokenVerifier:
         if not isinstance(user, str) or not user or not is_user(user):
             raise Unauthenticated(f"this access token names no user in its claim {names.user!r}")
         return Principal(
-            tenant=tenant, user_id=user, scopes=_scopes(claims.get(names.scope)), key_id=f"token:{tenant}:{user}"
+            tenant=tenant,
+            user_id=user,
+            scopes=_scopes(claims.get(names.scope)),
+            key_id=f"token:{tenant}:{user}",
         )
 
 

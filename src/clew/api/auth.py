@@ -148,7 +148,8 @@ def credential(headers: Headers) -> str | None:
 
 def shows_our_key(headers: Headers) -> bool:
     return any(
-        name in (b"x-api-key", b"authorization") and KEY_PREFIX.encode() in value for name, value in headers.raw
+        name in (b"x-api-key", b"authorization") and KEY_PREFIX.encode() in value
+        for name, value in headers.raw
     )
 
 

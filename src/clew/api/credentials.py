@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from clew.domain.errors import Forbidden
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
 
@@ -38,6 +39,11 @@ class Principal:
     def owner(self) -> Owner:
         """Whose data the caller sees. A key without a user sees its whole tenant."""
         return Owner(tenant=self.tenant, user_id=self.user_id)
+
+    def require(self, scope: str) -> None:
+        """Raises Forbidden."""
+        if scope not in self.scopes:
+            raise Forbidden(f"this needs a key with the scope {scope!r}")
 
 
 def mint(

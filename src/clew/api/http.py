@@ -37,6 +37,7 @@ def create_http(
     allowed_origins: Iterable[str] = (),
     limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
+    audit: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -60,6 +61,8 @@ def create_http(
     way = ErrorMiddleware(way)
     if tenant_of is not None:
         way = ShownIds(way)
+    if audit is not None:
+        way = audit(way)
     if origins := list(allowed_origins):
         way = CORSMiddleware(
             way,

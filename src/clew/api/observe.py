@@ -42,6 +42,9 @@ _SAFE = [
     for name, value in {**SAFE_HEADERS, "Cache-Control": "no-store"}.items()
 ]
 
+# Under this key a request's scope has its id.
+REQUEST = "clew.request_id"
+
 
 class Observe:
     """An exception of an inner layer reaches no client as a traceback, and the log without its message."""
@@ -57,6 +60,7 @@ class Observe:
         if scope["type"] not in ("http", "websocket"):
             raise TypeError(f"Clew does not handle {scope['type']!r}: the code that opens the app closes it")
         request_id = self._request_id(scope)
+        scope[REQUEST] = request_id
         answer = ObservedResponse(send, request_id)
         started = time.perf_counter()
         with log_context(request_id=request_id):

@@ -87,11 +87,11 @@ class RetentionRoutes:
     async def thread_usage(self, caller: Caller) -> UsageOut:
         """Usage of the caller's threads, and how many a cleanup would delete."""
         wanted = retention.selection(now=self.clock(), days_old=None, owner=caller.owner)
-        is_admin = "admin" in caller.scopes
+        is_operator = "operator" in caller.scopes
         return UsageOut.of(
             await self.cleanup.space.usage(wanted),
-            await self.cleanup.space.sizes() if is_admin else None,
-            await self.cleanup.rows.last() if is_admin else None,
+            await self.cleanup.space.sizes() if is_operator else None,
+            await self.cleanup.rows.last() if is_operator else None,
         )
 
     async def deleted_threads(

@@ -30,6 +30,8 @@ from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 
 CallId = Annotated[str, Path(max_length=256)]
+# What a person decides. Answers to questions and results of a client's work need the scope `write` alone.
+DECISIONS = frozenset({SuspensionKind.APPROVAL, SuspensionKind.IN_DOUBT})
 
 
 def approvals_router(commands: Commands, store: Store, prefix: str, *, access: ThreadAccess) -> APIRouter:
@@ -40,7 +42,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
 
     @router.post(
         "/{workflow_id}/approve",
-        dependencies=[needs("write")],
+        dependencies=[needs("approve")],
         name=f"approve{under}",
         responses=errors(Invalid, NotFound, InvalidState),
     )
@@ -51,7 +53,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
 
     @router.post(
         "/{workflow_id}/reject",
-        dependencies=[needs("write")],
+        dependencies=[needs("approve")],
         name=f"reject{under}",
         responses=errors(Invalid, NotFound, InvalidState),
     )
@@ -139,6 +141,8 @@ class ToolCallsRoutes:
             raise await with_decision(
                 self.store, _not_waiting(workflow_id, call_id), workflow_id, caller.owner, call_id
             )
+        if pending.kind in DECISIONS:
+            caller.require("approve")
         answer, approved = meant(pending, body, is_tool=bool(call.name))
         try:
             thread = await self.commands.resolve(

@@ -12,6 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from clew.api.access import DELETION_SECONDS, needs
+from clew.api.audit import note_thread
 from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
@@ -118,6 +119,7 @@ class Workflows:
                 start,
                 lambda thread: _as_json(self.views.started(thread, numbers, given)),
             )
+            note_thread(started["id"])
             if not wait:
                 return started  # type: ignore[no-any-return]
             thread = await self.rested(started["id"], caller, wait)

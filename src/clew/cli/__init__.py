@@ -99,7 +99,10 @@ def create_key(
     user: Annotated[str, typer.Option(help="Only this user's data; default: all users of the tenant.")] = "",
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="read, write, admin or metrics; repeat for several. Default: read, write."),
+        typer.Option(
+            help="read, write, approve, admin, operator or metrics; repeat for several."
+            " Default: read, write, approve."
+        ),
     ] = None,
     expires_days: Annotated[
         int | None, typer.Option(help="Days until the key expires; default: never.", min=1, max=3650)
@@ -114,7 +117,7 @@ def create_key(
         name=name,
         tenant=tenant,
         user=user,
-        scopes=scope or ["read", "write"],
+        scopes=scope,
         expires_days=expires_days,
         config=config,
         as_json=as_json,

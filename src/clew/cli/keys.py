@@ -5,13 +5,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from clew.api.credentials import MAX_USER, SCOPES, TENANT, is_user, mint
+from clew.api.credentials import MAX_USER, SCOPES, TENANT, USUAL_SCOPES, is_user, mint
 from clew.cli.opening import run, stores_of
 from clew.cli.output import say, say_json, say_table
 from clew.domain.errors import Invalid
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
-from clew.server.database import utc_now
+from clew.ports.audit import AuditEntry
+from clew.server.database import new_id, utc_now
 
 _MAX_NAME = 100
 
@@ -21,11 +22,12 @@ def create(
     name: str,
     tenant: str,
     user: str,
-    scopes: Sequence[str],
+    scopes: Sequence[str] | None,
     expires_days: int | None,
     config: Path | None,
     as_json: bool,
 ) -> None:
+    scopes = scopes or USUAL_SCOPES
     _check(name, tenant, user, scopes)
     text, key = mint(
         name=name,
@@ -38,6 +40,7 @@ def create(
     async def add() -> None:
         async with stores_of(config, create=True) as stores:
             await stores.keys.add(key)
+            await stores.audit_trail.add([_entry("create_key", key.id, key.owner.tenant)])
 
     run(add())
     if as_json:
@@ -71,12 +74,30 @@ def revoke(key_id: str, *, config: Path | None, as_json: bool) -> None:
     async def strike() -> None:
         async with stores_of(config) as stores:
             await stores.keys.revoke(key_id, now=utc_now())
+            tenants = {key.id: key.owner.tenant for key in await stores.keys.find()}
+            await stores.audit_trail.add([_entry("revoke_key", key_id, tenants[key_id])])
 
     run(strike())
     if as_json:
         say_json({"id": key_id, "state": "revoked"})
     else:
         say(f"{key_id} is revoked. Running servers notice within two seconds.")
+
+
+def _entry(action: str, key_id: str, tenant: str) -> AuditEntry:
+    return AuditEntry(
+        id=new_id(),
+        at=utc_now(),
+        tenant=tenant,
+        user_id="",
+        actor="cli",
+        action=action,
+        method="",
+        path=key_id,
+        thread_id="",
+        status=0,
+        request_id="",
+    )
 
 
 def _check(name: str, tenant: str, user: str, scopes: Sequence[str]) -> None:

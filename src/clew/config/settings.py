@@ -125,6 +125,15 @@ class AuthSettings(Section):
     )
 
 
+class AuditSettings(Section):
+    PREFIX: ClassVar[str] = "CLEW_AUDIT_"
+
+    record: Annotated[str, choice("auto", "always", "never")] = setting(
+        "auto", "Record who did what. `auto`: once callers need a key or a token."
+    )
+    ttl_days: Annotated[int, whole(1, 36500)] = setting(365, "Days to keep the audit trail.")
+
+
 class ThreadSettings(Section):
     PREFIX: ClassVar[str] = "CLEW_THREAD_"
 
@@ -356,6 +365,7 @@ class Sections(BaseSettings):
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     threads: ThreadSettings = Field(default_factory=ThreadSettings)
     runner: RunnerSettings = Field(default_factory=RunnerSettings)
@@ -398,6 +408,7 @@ class Settings:
 
     server: ServerSettings
     auth: AuthSettings
+    audit: AuditSettings
     database: DatabaseSettings
     threads: ThreadSettings
     runner: RunnerSettings

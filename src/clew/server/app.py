@@ -1,16 +1,19 @@
 """Server composition: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
+from starlette.types import ASGIApp
 
 from clew import __version__
+from clew.api.audit import Audit, AuditWriter, audit_trail_router
 from clew.api.auth import Authenticator
 from clew.api.channels import channels_router
 from clew.api.cleanup import Sweep, cleanup_router
@@ -40,6 +43,7 @@ from clew.config import Settings
 from clew.documents.uploads import Uploads
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
+from clew.engine.sweeper import Chore, sweeping
 from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
@@ -123,7 +127,8 @@ async def open_app(
             *langgraph,
             *_app_routers(services, execution),
         ]
-        http = _http(services, shared, routers)
+        audit = await stack.enter_async_context(_audit(services, shared.authenticator))
+        http = _http(services, shared, routers, audit)
         stack.enter_context(serve_nodes(http))
         try:
             yield Server(
@@ -186,7 +191,33 @@ def _http_services(services: Services) -> HttpServices:
     )
 
 
-def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]) -> FastAPI:
+@asynccontextmanager
+async def _audit(
+    services: Services, authenticator: Authenticator
+) -> AsyncGenerator[Callable[[ASGIApp], ASGIApp] | None]:
+    """Middleware that records requests; the trail is written and trimmed inside the block. None if it is off."""
+    audit, trail = services.settings.audit, services.stores.audit_trail
+    if audit.record == "never":
+        yield None
+        return
+
+    async def is_on() -> bool:
+        return audit.record == "always" or not await authenticator.is_open()
+
+    async def trim() -> bool:
+        return await trail.trim(older_than=services.clock() - timedelta(days=audit.ttl_days)) > 0
+
+    writer = AuditWriter(trail)
+    async with writer.writing(), sweeping([Chore(name="trim_audit_trail", seconds=3600, do=trim)]):
+        yield lambda app: Audit(app, writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
+
+
+def _http(
+    services: Services,
+    shared: HttpServices,
+    routers: Iterable[APIRouter],
+    audit: Callable[[ASGIApp], ASGIApp] | None,
+) -> FastAPI:
     settings = services.settings
     return create_http(
         routers,
@@ -197,6 +228,7 @@ def _http(services: Services, shared: HttpServices, routers: Iterable[APIRouter]
         allowed_origins=settings.server.allowed_origins,
         limits=shared.limits,
         tenant_of=services.store.tenant_of,
+        audit=audit,
     )
 
 
@@ -252,6 +284,7 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
         threads_router(services.store, services.clock),
+        audit_trail_router(stores.audit_trail),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
     ]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -39,7 +38,10 @@ def open_tokens(auth: AuthSettings, clock: Clock) -> Callable[[str], Awaitable[P
 async def _jwks(issuer: str, place: str | None) -> Mapping[str, Any]:
     """The provider's keys. Raises Unavailable."""
     if place is not None and not place.startswith(("http://", "https://")):
-        return _object(await anyio.Path(place).read_bytes() if Path(place).is_file() else b"")
+        try:
+            return _object(await anyio.Path(place).read_bytes())
+        except OSError as exc:
+            raise Unavailable("the file with the identity provider's keys cannot be read") from exc
     async with httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False) as client:
         if place is None:
             known = await _fetched(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")

@@ -15,6 +15,7 @@ from clew.domain.errors import ConfigError
 from clew.engine.notifier import NoNotifier
 from clew.ports.api_keys import Keys
 from clew.ports.assistants import Assistants
+from clew.ports.audit import AuditTrail
 from clew.ports.files import Files
 from clew.ports.histories import Histories
 from clew.ports.inbox import Inbox
@@ -25,6 +26,7 @@ from clew.ports.retention import Space
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.stores.sql.assistants import AssistantRows
+from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.files import FileRows
@@ -52,6 +54,7 @@ class Stores:
     calls: Calls
     summaries: Summaries
     audit: ModelCalls
+    audit_trail: AuditTrail
     files: Files
     inbox: Inbox
     keys: Keys
@@ -249,6 +252,7 @@ def stores_on(db: Database) -> Stores:
         calls=CallRows(db),
         summaries=SummaryRows(db),
         audit=ModelCallRows(db),
+        audit_trail=AuditRows(db),
         files=FileRows(db),
         inbox=InboxRows(db),
         keys=KeyRows(db),

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.api.auth import WITHIN
-from clew.api.credentials import Principal
+from clew.api.credentials import USUAL_SCOPES, Principal
 from clew.api.errors import refuse
 from clew.domain.errors import Unauthenticated
 from clew.domain.thread import Owner
@@ -38,7 +38,7 @@ class Loopback:
             )
             return
         caller = Principal(
-            tenant=owner.tenant, user_id=owner.user_id, scopes=frozenset({"read", "write"}), key_id=""
+            tenant=owner.tenant, user_id=owner.user_id, scopes=frozenset(USUAL_SCOPES), key_id=""
         )
         scope = {**scope, WITHIN: caller}
         here = asyncio.get_running_loop()

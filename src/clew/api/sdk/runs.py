@@ -10,6 +10,7 @@ from uuid import uuid4
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from clew.api.audit import note_thread
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
@@ -219,6 +220,8 @@ class RunRoutes:
         if thread_id is not None:
             with suppress(NotFound):  # the run may create it
                 await self._access.at(thread_id, caller.owner)
+        if body.command is not None and body.command.resumes:
+            caller.require("approve")
         spec = await self._spec(caller, body, run_id or str(uuid4()), followed=bool(run_id))
         if thread_id is None:
             _require_no_answer(body)
@@ -236,7 +239,9 @@ class RunRoutes:
             creates_thread=thread_id is None or body.if_not_exists == "create",
             is_chosen=thread_id is not None,
         )
-        return await self._runs.start(thread_id or fresh or str(uuid4()), caller.owner, request)
+        run = await self._runs.start(thread_id or fresh or str(uuid4()), caller.owner, request)
+        note_thread(run.thread_id)
+        return run
 
     async def _spec(self, caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await self._assistants.resolve(body.assistant_id, caller.owner)

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from clew.api.access import DELETION_SECONDS
+from clew.api.audit import note_thread
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
@@ -121,6 +122,7 @@ class SdkThreadsRoutes:
             if body.if_exists == "raise":
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
             thread = await self.access.at(await self.access.kept_as(thread_id, caller.owner), caller.owner)
+        note_thread(thread.id)
         return await self._details(thread)
 
     async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
