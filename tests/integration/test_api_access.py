@@ -286,9 +286,7 @@ class Answer:
 
 def names(app: FastAPI) -> set[tuple[str, str]]:
     return {
-        (method, rule.path)
-        for rule in rules_of(app.routes)
-        for method in (["WEBSOCKET"] if rule.is_websocket else rule.methods)
+        (method, rule.path) for rule in rules_of(app.routes) for method in (rule.methods or ["WEBSOCKET"])
     }
 
 

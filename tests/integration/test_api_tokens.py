@@ -74,7 +74,7 @@ async def test_a_token_becomes_the_principal_its_claims_name() -> None:
 async def test_scopes_may_be_a_list_and_the_tenant_the_default_one() -> None:
     verifier = Provider(KEY).verifier(ClaimNames(tenant=None, user="sub", scope="roles"))
     caller = await verifier.principal(token(roles=["approve", "nonsense", 3]))
-    assert (caller.tenant, caller.scopes) == ("default", {"approve"})
+    assert (caller.tenant, caller.scopes) == ("default", frozenset({"approve"}))
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,7 @@ class TokenVerifier:
         try:
             self._keys = KeySet.import_key_set(await self._fetch())  # type: ignore[arg-type]
         except (ClewError, JoseError, ValueError, KeyError, TypeError) as exc:
-            logger.warning(
-                "the keys of the identity provider cannot be read", extra={"error": type(exc).__name__}
-            )
+            logger.warning("the keys of the identity provider cannot be read: %s", type(exc).__name__)
         else:
             self._fetched_at = self._monotonic()
 

@@ -151,7 +151,7 @@ class Audit:
             tenant=caller.tenant,
             user_id=caller.user_id,
             actor=caller.key_id or "local",
-            action=rule.endpoint.__name__,
+            action=rule.context.name or "",
             method=scope.get("method", "WEBSOCKET"),
             path=scope["path"][:_LONGEST_PATH],
             thread_id=thread[0] if thread else named,

@@ -1,20 +1,23 @@
-"""Guard: every request and every WebSocket passes it before a route sees it; what no rule allows is denied."""
+"""Guard: every request and every WebSocket passes it between Starlette's router and its route, before its body is read."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated
+from functools import partial
+from typing import Annotated, NoReturn
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute, Match, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from clew.api.access import RouteRule, RouteTable, principal_of
+from clew.api.access import RouteRule, principal_of
 from clew.api.auth import Authenticator
 from clew.api.credentials import PRINCIPAL, Principal
-from clew.api.errors import WORDING, MethodNotAllowed
+from clew.api.direct import is_direct
+from clew.api.errors import OURS, WORDING, MethodNotAllowed, Wording
 from clew.api.limits import RateLimits
-from clew.domain.errors import NotFound, Unauthenticated, Unavailable
+from clew.domain.errors import ClewError, NotFound, Unauthenticated, Unavailable
 
 # Under this key a request's scope says which rule let it in.
 RULE = "clew.rule"
@@ -24,65 +27,100 @@ _SIGNATURE = b"msg_signature="  # of WeCom, in the address
 
 
 class Guard:
-    """Lets a request through when a rule allows it; raises the error otherwise. A path without a rule is not found."""
+    """Lets a request through when its route allows it; raises the error otherwise."""
 
-    def __init__(
-        self, app: ASGIApp, *, rules: Sequence[RouteRule], authenticator: Authenticator, limits: RateLimits
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, limits: RateLimits) -> None:
         self._app = app
         self._limits = limits
-        self._table = RouteTable(rules)
         self._authenticator = authenticator
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rule, mismatch = self._find(scope)
+    def router(self, rules: Sequence[RouteRule]) -> Router:
+        """Starlette's, of the routes behind this guard. Those that are polled come first, as they are tried in order."""
+        in_order = sorted(rules, key=lambda rule: not is_direct(rule.context.endpoint))
+        routes = [GuardedRoute(rule, self) for rule in in_order]
+        return Router(routes, redirect_slashes=False, default=partial(self._not_found, rules))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send, rule: RouteRule) -> None:
+        scope[RULE] = rule
+        scope[WORDING] = rule.access.wording
         try:
-            async with _in_time(rule):
-                if rule is None or rule.access.scope is not None:
-                    await self._admit(scope, rule, mismatch)
+            async with _in_time(rule.access.seconds):
+                if rule.access.scope is not None:
+                    rule.access.check(await self._caller(scope))
                 await self._app(scope, receive, send)
         except Unauthenticated:
             # By Clew, or by a route that checks its own credential.
-            if _shows_proof(scope):
-                self._limits.count_wrong_key(address_of(scope))
+            self._count_wrong_key(scope)
             raise
         except Unavailable as exc:
             # Not what is only a kind of it: a full disk, or a caller who asks for too much.
-            if rule is None or rule.access.outage is None or type(exc) is not Unavailable:
+            if rule.access.outage is None or type(exc) is not Unavailable:
                 raise
             raise rule.access.outage(**scope["path_params"]) from exc
 
-    def _find(self, scope: Scope) -> tuple[RouteRule | None, MethodNotAllowed | None]:
+    async def refuse(self, scope: Scope, wording: Wording, error: ClewError) -> NoReturn:
+        """Raises the error. A caller without a key gets another: it cannot even learn which routes exist."""
+        scope[WORDING] = wording
         try:
-            found = self._table.find(scope)
-        except MethodNotAllowed as exc:
-            scope[WORDING] = self._table.wording_of(scope)
-            return None, exc
-        if found is None:
-            scope[WORDING] = self._table.wording_of(scope)
-            return None, None
-        rule, scope["path_params"] = found
-        scope["endpoint"] = rule.endpoint
-        scope[RULE] = rule
-        scope[WORDING] = rule.access.wording
-        return rule, None
+            await self._caller(scope)
+        except Unauthenticated:
+            self._count_wrong_key(scope)
+            raise
+        raise error
 
-    async def _admit(self, scope: Scope, rule: RouteRule | None, mismatch: MethodNotAllowed | None) -> None:
-        # Before anything is said about the route: a caller without a key cannot even learn which routes exist.
-        principal = await self._authenticator.caller(scope)
-        scope[PRINCIPAL] = principal
+    async def _not_found(self, rules: Sequence[RouteRule], scope: Scope, *_: Receive | Send) -> None:
+        first = _first_part(scope["path"].removeprefix(scope.get("root_path", "")))
+        # Of the routes that begin as this path does; ours if none does.
+        words = (rule.access.wording for rule in rules if _first_part(rule.path) == first)
+        await self.refuse(scope, next(words, OURS), NotFound("no such route"))
+
+    async def _caller(self, scope: Scope) -> Principal:
+        scope[PRINCIPAL] = principal = await self._authenticator.caller(scope)
         self._limits.count_request(principal)
-        if mismatch is not None:
-            raise mismatch
-        if rule is None:
-            raise NotFound("no such route")
-        rule.access.check(principal)
+        return principal
+
+    def _count_wrong_key(self, scope: Scope) -> None:
+        if _shows_proof(scope):
+            self._limits.count_wrong_key(address_of(scope))
+
+
+class GuardedRoute(BaseRoute):
+    """A route behind the guard. Starlette's router asks it as it asks any route; FastAPI's route answers."""
+
+    def __init__(self, rule: RouteRule, guard: Guard) -> None:
+        self.methods = rule.methods
+        self._rule = rule
+        self._guard = guard
+        self._matches = rule.context.matches
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found: tuple[Match, Scope] = self._matches(scope)
+        return found
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in self.methods:
+            allowed = MethodNotAllowed(", ".join(sorted(_methods_of(scope))))
+            await self._guard.refuse(scope, self._rule.access.wording, allowed)
+        await self._guard.handle(scope, receive, send, self._rule)
+
+
+def _methods_of(scope: Scope) -> set[str]:
+    """Of all routes with this path."""
+    found = (route for route in scope["router"].routes if route.matches(scope)[0] is not Match.NONE)
+    return {method for route in found for method in route.methods}
+
+
+def _first_part(path: str) -> str:
+    return path.removeprefix("/").partition("/")[0]
 
 
 @asynccontextmanager
-async def _in_time(rule: RouteRule | None) -> AsyncGenerator[None]:
-    """Raises Unavailable when the rule's time is over. What the database was asked by then it may still do."""
-    deadline = asyncio.timeout(None if rule is None else rule.access.seconds)
+async def _in_time(seconds: float | None) -> AsyncGenerator[None]:
+    """Raises Unavailable when the time is over. What the database was asked by then it may still do."""
+    if seconds is None:
+        yield
+        return
+    deadline = asyncio.timeout(seconds)
     try:
         async with deadline:
             yield

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -52,13 +53,16 @@ def create_http(
     # Not included: that would make every route at once, and anew.
     for router in (*routers, _about(app)):
         app.router.routes.extend(router.routes)
-    rules = rules_of(app.routes)
 
-    # From the inside out. FastAPI's own layers would try one route after another, and log what was refused.
-    way: ASGIApp = _to_route if tenant_of is None else ChosenIds(_to_route, tenant_of)
+    # From the inside out. FastAPI's own layers would log what was refused.
+    way: ASGIApp = AsyncExitStackMiddleware(
+        _to_route
+    )  # FastAPI leaves in the stack what is to be closed at the end
+    if tenant_of is not None:
+        way = ChosenIds(way, tenant_of)
     way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
-    way = Guard(way, rules=rules, authenticator=authenticator, limits=limits or RateLimits())
-    way = ErrorMiddleware(way)
+    guard = Guard(way, authenticator=authenticator, limits=limits or RateLimits())
+    way = ErrorMiddleware(guard.router(rules_of(app.routes)))
     if tenant_of is not None:
         way = ShownIds(way)
     if audit is not None:
@@ -78,7 +82,7 @@ def create_http(
 
 async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
     rule: RouteRule = scope[RULE]
-    await rule.app(scope, receive, send)
+    await rule.context.app(scope, receive, send)
 
 
 def _about(app: FastAPI) -> APIRouter:

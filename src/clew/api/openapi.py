@@ -5,10 +5,13 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import RouteContext
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from clew.api.access import RouteRule
 from clew.api.errors import OURS, Internal, TooLarge, TooMany, TooSlow, Wording
+from clew.api.routing import LazyRoute
 from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
 
 # What any route may answer before or instead of its own code.
@@ -24,7 +27,8 @@ def errors(*refusals: type[ClewError], wording: Wording = OURS) -> dict[int | st
 
 def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
     """The whole description. FastAPI would list a 422 that Clew never sends."""
-    document = get_openapi(title="Clew", version=app.version, description=app.description, routes=app.routes)
+    routes = [_described(rule.context) for rule in rules]
+    document = get_openapi(title="Clew", version=app.version, description=app.description, routes=routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -40,6 +44,11 @@ def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
             if operation is not None:
                 _complete(operation, rule)
     return document
+
+
+def _described(context: RouteContext) -> BaseRoute | RouteContext:
+    route = context.original_route
+    return route.built if isinstance(route, LazyRoute) else context
 
 
 def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:

@@ -1,41 +1,35 @@
-"""Lazy routes: built on their first request. Building all of them would take half of the start-up time."""
+"""Routes: FastAPI's, each built by its first request. Building all of them would take half of the start-up time."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, cast
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clew.api.direct import Direct, is_direct
 
 
-class LateRoute(APIRoute):
-    """Has its path and its access rule at once. FastAPI builds the rest on the first request, or to describe it."""
+class LazyRoute(Route):
+    """Has its path, methods and dependencies at once; `built` is FastAPI's route, from the first request on."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        self.path = path
-        self.endpoint = endpoint
-        self.methods = set(options["methods"])
-        self.name = endpoint.__name__
-        self.dependencies = options["dependencies"]
-        self.app = self._at_first
-        self._options = options
+        super().__init__(path, endpoint, methods=options["methods"], name=options.get("name"))
+        self.methods = set(options["methods"])  # Starlette adds HEAD, FastAPI does not
+        self.dependencies = options["dependencies"] or []
+        self._build = partial(APIRoute, path, endpoint, **options)
+        self.app: ASGIApp = self._to_built
+        if is_direct(endpoint):
+            self.app = Direct(endpoint, self.param_convertors, self._to_built)
 
-    async def _at_first(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._make()
-        await self.app(scope, receive, send)
+    @cached_property
+    def built(self) -> APIRoute:
+        return self._build()
 
-    def __getattr__(self, name: str) -> Any:
-        if not self._make():
-            raise AttributeError(name)
-        return getattr(self, name)
-
-    def _make(self) -> bool:
-        """Whether it is not built yet."""
-        options = self.__dict__.pop("_options", None)
-        if options is None:
-            return False
-        super().__init__(self.path, self.endpoint, **options)
-        return True
+    async def _to_built(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.built.app(scope, receive, send)
 
 
 class Router(APIRouter):
@@ -45,6 +39,6 @@ class Router(APIRouter):
         super().__init__(
             prefix=prefix,
             tags=tags,
-            route_class=LateRoute,
+            route_class=cast(type[APIRoute], LazyRoute),
             generate_unique_id_function=lambda route: route.name,
         )

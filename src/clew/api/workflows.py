@@ -190,7 +190,6 @@ def start_router(workflows: Workflows) -> APIRouter:
         response_model=any_of(StartedOut, workflows.views.started_models),
         responses=errors(Invalid, NotFound, InvalidState, Duplicate, AtCapacity, Permanent),
     )
-    @direct
     async def start_workflow(
         caller: Caller,
         body: start_model,  # the fields of apps are known at start-up
@@ -246,7 +245,6 @@ def read_router(workflows: Workflows) -> APIRouter:
         response_model=any_of(WholeWorkflowOut, views.whole_models),
         responses=errors(Invalid, NotFound),
     )
-    @direct
     async def get_workflow(caller: Caller, workflow_id: WorkflowId, include: Include = None) -> Response:
         """The whole workflow with its newest messages and logs, and the ids of all its messages."""
         wanted = read_include(include)
@@ -275,7 +273,6 @@ def read_router(workflows: Workflows) -> APIRouter:
         dependencies=[needs("read")],
         responses=errors(SchemaMismatch, Invalid, NotFound),
     )
-    @direct
     async def get_state(caller: Caller, workflow_id: WorkflowId) -> StateOut:
         """The values of the graph's own state."""
         return await views.state(await access.at(workflow_id, caller.owner))

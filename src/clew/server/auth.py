@@ -1,10 +1,11 @@
 """Authentication composition: the verifier for access tokens of the identity provider that the settings name."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 
 from clew.api.credentials import Principal
@@ -39,7 +40,7 @@ async def _jwks(issuer: str, place: str | None) -> Mapping[str, Any]:
     """The provider's keys. Raises Unavailable."""
     if place is not None and not place.startswith(("http://", "https://")):
         try:
-            return _object(await anyio.Path(place).read_bytes())
+            return _object(await asyncio.to_thread(Path(place).read_bytes))
         except OSError as exc:
             raise Unavailable("the file with the identity provider's keys cannot be read") from exc
     async with httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False) as client:
