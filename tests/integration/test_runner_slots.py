@@ -73,7 +73,8 @@ async def test_where_all_places_are_taken_it_waits_for_one(house: House, tmp_pat
 async def test_one_that_was_perhaps_opened_is_run_if_it_was(house: House, failure: BaseException) -> None:
     change = opening(house, "two_steps", log=[])
     with suppress(type(failure)), house.app.execution.commands.place(change) as claim:
-        await house.app.stores.threads.commit(change, claim=claim)
+        assert claim is not None
+        await house.app.stores.threads.commit(change, claim)
         raise failure
     thread = await house.rest(change.thread)
     assert thread.status is Status.COMPLETED
@@ -98,7 +99,8 @@ async def test_a_promise_is_a_place(house: House, tmp_path: Path) -> None:
     with place(change := opening(house, "slow", marks=str(tmp_path / "marks"))) as claim:
         with place(opening(house)) as other:
             assert other is None
-        await house.app.stores.threads.commit(change, claim=claim)
+        assert claim is not None
+        await house.app.stores.threads.commit(change, claim)
     await house.app.execution.commands.stop(change.thread.id, None)
 
 
@@ -108,7 +110,8 @@ async def test_one_that_is_opened_while_its_process_ends_is_given_back(where: st
         commands, threads = house.app.execution.commands, house.app.stores.threads
         change = opening(house, "two_steps", log=[])
         with commands.place(change) as claim:
-            await threads.commit(change, claim=claim)
+            assert claim is not None
+            await threads.commit(change, claim)
             ending = asyncio.create_task(stack.aclose())
             await until(lambda: not _has_place(house))
         await ending

@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import FIRST_FENCE, Claim, Lease
+from clew.domain.records import FIRST_FENCE, Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
+from clew.ports.guards import Claim
 from clew.ports.threads import Store
 from clew.runners.heartbeat import Heartbeat
 
