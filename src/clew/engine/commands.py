@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -26,10 +25,11 @@ from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver
-from clew.ports.guards import Claim, Guard, Overdue, Reservation
+from clew.ports.guards import Guard, Overdue, Reservation
 from clew.ports.model_calls import Summaries
 from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
+from clew.ports.runner import Runner
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 
@@ -67,12 +67,7 @@ class Commands:
     notifier: Notifier
     clock: Clock
     new_id: Callable[[], str]
-    # Called when a thread may be claimed, so that the runner of this process need not find out by polling.
-    wake: Callable[[], None]
-    # A place for a thread that is about to be opened, to claim it with. Without one it is claimed later.
-    place: Callable[[Change], AbstractContextManager[Claim | None]]
-    # Called with the id of a thread that must not run on: its run in this process is cancelled.
-    halt: Callable[[str], None]
+    runner: Runner
     # Output that models of this process are generating now.
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
@@ -355,12 +350,12 @@ class Commands:
         """Undo a soft deletion. What was running runs on."""
         await self.trash.restore(thread_id, owner, now=self.clock())
         self.notifier.publish(thread_id)
-        self.wake()
+        self.runner.wake()
         return await self.store.get(thread_id, owner)
 
     def evict(self, thread_id: str) -> None:
         """A thread was deleted: stop its run in this process, drop what is cached of it, and notify watchers."""
-        self.halt(thread_id)
+        self.runner.halt(thread_id)
         self.graph_driver.drop(thread_id)
         self.notifier.publish(thread_id)
 
@@ -376,8 +371,8 @@ class Commands:
     async def _end(
         self, thread_id: str, owner: Owner | None, decide: Callable[[Thread], Awaitable[Change]]
     ) -> Thread:
-        change = await self.commit(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
-        self.halt(thread_id)
+        change = await self.commit(thread_id, owner, decide, contested=lambda: self.runner.halt(thread_id))
+        self.runner.halt(thread_id)
         return change.thread
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
@@ -419,14 +414,14 @@ class Commands:
         )
         is_claimed = False
         if change.read_at == 0 and change.thread.status is Status.RUNNING:
-            with self.place(change) as claim:
+            with self.runner.place(change) as claim:
                 await self.store.commit(change, *given, *((claim,) if claim else ()))
             is_claimed = claim is not None
         else:
             await self.store.commit(change, *given)
         self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
-            self.wake()
+            self.runner.wake()
         failpoint("accept_after_commit_before_reply")
         return change
 
