@@ -10,6 +10,7 @@ from clew.domain.events import Body, Resolution, RoundFinished, ToolCall, ToolRe
 from clew.domain.lifecycle import expire, next_round, resolve, stop
 from clew.domain.thread import Executor, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
+from clew.ports.guards import Overdue
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
@@ -247,11 +248,11 @@ async def test_a_call_that_was_given_more_time_meanwhile_does_not_expire(
     change = expire(thread, await calls.get("t1", "c1"), stamp=stamp())
     assert await calls.reschedule("t1", "c1", None if more is None else NOW + more)
     with pytest.raises(Conflict):
-        await store.commit(change, overdue="c1")
+        await store.commit(change, Overdue("c1"))
     assert await store.get("t1") == thread
     assert (await calls.get("t1", "c1")).status is CallStatus.PENDING
     assert await calls.reschedule("t1", "c1", NOW)
-    await store.commit(change, overdue="c1")
+    await store.commit(change, Overdue("c1"))
     assert (await calls.get("t1", "c1")).status is CallStatus.EXPIRED
 
 
@@ -264,7 +265,7 @@ async def test_of_an_expiry_and_more_time_at_the_same_instant_one_counts(
         one = await record(store, opening.thread, asks(), waits(deadline=NOW))
         change = expire(one, await calls.get(one.id, "c1"), stamp=stamp())
         outcome, moved = await asyncio.gather(
-            store.commit(change, overdue="c1"),
+            store.commit(change, Overdue("c1")),
             calls.reschedule(one.id, "c1", NOW + HOUR),
             return_exceptions=True,
         )

@@ -16,6 +16,7 @@ from clew.domain.records import Incoming
 from clew.domain.retention import Candidate, CleanupJob, Reason, Selection, is_due, selection, trash
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner, Status
+from clew.ports.guards import Fence
 from clew.ports.threads import Store
 from clew.stores.codec import micros
 from clew.stores.postgres import PostgresDatabase
@@ -371,7 +372,7 @@ class TestTrash:
         for refused in (
             store.get("t1"),
             store.commit(recorded(change.thread, said())),
-            store.commit(recorded(change.thread, said()), fence=lease.fence),
+            store.commit(recorded(change.thread, said()), Fence(lease.fence)),
             trash_can.put("t1", now=NOW),
             store.commit(opened("t1")),
         ):

@@ -12,6 +12,7 @@ from clew.domain.events import Body, Resolution, RoundFinished, RoundStarted
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Status
 from clew.ports.channels import Conversations
+from clew.ports.guards import Admits
 from clew.ports.inbox import Inbox
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, drive
@@ -48,6 +49,12 @@ async def claimed(conversations: Conversations, holder: str = "me") -> list[Conv
     return list(await conversations.claim(holder, (BOT,), lease=LEASE, limit=10))
 
 
+async def admitted(conversations: Conversations, held: Conversation) -> Admits:
+    first = await conversations.first(held)
+    assert first is not None
+    return Admits(first)
+
+
 async def test_a_conversation_stays_in_the_thread_it_began_with(
     inbox: Inbox, conversations: Conversations
 ) -> None:
@@ -80,9 +87,9 @@ async def test_messages_wait_in_the_order_they_came_in_whatever_the_clock_says(
     after = await conversations.first(held, after=1)
     assert after is not None
     assert after.source_id == "update-1"
-    await store.commit(opened("thread-3"), admits=first)
+    await store.commit(opened("thread-3"), Admits(first))
     with pytest.raises(AlreadyDone):
-        await store.commit(opened("thread-9"), admits=first)
+        await store.commit(opened("thread-9"), Admits(first))
     await inbox.discard(after, now=NOW)
     last = await conversations.first(held)
     assert last is not None
@@ -143,9 +150,9 @@ async def test_it_is_due_when_its_thread_has_come_to_rest(
 ) -> None:
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
-    first = await conversations.first(held)
+    first = await admitted(conversations, held)
     change = opened("thread-1")
-    await store.commit(change, admits=first)
+    await store.commit(change, first)
     await conversations.release(held, seen_seq=change.thread.last_seq, is_idle=False)
     assert not await conversations.are_due((BOT,))
     change = recorded(change.thread, said())
@@ -178,7 +185,7 @@ async def test_while_its_thread_waits_nobody_looks_at_it_and_it_is_woken_when_th
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
     change = opened("thread-1")
-    await store.commit(change, admits=await conversations.first(held))
+    await store.commit(change, await admitted(conversations, held))
     change = recorded(change.thread, stops)
     await store.commit(change)
     await conversations.release(held, seen_seq=0, is_idle=False)
@@ -272,7 +279,7 @@ async def test_with_its_thread_goes_the_conversation_and_what_waits_in_it(
     for number in (1, 2):
         await inbox.admit(message(number), now=NOW)
     (held,) = await claimed(conversations)
-    await store.commit(opened("thread-1"), admits=await conversations.first(held))
+    await store.commit(opened("thread-1"), await admitted(conversations, held))
     await store.tombstone("thread-1", now=NOW)
     while await store.purge():
         pass
@@ -291,7 +298,7 @@ async def test_a_chat_whose_thread_was_deleted_goes_on_in_another(
     await inbox.admit(message(1), now=NOW)
     (held,) = await claimed(conversations)
     await conversations.save_cursor(held, {"seq": 7}, lease=LEASE)
-    await store.commit(opened("thread-1"), admits=await conversations.first(held))
+    await store.commit(opened("thread-1"), await admitted(conversations, held))
     if softly:
         await TrashRows(database).put("thread-1", now=NOW)
     else:
@@ -325,7 +332,7 @@ async def test_what_is_being_admitted_while_its_thread_is_deleted_goes_with_it(w
     async with open_database(where) as db:
         store, inbox = open_store(db), InboxRows(db)
         await inbox.admit(message(1), now=NOW)
-        await store.commit(opened("thread-1"), admits=message(1))
+        await store.commit(opened("thread-1"), Admits(message(1)))
 
         async def delete() -> None:
             await store.tombstone("thread-1", now=NOW)

@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 from clew.domain.errors import ClewError, NotFound
-from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Once, Summary
+from clew.domain.records import ContentItem, Document, Incoming, ModelCall, Summary
 from clew.domain.runs import SOURCE
 from clew.domain.thread import Owner
 from clew.ports.checkpoints import TaskWrites
 from clew.ports.files import Files
+from clew.ports.guards import Admits, Fence, Once
 from clew.ports.inbox import Inbox
 from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.threads import Store
@@ -139,13 +140,13 @@ async def test_nothing_comes_back_from_the_dead(
         assert await store.purge() == ["t1"]
     before = await counts(database, "t1", list(tables))
     late = [
-        store.commit(opened(), once=Once(tenant="acme", key="k", fingerprint="f", response=None)),
+        store.commit(opened(), Once(tenant="acme", key="k", fingerprint="f", response=None)),
         store.commit(opened(owner=Owner(tenant="other"))),
         store.commit(recorded(change.thread, said())),
-        store.commit(recorded(change.thread, said()), fence=lease.fence),
+        store.commit(recorded(change.thread, said()), Fence(lease.fence)),
         store.commit(
             recorded(change.thread, said()),
-            admits=Incoming(source="s", source_id="1", fingerprint="f", payload=None),
+            Admits(Incoming(source="s", source_id="1", fingerprint="f", payload=None)),
         ),
         store.touch(["t1"], now=NOW, grain=timedelta()),
         store.release("r1", lease),
@@ -290,7 +291,7 @@ async def test_a_run_is_refused_also_when_its_thread_is_forgotten(store: Store, 
     writes = TaskWrites(checkpoint_id="c1", task_id="task", writes=[])
     for late in (
         store.commit(recorded(change.thread, said())),
-        store.commit(recorded(change.thread, said()), fence=lease.fence),
+        store.commit(recorded(change.thread, said()), Fence(lease.fence)),
         checkpoints.put_writes("t1", "", writes, fence=lease.fence),
     ):
         with pytest.raises(NotFound):

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from clew.domain.errors import AlreadyDone, Conflict, Duplicate, NotFound
-from clew.domain.records import Incoming, Once
+from clew.domain.records import Incoming
+from clew.ports.guards import Admits, Once
 from clew.ports.inbox import Inbox
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
@@ -59,48 +60,48 @@ async def test_what_waits_is_handed_out_oldest_first(inbox: Inbox) -> None:
 @pytest.mark.accept("002-40")
 async def test_a_delivery_leaves_the_queue_with_the_change_it_led_to(store: Store, inbox: Inbox) -> None:
     await inbox.admit(DELIVERED, now=NOW)
-    await store.commit(opened(), admits=DELIVERED)
+    await store.commit(opened(), Admits(DELIVERED))
     assert await inbox.queued() == []
     assert not await inbox.admit(DELIVERED, now=NOW)
     with pytest.raises(AlreadyDone) as again:
-        await store.commit(opened("t2"), admits=DELIVERED)
+        await store.commit(opened("t2"), Admits(DELIVERED))
     assert again.value.answer == {"thread_id": "t1"}
     with pytest.raises(NotFound):
         await store.get("t2")
 
 
 async def test_a_delivery_that_never_queued_is_admitted_by_its_change(store: Store, inbox: Inbox) -> None:
-    await store.commit(opened(), admits=DELIVERED)
+    await store.commit(opened(), Admits(DELIVERED))
     assert await inbox.queued() == []
     assert not await inbox.admit(DELIVERED, now=NOW)
     with pytest.raises(Duplicate):
-        await store.commit(opened("t2"), admits=replace(DELIVERED, fingerprint="f2"))
+        await store.commit(opened("t2"), Admits(replace(DELIVERED, fingerprint="f2")))
 
 
 async def test_a_change_that_is_refused_leaves_its_delivery_in_the_queue(store: Store, inbox: Inbox) -> None:
     await inbox.admit(DELIVERED, now=NOW)
     await store.commit(opened())
     with pytest.raises(Conflict):
-        await store.commit(opened(), admits=DELIVERED, once=REQUEST)
+        await store.commit(opened(), Admits(DELIVERED), REQUEST)
     assert await inbox.queued() == [DELIVERED]
     assert await inbox.answered("acme", "k1", "f1") is None
 
 
 async def test_a_repeated_request_gets_the_answer_of_then(store: Store, inbox: Inbox) -> None:
     first = opened()
-    await store.commit(first, once=REQUEST)
+    await store.commit(first, REQUEST)
     with pytest.raises(AlreadyDone) as again:
-        await store.commit(recorded(first.thread, said()), once=replace(REQUEST, response={"id": "other"}))
+        await store.commit(recorded(first.thread, said()), replace(REQUEST, response={"id": "other"}))
     assert again.value.answer == REQUEST.response
     assert (await store.get("t1")).last_seq == first.thread.last_seq
     assert await inbox.answered("acme", "k1", "f1") == REQUEST.response
 
 
 async def test_a_key_used_for_something_else_is_refused(store: Store, inbox: Inbox) -> None:
-    await store.commit(opened(), once=REQUEST)
+    await store.commit(opened(), REQUEST)
     other = replace(REQUEST, fingerprint="f2")
     with pytest.raises(Duplicate):
-        await store.commit(opened("t2"), once=other)
+        await store.commit(opened("t2"), other)
     with pytest.raises(Duplicate):
         await inbox.answered("acme", "k1", "f2")
     with pytest.raises(NotFound):
@@ -108,9 +109,9 @@ async def test_a_key_used_for_something_else_is_refused(store: Store, inbox: Inb
 
 
 async def test_a_key_is_a_tenants_own(store: Store, inbox: Inbox) -> None:
-    await store.commit(opened(), once=REQUEST)
+    await store.commit(opened(), REQUEST)
     assert await inbox.answered("other", "k1", "f2") is None
-    await store.commit(opened("t2"), once=replace(REQUEST, tenant="other", fingerprint="f2"))
+    await store.commit(opened("t2"), replace(REQUEST, tenant="other", fingerprint="f2"))
 
 
 async def test_a_key_is_taken_with_its_change_or_not_at_all(store: Store, inbox: Inbox) -> None:
@@ -118,9 +119,9 @@ async def test_a_key_is_taken_with_its_change_or_not_at_all(store: Store, inbox:
     await store.commit(first)
     stale = opened(message="late")
     with pytest.raises(Conflict):
-        await store.commit(stale, once=REQUEST)
+        await store.commit(stale, REQUEST)
     assert await inbox.answered("acme", "k1", "f1") is None
-    await store.commit(recorded(first.thread, said()), once=REQUEST)
+    await store.commit(recorded(first.thread, said()), REQUEST)
 
 
 @pytest.mark.parametrize("where", SHARED, indirect=True)
@@ -128,7 +129,7 @@ async def test_of_many_equal_requests_at_once_one_happens(where: str) -> None:
     async with open_database(where) as one, open_database(where) as two:
         stores = [open_store(one), open_store(two)]
         outcomes = await asyncio.gather(
-            *(stores[n % 2].commit(opened(f"t{n}"), once=REQUEST) for n in range(20)), return_exceptions=True
+            *(stores[n % 2].commit(opened(f"t{n}"), REQUEST) for n in range(20)), return_exceptions=True
         )
         assert len(await stores[0].find()) == 1
     repeated = [outcome for outcome in outcomes if outcome is not None]
@@ -138,8 +139,8 @@ async def test_of_many_equal_requests_at_once_one_happens(where: str) -> None:
 
 async def test_only_what_is_done_and_old_is_forgotten(store: Store, inbox: Inbox) -> None:
     await inbox.admit(delivered(1), now=NOW - 9 * DAY)
-    await store.commit(opened("t1", seconds=-9 * 86400), admits=delivered(2), once=REQUEST)
-    await store.commit(opened("t2"), admits=delivered(3), once=replace(REQUEST, key="k2"))
+    await store.commit(opened("t1", seconds=-9 * 86400), Admits(delivered(2)), REQUEST)
+    await store.commit(opened("t2"), Admits(delivered(3)), replace(REQUEST, key="k2"))
     assert await inbox.forget(older_than=NOW - 8 * DAY) == 2
     assert await inbox.forget(older_than=NOW - 8 * DAY) == 0
     assert await inbox.queued() == [delivered(1)]
@@ -181,7 +182,7 @@ async def test_what_waits_for_a_thread_is_told_in_the_order_it_came(store: Store
     assert {(one.conversation, one.thread_id, one.withdrawn_at) for one in waiting} == {("t1", "t1", None)}
     assert waiting[0].payload == DELIVERED.payload
     assert await inbox.waiting("telegram:other", "t1") == []
-    await store.commit(recorded(await store.get("t1"), said()), admits=waiting[0])
+    await store.commit(recorded(await store.get("t1"), said()), Admits(waiting[0]))
     assert [one.source_id for one in await inbox.waiting(DELIVERED.source, "t1")] == ["update-1", "update-3"]
 
 
@@ -197,7 +198,7 @@ async def test_what_is_withdrawn_does_not_come_to_its_turn_and_is_remembered(
     assert (told.payload, told.withdrawn_at) == (DELIVERED.payload, NOW + DAY)
     assert await inbox.queued() == []
     with pytest.raises(AlreadyDone):
-        await store.commit(recorded(await store.get("t1"), said()), admits=waits)
+        await store.commit(recorded(await store.get("t1"), said()), Admits(waits))
     assert not await inbox.admit(waits, now=NOW, is_opened=True)
     await inbox.forget(older_than=NOW + 2 * DAY)
     assert await inbox.waiting(DELIVERED.source, "t1") == []
@@ -207,7 +208,7 @@ async def test_what_was_begun_cannot_be_withdrawn(store: Store, inbox: Inbox) ->
     await store.commit(opened("t1"))
     waits = replace(delivered(1, thread_id="t1"), conversation="t1")
     await inbox.admit(waits, now=NOW, is_opened=True)
-    await store.commit(recorded(await store.get("t1"), said()), admits=waits)
+    await store.commit(recorded(await store.get("t1"), said()), Admits(waits))
     assert not await inbox.withdraw(waits, now=NOW)
     assert await inbox.waiting(DELIVERED.source, "t1") == []
 

@@ -9,8 +9,9 @@ import pytest
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.events import Body, StageChanged, StageCompleted
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
-from clew.domain.records import FIRST_FENCE, Claim, Lease
+from clew.domain.records import FIRST_FENCE, Lease
 from clew.domain.thread import Status, SuspensionKind, Thread
+from clew.ports.guards import Claim, Fence, Guard
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.sql.work import Database
@@ -23,8 +24,8 @@ LONG = timedelta(minutes=5)
 OVER = timedelta(0)  # a lease that has run out the moment it is given
 
 
-async def saved(store: Store, change: Change, *, fence: int | None = None) -> Thread:
-    await store.commit(change, fence=fence)
+async def saved(store: Store, change: Change, *guards: Guard) -> Thread:
+    await store.commit(change, *guards)
     return change.thread
 
 
@@ -123,7 +124,7 @@ async def test_crashes_are_counted_from_the_last_stage_that_was_completed(
     thread = await saved(store, opened())
     await claim(store, "r1", OVER)
     second = await claim(store, "r2", OVER)
-    await saved(store, recorded(thread, body), fence=second.fence)
+    await saved(store, recorded(thread, body), Fence(second.fence))
     assert (await claim(store, "r3")).recoveries == counted
 
 
@@ -132,21 +133,21 @@ async def test_a_zombie_with_an_old_fence_cannot_write(store: Store, calls: Call
     zombie = await claim(store, "r1", OVER)
     heir = await claim(store, "r2")
     with pytest.raises(LostLease):
-        await store.commit(recorded(thread, said("from the dead")), fence=zombie.fence)
+        await store.commit(recorded(thread, said("from the dead")), Fence(zombie.fence))
     with pytest.raises(LostLease):
-        await store.commit(finish(thread, Status.FAILED, stamp=stamp()), fence=zombie.fence)
+        await store.commit(finish(thread, Status.FAILED, stamp=stamp()), Fence(zombie.fence))
     with pytest.raises(LostLease):
         await calls.start("t1", "c1", fence=zombie.fence, now=NOW)
     assert await store.get("t1") == thread
-    thread = await saved(store, recorded(thread, said("alive")), fence=heir.fence)
+    thread = await saved(store, recorded(thread, said("alive")), Fence(heir.fence))
     with pytest.raises(LostLease):  # and not a mere Conflict, upon which it would read and try again
-        await store.commit(recorded(thread, said("again")), fence=zombie.fence)
+        await store.commit(recorded(thread, said("again")), Fence(zombie.fence))
 
 
 async def test_a_lease_past_its_time_is_good_until_somebody_takes_it(store: Store) -> None:
     thread = await saved(store, opened())
     lease = await claim(store, "r1", OVER)
-    thread = await saved(store, recorded(thread, said()), fence=lease.fence)
+    thread = await saved(store, recorded(thread, said()), Fence(lease.fence))
     assert await store.renew("r1", [lease], lease=LONG) == set()
     assert await store.claim("r2", lease=LONG, limit=1) == []
 
@@ -174,7 +175,7 @@ async def test_a_fenced_change_that_is_stale_is_a_conflict(store: Store) -> None
     lease = await claim(store)
     await saved(store, recorded(thread, said()))
     with pytest.raises(Conflict) as refused:
-        await store.commit(recorded(thread, said()), fence=lease.fence)
+        await store.commit(recorded(thread, said()), Fence(lease.fence))
     assert not isinstance(refused.value, LostLease)
 
 
@@ -220,7 +221,7 @@ async def test_the_commit_that_ends_the_run_ends_the_lease(
         "fail": finish(thread, Status.FAILED, stamp=stamp()),
         "stop": stop(thread, [], stamp=stamp()),
     }[ending]
-    thread = await saved(store, change, fence=lease.fence)
+    thread = await saved(store, change, Fence(lease.fence))
     row = await query(database, "SELECT lease_owner, lease_until, recoveries FROM threads WHERE id = 't1'")
     assert tuple(row[0]) == (None, None, 0)
     assert await store.renew("r1", [lease], lease=LONG) == {"t1"}
@@ -230,7 +231,7 @@ async def test_the_commit_that_ends_the_run_ends_the_lease(
     else:
         thread = await saved(store, next_round(thread, "again", stamp=stamp()))
     with pytest.raises(LostLease):
-        await store.commit(recorded(thread, said("late")), fence=lease.fence)
+        await store.commit(recorded(thread, said("late")), Fence(lease.fence))
     assert (await claim(store, "r2")).recoveries == 0
 
 
@@ -240,7 +241,7 @@ async def test_a_stop_from_outside_shuts_the_runner_out(store: Store, calls: Cal
     await saved(store, stop(thread, await calls.find("t1"), stamp=stamp()))
     for late in (said("late"), waits()):
         with pytest.raises(LostLease):
-            await store.commit(recorded(thread, late), fence=lease.fence)
+            await store.commit(recorded(thread, late), Fence(lease.fence))
     with pytest.raises(LostLease):
         await calls.start("t1", "c1", fence=lease.fence, now=NOW)
     assert (await store.get("t1")).status is Status.STOPPED
@@ -250,7 +251,7 @@ async def test_a_command_from_outside_needs_no_fence_and_leaves_the_lease(store:
     thread = await saved(store, opened())
     lease = await claim(store)
     thread = await saved(store, recorded(thread, said("from outside")))
-    await saved(store, recorded(thread, said("from the runner")), fence=lease.fence)
+    await saved(store, recorded(thread, said("from the runner")), Fence(lease.fence))
     assert await store.renew("r1", [lease], lease=LONG) == set()
 
 
@@ -276,20 +277,20 @@ async def test_two_runners_never_hold_the_same_thread(where: str) -> None:
 
 async def test_a_thread_may_be_claimed_with_the_commit_that_opens_it(store: Store) -> None:
     change = opened()
-    await store.commit(change, claim=Claim(runner="r1", lease=LONG))
+    await store.commit(change, Claim(runner="r1", lease=LONG))
     assert not await store.has_work()
     assert await store.claim("r2", lease=LONG, limit=10) == []
     first = Lease(thread_id="t1", fence=FIRST_FENCE, recoveries=0)
     assert await store.renew("r1", [first], lease=OVER) == set()
     assert await claim(store, "r2") == Lease(thread_id="t1", fence=FIRST_FENCE + 1, recoveries=1)
     with pytest.raises(LostLease):
-        await saved(store, recorded(change.thread, said()), fence=FIRST_FENCE)
+        await saved(store, recorded(change.thread, said()), Fence(FIRST_FENCE))
 
 
 async def test_a_thread_that_is_there_is_not_claimed_by_opening_it_again(store: Store) -> None:
     await saved(store, opened())
     with pytest.raises(Conflict):
-        await store.commit(opened(), claim=Claim(runner="r1", lease=LONG))
+        await store.commit(opened(), Claim(runner="r1", lease=LONG))
     assert (await claim(store, "r2")).fence == FIRST_FENCE
 
 

@@ -20,8 +20,8 @@ from clew.domain.lifecycle import (
     stop,
     suspend,
 )
-from clew.domain.records import Reservation
 from clew.domain.thread import Status, Thread
+from clew.ports.guards import Reservation
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.sql.trash import TrashRows
@@ -42,7 +42,7 @@ def opened(thread_id: str, path: str = PATH, *, held: bool = False) -> Change:
 async def commit(store: Store, change: Change, *, most: int | None = None) -> Thread:
     """As the commands do."""
     taken = [Reservation(kind=kind, key=key, limit=most) for kind, key in change.reserves.items()]
-    await store.commit(change, reservations=taken)
+    await store.commit(change, *taken)
     return change.thread
 
 

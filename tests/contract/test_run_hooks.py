@@ -112,12 +112,12 @@ async def test_a_hook_is_written_with_the_commit_that_starts_its_run(
 ) -> None:
     change = opened("t")
     assert change.thread.status is Status.RUNNING
-    await store.commit(change, hook=hook())
+    await store.commit(change, hook())
     assert await claimed(hooks) == [], "while its thread runs there is nothing to do"
     with pytest.raises(Conflict):
-        await store.commit(change, hook=hook("refused"))
+        await store.commit(change, hook("refused"))
     ended = recorded(change.thread, RoundFinished(status=Status.COMPLETED))
-    await store.commit(ended, hook=hook("also"))
+    await store.commit(ended, hook("also"))
     assert await claimed(hooks) == [hook("also"), hook()]
 
 
@@ -139,7 +139,7 @@ async def test_hooks_are_deleted_with_their_thread(
     hooks: RunHookStore, store: Store, database: Database
 ) -> None:
     change = opened()
-    await store.commit(change, hook=hook(thread_id=change.thread.id))
+    await store.commit(change, hook(thread_id=change.thread.id))
     await add(database, hook("other"))
     await store.tombstone(change.thread.id, now=NOW)
     while await store.purge():

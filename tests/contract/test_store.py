@@ -13,6 +13,7 @@ from clew.domain.errors import Conflict, Invalid, LostLease, NotFound
 from clew.domain.events import AssistantMessage, Event, Log, RoundFinished, StageChanged, UserMessage
 from clew.domain.lifecycle import Change, begin, finish, next_round, redact, stop, suspend
 from clew.domain.thread import Owner, Status
+from clew.ports.guards import Unseen
 from clew.ports.model_calls import Summaries
 from clew.ports.threads import Store
 from clew.stores.sql.work import Database
@@ -453,9 +454,9 @@ async def test_a_change_to_what_was_looked_at_meanwhile_is_refused_and_no_other_
     assert seen is not None
     change = finish(blocked.thread, Status.FAILED, stamp=stamp(3600))
     with pytest.raises(Conflict, match="looked at"):
-        await store.commit(change, unseen_since=seen - timedelta(seconds=1))
+        await store.commit(change, Unseen(seen - timedelta(seconds=1)))
     assert (await store.get("t1")).status is Status.BLOCKED
-    await store.commit(change, unseen_since=seen)
+    await store.commit(change, Unseen(seen))
     thread = await store.get("t1")
     assert (thread.status, thread.last_accessed_at) == (Status.FAILED, seen)
     assert thread.expires_at == seen + timedelta(days=1)

@@ -68,7 +68,7 @@ async def test_a_thread_whose_row_is_locked_runs_as_soon_as_it_is_free(
         await house.app.stores.threads.commit(change)
         async with await psycopg.AsyncConnection.connect(postgres_url) as other:
             await other.execute("SELECT 1 FROM threads WHERE id = %s FOR UPDATE", [change.thread.id])
-            house.app.execution.commands.wake()
+            house.app.execution.commands.runner.wake()
             async with asyncio.timeout(30):
                 await found.wait()
         assert (await house.rest(change.thread)).status is Status.COMPLETED

@@ -48,7 +48,7 @@ async def held(house: House, thread: Thread) -> tuple[bool, int, int]:
 
 
 def _has_place(house: House) -> bool:
-    with suppress(Conflict), house.app.execution.commands.place(opening(house)) as claim:
+    with suppress(Conflict), house.app.execution.commands.runner.place(opening(house)) as claim:
         raise Conflict("only asking")
     return claim is not None
 
@@ -72,8 +72,9 @@ async def test_where_all_places_are_taken_it_waits_for_one(house: House, tmp_pat
 @pytest.mark.parametrize("failure", [Unavailable("the answer was lost"), asyncio.CancelledError()])
 async def test_one_that_was_perhaps_opened_is_run_if_it_was(house: House, failure: BaseException) -> None:
     change = opening(house, "two_steps", log=[])
-    with suppress(type(failure)), house.app.execution.commands.place(change) as claim:
-        await house.app.stores.threads.commit(change, claim=claim)
+    with suppress(type(failure)), house.app.execution.commands.runner.place(change) as claim:
+        assert claim is not None
+        await house.app.stores.threads.commit(change, claim)
         raise failure
     thread = await house.rest(change.thread)
     assert thread.status is Status.COMPLETED
@@ -82,23 +83,24 @@ async def test_one_that_was_perhaps_opened_is_run_if_it_was(house: House, failur
 
 
 async def test_one_that_was_perhaps_opened_and_was_not_is_no_trouble(house: House) -> None:
-    with pytest.raises(Unavailable), house.app.execution.commands.place(opening(house)):
+    with pytest.raises(Unavailable), house.app.execution.commands.runner.place(opening(house)):
         raise Unavailable("not even begun")
     assert (await house.run("two_steps", log=[])).status is Status.COMPLETED
 
 
 async def test_one_that_was_refused_leaves_its_place(house: House, tmp_path: Path) -> None:
-    with pytest.raises(Conflict), house.app.execution.commands.place(opening(house)):
+    with pytest.raises(Conflict), house.app.execution.commands.runner.place(opening(house)):
         raise Conflict("it is there already")
     await test_it_is_held_from_its_first_moment(house, tmp_path)
 
 
 async def test_a_promise_is_a_place(house: House, tmp_path: Path) -> None:
-    place = house.app.execution.commands.place
+    place = house.app.execution.commands.runner.place
     with place(change := opening(house, "slow", marks=str(tmp_path / "marks"))) as claim:
         with place(opening(house)) as other:
             assert other is None
-        await house.app.stores.threads.commit(change, claim=claim)
+        assert claim is not None
+        await house.app.stores.threads.commit(change, claim)
     await house.app.execution.commands.stop(change.thread.id, None)
 
 
@@ -107,8 +109,9 @@ async def test_one_that_is_opened_while_its_process_ends_is_given_back(where: st
         house = await stack.enter_async_context(open_house(where, tmp_path))
         commands, threads = house.app.execution.commands, house.app.stores.threads
         change = opening(house, "two_steps", log=[])
-        with commands.place(change) as claim:
-            await threads.commit(change, claim=claim)
+        with commands.runner.place(change) as claim:
+            assert claim is not None
+            await threads.commit(change, claim)
             ending = asyncio.create_task(stack.aclose())
             await until(lambda: not _has_place(house))
         await ending

@@ -9,8 +9,8 @@ from pydantic_core import to_json
 
 from clew.api.credentials import Principal
 from clew.domain.errors import AlreadyDone, InvalidState
-from clew.domain.records import Once
 from clew.domain.thread import Json, Thread
+from clew.ports.guards import Once
 from clew.ports.inbox import Inbox
 
 IdempotencyKey = Annotated[

@@ -102,12 +102,12 @@ class Workflows:
                 made = await self.policy.start(body, caller)
                 given = made.request.graph_input
                 return await self.commands.start(
-                    made.opening, made.request, held=body.hold, once=once, scope=scope
+                    made.opening, made.request, once, held=body.hold, scope=scope
                 )
             thread = await self.access.at(thread_id, caller.owner)
             numbers = await numbering.owner(thread.owner)
             request = await self.policy.next_round(body, thread, caller)
-            return await self.commands.next_round(thread_id, caller.owner, request, once=once, scope=scope)
+            return await self.commands.next_round(thread_id, caller.owner, request, once, scope=scope)
 
         # A stream slot is taken first: a caller that is refused one has started nothing.
         with self.streams.one("poll", caller) if wait else nullcontext():

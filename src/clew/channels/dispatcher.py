@@ -38,6 +38,7 @@ from clew.engine.commands import Commands
 from clew.engine.leased_loop import ConversationJobs, LeasedLoop, about_conversation
 from clew.failpoints import failpoint
 from clew.ports.channels import Conversations
+from clew.ports.guards import Admits
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.telemetry import Metrics
@@ -311,10 +312,10 @@ class ChatDispatcher:
             request, scope = bot.request(said, incoming.source_id, received.files), bot.scope(said)
             if thread is None:
                 await self._commands.start(
-                    bot.opening(said), request, admits=incoming, thread_id=chat.held.thread_id, scope=scope
+                    bot.opening(said), request, Admits(incoming), thread_id=chat.held.thread_id, scope=scope
                 )
             else:
-                await self._commands.next_round(thread.id, None, request, admits=incoming, scope=scope)
+                await self._commands.next_round(thread.id, None, request, Admits(incoming), scope=scope)
             await self._notice(chat, said)
         except (AlreadyDone, Conflict, InvalidState) as exc:
             if isinstance(exc, LostLease):
@@ -399,10 +400,10 @@ class ChatDispatcher:
             None,
             call_id,
             answer,
+            Admits(incoming),
             approved=approved is not False,
             kind=thread.pending[call_id].kind,
             by=chat.bot.name_of(said),
-            admits=incoming,
         )
         await self._notice(chat, said)
 

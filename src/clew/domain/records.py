@@ -1,4 +1,4 @@
-"""Records kept beside the log: summaries, audited model calls, files, documents, admissions, keys, leases."""
+"""Records kept beside the log: summaries, audited model calls, files, documents, deliveries, API keys, leases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,23 +30,6 @@ class Lease:
     thread_id: str
     fence: int
     recoveries: int  # how often this round was taken over from a runner that died
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """Who takes the first lease of a thread that is being opened, and for how long."""
-
-    runner: str
-    lease: timedelta
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """A key that a thread holds while it is active: one thread a key, and at most `limit` keys of one kind."""
-
-    kind: str
-    key: str
-    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,16 +167,6 @@ class Conversation:
     holder: str
     wakes: int
     attempts: int  # how often it was snoozed since it last succeeded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
-    """A request that must happen once: its key, what it asked for, and the answer to give when it comes again."""
-
-    tenant: str
-    key: str
-    fingerprint: str
-    response: Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from clew.domain import lifecycle
 from clew.domain.errors import ClewError, Conflict, InvalidState, LostLease, NotFound, Unavailable
@@ -16,7 +16,7 @@ from clew.domain.events import (
     Opening,
 )
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Once, Reservation, RunHook, RunScope
+from clew.domain.records import RunScope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run, runs_of
 from clew.domain.thread import Json, ModelSettings, Owner, Status, SuspensionKind, Thread
@@ -25,9 +25,11 @@ from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver
+from clew.ports.guards import Guard, Overdue, Reservation
 from clew.ports.model_calls import Summaries
 from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
+from clew.ports.runner import Runner
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 
@@ -39,6 +41,9 @@ PATIENT_ATTEMPTS = 2
 # How long a deletion waits for the rows of its thread to go, which no caller can see any more.
 PURGE_SECONDS = 5.0
 OPEN = (CallStatus.PENDING, CallStatus.STARTED, CallStatus.IN_DOUBT)
+
+# A guard of the commit, or how to make it from the thread as it is saved; None is no guard.
+AnyGuard: TypeAlias = Guard | Callable[[Thread], Guard] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +67,7 @@ class Commands:
     notifier: Notifier
     clock: Clock
     new_id: Callable[[], str]
-    # Called when a thread may be claimed, so that the runner of this process need not find out by polling.
-    wake: Callable[[], None]
-    # A place for a thread that is about to be opened, to claim it with. Without one it is claimed later.
-    place: Callable[[Change], AbstractContextManager[Claim | None]]
-    # Called with the id of a thread that must not run on: its run in this process is cancelled.
-    halt: Callable[[str], None]
+    runner: Runner
     # Output that models of this process are generating now.
     drafts: dict[str, str] = field(default_factory=dict)
     # What a stopped round of a graph is closed with, by the graph's name.
@@ -81,17 +81,12 @@ class Commands:
         self,
         opening: Opening,
         request: Request,
-        *,
+        *guards: AnyGuard,
         held: bool = False,
-        once: Callable[[Thread], Once] | None = None,
-        admits: Incoming | None = None,
         thread_id: str | None = None,
         scope: RunScope | None = None,
     ) -> Thread:
-        """Open a thread and begin its first round; a held one waits for `begin`.
-
-        `once` makes the stored answer for a repeated request from the thread as it is then.
-        """
+        """Open a thread and begin its first round; a held one waits for `begin`."""
         change = lifecycle.open_thread(
             thread_id or self.new_id(),
             self._with_model(opening),
@@ -103,11 +98,9 @@ class Commands:
             stamp=self.stamp(),
             by=_by(scope),
         )
-        return (await self._save(change, once=once, admits=admits)).thread
+        return (await self._save(change, *guards)).thread
 
-    async def open_run(
-        self, thread_id: str, opening: Opening, request: RunRequest, hook: RunHook | None
-    ) -> Run:
+    async def open_run(self, thread_id: str, opening: Opening, request: RunRequest, *guards: AnyGuard) -> Run:
         """Open a thread with a run as its first round."""
         change = lifecycle.open_thread(
             thread_id,
@@ -118,16 +111,14 @@ class Commands:
             by=request.user_id,
             spec=request.spec,
         )
-        change = await self._save(change, admits=request.admission(thread_id), hook=hook)
+        change = await self._save(change, *guards)
         return newest_run(change.thread, change.events)
 
-    async def open_idle(
-        self, thread_id: str, opening: Opening, *, number: int = 1, hook: RunHook | None = None
-    ) -> Thread:
+    async def open_idle(self, thread_id: str, opening: Opening, *guards: AnyGuard, number: int = 1) -> Thread:
         """Open a thread for later runs. A copy continues with the number of its original's round."""
         opening = self._with_model(opening)
         change = lifecycle.open_idle(thread_id, opening, number=number, stamp=self.stamp())
-        return (await self._save(change, hook=hook)).thread
+        return (await self._save(change, *guards)).thread
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
@@ -140,9 +131,7 @@ class Commands:
         thread_id: str,
         owner: Owner | None,
         request: Request,
-        *,
-        once: Callable[[Thread], Once] | None = None,
-        admits: Incoming | None = None,
+        *guards: AnyGuard,
         scope: RunScope | None = None,
     ) -> Thread:
         async def decide(thread: Thread) -> Change:
@@ -156,16 +145,10 @@ class Commands:
                 by=_by(scope),
             )
 
-        return (await self.commit(thread_id, owner, decide, once=once, admits=admits)).thread
+        return (await self.commit(thread_id, owner, decide, *guards)).thread
 
     async def start_run(
-        self,
-        thread_id: str,
-        request: RunRequest,
-        *,
-        owner: Owner | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
+        self, thread_id: str, request: RunRequest, *guards: AnyGuard, owner: Owner | None = None
     ) -> Run:
         """Start a run in a thread that does not run. What the thread waits for is cancelled."""
 
@@ -180,8 +163,7 @@ class Commands:
                 by=request.user_id,
             )
 
-        admits = admits or request.admission(thread_id)
-        change = await self.commit(thread_id, owner, decide, admits=admits, hook=hook)
+        change = await self.commit(thread_id, owner, decide, *guards)
         return newest_run(change.thread, change.events)
 
     async def resume_run(
@@ -189,10 +171,8 @@ class Commands:
         thread_id: str,
         resume: Json,
         request: RunRequest,
-        *,
+        *guards: AnyGuard,
         owner: Owner | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
     ) -> Run:
         """Answer what the thread asked, as a run."""
 
@@ -201,7 +181,7 @@ class Commands:
             given = [(await self.calls.get(thread.id, call_id), answers[call_id]) for call_id in answers]
             return lifecycle.resume_run(thread, given, request.spec, by=request.user_id, stamp=self.stamp())
 
-        change = await self.commit(thread_id, owner, decide, admits=admits, hook=hook)
+        change = await self.commit(thread_id, owner, decide, *guards)
         return newest_run(change.thread, change.events)
 
     async def calls_named(self, thread: Thread, resume: Json) -> set[str]:
@@ -233,11 +213,10 @@ class Commands:
         owner: Owner | None,
         call_id: str,
         answer: Json,
-        *,
+        *guards: AnyGuard,
         approved: bool = True,
         kind: SuspensionKind | None = None,
         by: str = "",
-        admits: Incoming | None = None,
     ) -> Thread:
         """Answer a pending call: the first answer counts, any later one is refused.
 
@@ -250,7 +229,7 @@ class Commands:
                 raise InvalidState(f"call {call_id!r} of thread {thread.id!r} waits for another answer")
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self.stamp())
 
-        thread = (await self.commit(thread_id, owner, decide, admits=admits)).thread
+        thread = (await self.commit(thread_id, owner, decide, *guards)).thread
         failpoint("decision_committed_before_resume")
         return thread
 
@@ -291,7 +270,7 @@ class Commands:
             return lifecycle.expire(thread, now, stamp=stamp)
 
         failpoint("expiry_fired")
-        await self.commit(call.thread_id, None, decide, overdue=call.id)
+        await self.commit(call.thread_id, None, decide, Overdue(call.id))
 
     async def stop(self, thread_id: str, owner: Owner | None, notes: tuple[Body, ...] = ()) -> Thread:
         """End the round at once: first in the log, then in the process that runs it."""
@@ -371,12 +350,12 @@ class Commands:
         """Undo a soft deletion. What was running runs on."""
         await self.trash.restore(thread_id, owner, now=self.clock())
         self.notifier.publish(thread_id)
-        self.wake()
+        self.runner.wake()
         return await self.store.get(thread_id, owner)
 
     def evict(self, thread_id: str) -> None:
         """A thread was deleted: stop its run in this process, drop what is cached of it, and notify watchers."""
-        self.halt(thread_id)
+        self.runner.halt(thread_id)
         self.graph_driver.drop(thread_id)
         self.notifier.publish(thread_id)
 
@@ -392,8 +371,8 @@ class Commands:
     async def _end(
         self, thread_id: str, owner: Owner | None, decide: Callable[[Thread], Awaitable[Change]]
     ) -> Thread:
-        change = await self.commit(thread_id, owner, decide, contested=lambda: self.halt(thread_id))
-        self.halt(thread_id)
+        change = await self.commit(thread_id, owner, decide, contested=lambda: self.runner.halt(thread_id))
+        self.runner.halt(thread_id)
         return change.thread
 
     async def _closed(self, thread: Thread) -> Sequence[Body]:
@@ -408,12 +387,8 @@ class Commands:
         thread_id: str,
         owner: Owner | None,
         decide: Callable[[Thread], Awaitable[Change]],
-        *,
-        once: Callable[[Thread], Once] | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
+        *guards: AnyGuard,
         contested: Callable[[], None] | None = None,
-        overdue: str | None = None,
     ) -> Change:
         """Commit what `decide` makes of the thread, and decide again when the thread moved on meanwhile."""
         for attempt in range(1, ATTEMPTS + 1):
@@ -422,9 +397,7 @@ class Commands:
                 contested()
             thread = await self.store.get(thread_id, owner)
             try:
-                return await self._save(
-                    await decide(thread), once=once, admits=admits, hook=hook, overdue=overdue
-                )
+                return await self._save(await decide(thread), *guards)
             except LostLease:
                 raise
             except Conflict:
@@ -432,35 +405,23 @@ class Commands:
                     raise
         raise AssertionError("unreachable")
 
-    async def _save(
-        self,
-        change: Change,
-        *,
-        once: Callable[[Thread], Once] | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
-        overdue: str | None = None,
-    ) -> Change:
+    async def _save(self, change: Change, *guards: AnyGuard) -> Change:
         failpoint("accept_before_commit")
-        answer = once(change.thread) if once else None
-        reservations = [
+        given = [one(change.thread) if callable(one) else one for one in guards if one is not None]
+        given += (
             Reservation(kind=kind, key=key, limit=self.reservation_limits.get(kind))
             for kind, key in change.reserves.items()
-        ]
+        )
         is_claimed = False
         if change.read_at == 0 and change.thread.status is Status.RUNNING:
-            with self.place(change) as claim:
-                await self.store.commit(
-                    change, once=answer, admits=admits, hook=hook, claim=claim, reservations=reservations
-                )
+            with self.runner.place(change) as claim:
+                await self.store.commit(change, *given, *((claim,) if claim else ()))
             is_claimed = claim is not None
         else:
-            await self.store.commit(
-                change, once=answer, admits=admits, hook=hook, reservations=reservations, overdue=overdue
-            )
+            await self.store.commit(change, *given)
         self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq)
         if change.thread.status is Status.RUNNING and not is_claimed:
-            self.wake()
+            self.runner.wake()
         failpoint("accept_after_commit_before_reply")
         return change
 

@@ -9,6 +9,7 @@ from clew.domain import lifecycle
 from clew.domain.errors import Conflict, LostLease, Unavailable
 from clew.domain.events import Body
 from clew.domain.thread import Status, Thread
+from clew.ports.guards import Fence
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 
@@ -45,7 +46,7 @@ class Recorder:
     ) -> None:
         self.thread = thread
         self.refusal: Exception | None = None
-        self._fence = fence
+        self._fence = Fence(fence)
         self._store = store
         self._notifier = notifier
         self._stamp = stamp
@@ -128,7 +129,7 @@ class Recorder:
                     break
                 if change.read_at != self.thread.last_seq:
                     change = lifecycle.record(self.thread, bodies, stamp=self._stamp())
-                await self._store.commit(change, fence=self._fence)
+                await self._store.commit(change, self._fence)
                 break
             except LostLease:
                 raise

@@ -15,6 +15,7 @@ from clew.engine.commands import Commands
 from clew.engine.leased_loop import ConversationJobs, LeasedLoop, about_conversation
 from clew.ports.channels import Conversations
 from clew.ports.clock import Clock
+from clew.ports.guards import Admits
 from clew.ports.inbox import Inbox
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
@@ -130,9 +131,9 @@ class RunQueue:
 
     async def _start(self, thread: Thread, request: RunRequest, incoming: Incoming) -> None:
         if not request.resumes:
-            await self._commands.start_run(thread.id, request, admits=incoming)
+            await self._commands.start_run(thread.id, request, Admits(incoming))
         elif answers_pending(thread, request.resume):
-            await self._commands.resume_run(thread.id, request.resume, request, admits=incoming)
+            await self._commands.resume_run(thread.id, request.resume, request, Admits(incoming))
         else:
             # The thread asks something else now than when the answer was given.
             await self._inbox.withdraw(incoming, now=self._clock())

@@ -30,6 +30,7 @@ from clew.engine.threads import Threads
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphDriver
+from clew.ports.guards import Admits
 from clew.ports.notifier import Notifier
 from clew.ports.run_hooks import Webhooks
 from clew.ports.thread_metadata import ThreadMetadata
@@ -189,7 +190,7 @@ class Runs:
             raise NotFound(f"no thread {thread_id!r}, so no state to continue from")
         if request.not_before is None:
             opening = Opening(owner=owner, graph=request.spec.graph, ttl=self.threads.ttl)
-            run = await self.commands.open_run(thread_id, opening, request, hook)
+            run = await self.commands.open_run(thread_id, opening, request, _admits(thread_id, request), hook)
         else:
             # Written with the thread too, due later: a kill before the run is queued leaves no temporary thread behind.
             unqueued = replace(hook, wait=hook.wait + UNQUEUED) if hook else None
@@ -226,12 +227,13 @@ class Runs:
         self, thread: Thread, owner: Owner, request: RunRequest, hook: RunHook | None
     ) -> Run:
         if request.resumes:
-            return await self.commands.resume_run(thread.id, request.resume, request, owner=owner, hook=hook)
+            return await self.commands.resume_run(thread.id, request.resume, request, hook, owner=owner)
         if request.says_nothing and thread.pending and all(key.startswith(GATE) for key in thread.pending):
             # A run without input continues a graph that only stopped at breakpoints.
             yes = {key: {"approved": True} for key in thread.pending}
-            return await self.commands.resume_run(thread.id, yes, request, owner=owner, hook=hook)
-        return await self.commands.start_run(thread.id, request, owner=owner, hook=hook)
+            return await self.commands.resume_run(thread.id, yes, request, hook, owner=owner)
+        admits = _admits(thread.id, request)
+        return await self.commands.start_run(thread.id, request, admits, hook, owner=owner)
 
     async def _make_way(self, thread: Thread, action: Action) -> Thread:
         """End what the thread does. Raises InvalidState for a round that is no run and is to be rolled back."""
@@ -260,3 +262,8 @@ class Runs:
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted
                 await self.metadata.put(thread_id, names)
+
+
+def _admits(thread_id: str, request: RunRequest) -> Admits | None:
+    incoming = request.admission(thread_id)
+    return Admits(incoming) if incoming else None

@@ -120,7 +120,7 @@ class Threads:
         hook: RunHook | None = None,
     ) -> Thread:
         leaves(metadata)  # what cannot be stored is refused before there is a thread
-        thread = await self.commands.open_idle(thread_id, opening, number=number, hook=hook)
+        thread = await self.commands.open_idle(thread_id, opening, hook, number=number)
         async with self._deleted_on_error(thread):
             if metadata:
                 await self.metadata.put(thread_id, metadata)

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from clew.domain.events import Event
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Lease, Once, Reservation, RunHook
+from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status, Thread
+from clew.ports.guards import Guard
 
 
 class Store(Protocol):
@@ -16,38 +17,15 @@ class Store(Protocol):
     Where an `owner` is asked for, another owner's thread does not exist; `None` is the system, which sees all.
     """
 
-    async def commit(
-        self,
-        change: Change,
-        *,
-        fence: int | None = None,
-        once: Once | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
-        claim: Claim | None = None,
-        reservations: Collection[Reservation] = (),
-        overdue: str | None = None,
-        unseen_since: datetime | None = None,
-    ) -> None:
-        """Save the thread, append its events and update its calls, in one transaction.
+    async def commit(self, change: Change, *guards: Guard) -> None:
+        """Save the thread, append its events and update its calls, in one transaction with what the guards say.
 
-        The thread expires later. With `unseen_since` it does not, and the change is refused if the thread was accessed
-        after that.
+        The thread expires later, unless a guard says otherwise. One that waited and goes on, or ends, wakes the
+        conversation that is led in it (Conversations). A message that is redacted is removed from the model calls that
+        held it (ModelCalls). A thread that leaves `running` gives up its lease.
 
-        A thread that waited and goes on, or ends, wakes the conversation that is led in it (Conversations).
-
-        A message that is redacted is removed, in the same transaction, from the model calls that held it (ModelCalls).
-
-        A thread that is opened may be claimed with it, which gives its FIRST_FENCE. One that becomes active may take
-        a reservation with it: raises AlreadyReserved if another active thread has it, AtCapacity if too many are taken.
-
-        The `hook` of a run that starts is written with it.
-
-        A thread that leaves `running` gives up its lease in the same transaction.
-        Raises Conflict if the stored log no longer ends at `change.read_at`, if the call that is `overdue` was
-        given more time since that was decided, or if the thread was accessed; LostLease if `fence` is no longer the
-        thread's, NotFound if the thread was deleted, AlreadyDone with the answer of then if `once` or `admits` were
-        done before, Duplicate if they were used for something else.
+        Raises Conflict if the stored log no longer ends at `change.read_at`, NotFound if the thread was deleted, and
+        what a guard raises. Then nothing was saved.
         """
         ...
 

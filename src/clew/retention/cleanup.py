@@ -29,6 +29,7 @@ from clew.domain.thread import Status
 from clew.engine.leased_loop import LeasedLoop
 from clew.engine.sweeper import Chore
 from clew.ports.clock import Clock
+from clew.ports.guards import Unseen
 from clew.ports.retention import Cleanups, ClusterState, Space
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
@@ -314,7 +315,7 @@ class Cleanup:
                 return
             stamp = lifecycle.Stamp(self.clock(), self.new_id)
             change = lifecycle.expire_all(thread, calls, stamp=stamp)
-            await self.store.commit(change, unseen_since=thread.last_accessed_at)
+            await self.store.commit(change, Unseen(thread.last_accessed_at or thread.created_at))
         except (Conflict, NotFound):
             return  # read, answered or deleted at the same moment: whether it is due is checked once more
         except Corrupt as exc:

@@ -10,11 +10,15 @@ from datetime import timedelta
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import FIRST_FENCE, Claim, Lease
+from clew.domain.records import FIRST_FENCE, Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
+from clew.ports.guards import Claim
 from clew.ports.threads import Store
+from clew.runners.backoff import OutageBackoff
 from clew.runners.heartbeat import Heartbeat
+from clew.runners.quarantine import Quarantine
+from clew.runners.slots import Slots
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +31,8 @@ SHORTEST_WAIT = 0.1
 LONGEST_WAIT = 2.0
 # The first wait before claiming again when a claimable thread's row was locked; doubled up to the poll interval.
 SHORTEST_LOOK = 0.01
-# After an outage all runners' leases may have expired, and a heartbeat needs its turn and a new connection.
+# How many heartbeats of live runners are waited for after an outage.
 PATIENT_BEATS = 1.5
-ANY_NUMBER = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +51,7 @@ class ActiveRun:
 
 
 class LocalRunner:
-    """Claims and executes threads. Runners of many processes share one database safely by leases and fences."""
+    """The Runner port in one process. Runners of many processes share one database safely by leases and fences."""
 
     def __init__(
         self,
@@ -72,31 +75,28 @@ class LocalRunner:
         self._step = step
         self._lease = lease
         self._poll_seconds = poll_seconds
-        self._concurrency = concurrency
         self._grace_seconds = grace_seconds
         self._graphs = tuple(sorted(graphs))
-        # The recoveries after which a thread is a suspect, and when to query suspects again.
-        self._suspect = max(1, step.max_recoveries - 1)
-        self._suspects_at = 0.0
         self._call = call
+        self._loop = asyncio.get_running_loop()
         # In the order they started; a dict because the heartbeat's OS thread reads it.
         self._runs: dict[ActiveRun, None] = {}
-        # Slots reserved for threads that are being opened or claimed, and whether there are none.
-        self._promised = 0
-        self._is_kept = asyncio.Event()
-        self._is_kept.set()
         self._bell = asyncio.Event()
         # How many threads were surely claimable since the last claim.
         self._wakes = 0
-        # Whether more threads could be claimed than there were free slots.
-        self._is_full = False
-        self._was_away = False
-        # Whether the answer to a claim was lost, so that this runner may hold leases it does not know of.
-        self._is_unsure = False
         self._draining = False
-        self._loop = asyncio.get_running_loop()
-        self._patient_until = 0.0
         self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
+        # A cancelled run that does not end occupies no slot.
+        self._slots = Slots(concurrency, lambda: len(self._held()))
+        self._backoff = OutageBackoff(
+            probe=store.has_work,
+            release=self._release_unknown,
+            seconds=PATIENT_BEATS * self._heartbeat.seconds,
+            now=self._loop.time,
+        )
+        self._quarantine = Quarantine(
+            max_recoveries=step.max_recoveries, poll_seconds=poll_seconds, now=self._loop.time
+        )
 
     @asynccontextmanager
     async def running(self, stopping: asyncio.Event) -> AsyncGenerator[None]:
@@ -129,45 +129,39 @@ class LocalRunner:
             await asyncio.gather(claiming, return_exceptions=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._is_kept.wait()
+                    await self._slots.settled()
             await self._drain(max(0.0, deadline - self._loop.time()))
 
     def wake(self) -> None:
-        """A thread can be claimed."""
+        """The first process with a free slot takes the thread: this one, or another."""
         self._wakes += 1
         self._bell.set()
+        self._call()
 
     def look(self) -> None:
-        """A thread may be claimable."""
         self._bell.set()
 
     @contextmanager
     def place(self, change: Change) -> Generator[Claim | None]:
-        """A slot for a thread that is about to be opened; it runs at the end of the block.
-
-        None if no slot is free: a runner with a free one claims the thread then.
-        """
-        free = self._free()
-        self._is_full = self._is_full or free <= 0
+        slots = self._slots
+        slots.is_full = slots.is_full or slots.free <= 0
         is_mine = not self._graphs or change.thread.graph in self._graphs
-        if self._is_full or self._draining or self._is_unsure or not is_mine:
+        if slots.is_full or self._draining or self._backoff.is_unsure or not is_mine:
             yield None
             return
         lease = Lease(thread_id=change.thread.id, fence=FIRST_FENCE, recoveries=0)
-        self._promise(1)
-        try:
-            yield Claim(runner=self._name, lease=self._lease)
-        except (Unavailable, asyncio.CancelledError):
-            # Perhaps it was opened all the same. Then it is released, and any runner may claim it.
-            self._start(ActiveRun(lease, is_halted=True))
-            raise
-        else:
-            self._start(ActiveRun(lease, change))
-        finally:
-            self._promise(-1)
+        with slots.reserved(1):
+            try:
+                yield Claim(runner=self._name, lease=self._lease)
+            except (Unavailable, asyncio.CancelledError):
+                # Perhaps it was opened all the same. Then it is released, and any runner may claim it.
+                self._start(ActiveRun(lease, is_halted=True))
+                raise
+            else:
+                self._start(ActiveRun(lease, change))
 
     def halt(self, thread_id: str) -> None:
-        """Cancel the run of a thread that must not go on. Its fence has moved on, so whatever it still does is void."""
+        # The thread's fence has moved on, so whatever the run still does is void.
         for run in self._of(thread_id):
             run.halt()
 
@@ -178,7 +172,7 @@ class LocalRunner:
             wakes = await self._is_woken(wait)
             wait = self._poll_seconds
             try:
-                patience = await self._patience()
+                patience = await self._backoff.remaining()
                 if patience > 0:
                     wait = min(wait, patience)
                 elif await self._claim(wakes):
@@ -186,82 +180,62 @@ class LocalRunner:
                 else:
                     wait, pause = min(wait, pause), min(wait, 2 * pause)
             except ClewError as exc:
-                self._was_away = self._was_away or isinstance(exc, Unavailable)
+                self._backoff.met(exc)
                 logger.warning("cannot claim threads", extra={"code": exc.code})
             except Exception:
                 # Any error is better than a process that stops claiming threads.
                 logger.exception("cannot claim threads")
 
-    async def _patience(self) -> float:
-        """Seconds to wait before claiming: after an outage of the store, live runners renew their leases first."""
-        if self._was_away:
-            await self._store.has_work()  # raises while the store does not answer
-            await self._make_sure()
-            self._was_away = False
-            self._patient_until = self._loop.time() + PATIENT_BEATS * self._heartbeat.seconds
-        return self._patient_until - self._loop.time()
-
-    async def _make_sure(self) -> None:
-        """Release threads of a claim whose answer was lost; else they wait for the lease to expire and count as crashed."""
-        if self._is_unsure:
-            await self._is_kept.wait()  # while this is unsure, no other thread is opened to run here
-            await self._store.release_all(self._name, but=[lease.thread_id for lease in self._held()])
-            self._is_unsure = False
+    async def _release_unknown(self) -> None:
+        """Release the threads of a claim whose answer was lost."""
+        await self._slots.settled()  # while it is unsure, no other thread is opened to run here
+        await self._store.release_all(self._name, but=[lease.thread_id for lease in self._held()])
 
     async def _claim(self, wakes: int) -> bool:
         """Claim threads up to the number of free slots.
 
         False if a claimable thread was skipped: a row locked at this moment can be claimed at the next one.
         """
+        slots = self._slots
         if not (wakes or await self._store.has_work(self._graphs)):
-            self._is_full = False
+            slots.is_full = False
             return True
-        free = self._free()
+        free = slots.free
         if free <= 0 or self._draining:
-            self._is_full = True
+            slots.is_full = True
             return True
-        taken = await self._take(free, (0, self._suspect - 1))
-        self._is_full = taken == free
+        taken = await self._take(free, self._quarantine.trusted)
+        slots.is_full = taken == free
         taken += await self._take_suspect()
-        return self._is_full or taken >= max(wakes, 1)
+        return slots.is_full or taken >= max(wakes, 1)
 
     async def _take_suspect(self) -> int:
-        # A thread that crashes its process takes the other active runs down too. So that it is identified before it is
-        # given up, only one suspect runs here at a time.
-        is_one_here = any(map(self._is_suspect, self._held()))
-        if self._free() <= 0 or is_one_here or self._loop.time() < self._suspects_at:
+        if self._slots.free <= 0 or not self._quarantine.may_query(self._held()):
             return 0
-        # Suspects are rare, so they are queried once a poll interval and not at each wake.
-        self._suspects_at = self._loop.time() + self._poll_seconds
         if not await self._store.has_work(self._graphs):
             return 0
-        return await self._take(1, (self._suspect, ANY_NUMBER))
+        return await self._take(1, self._quarantine.suspects)
 
-    async def _take(self, places: int, recovered: tuple[int, int]) -> int:
-        """Claim and start up to `places` threads; returns how many."""
+    async def _take(self, number: int, recovered: tuple[int, int]) -> int:
+        """Claim and start up to `number` threads; returns how many."""
         # An outage longer than a lease ends no run: threads that run here are not claimed as crashed.
         alive = {lease.thread_id for lease in self._held()}
-        self._promise(places)
         try:
-            leases = await self._store.claim(
-                self._name,
-                lease=self._lease,
-                limit=places,
-                graphs=self._graphs,
-                alive=alive,
-                recovered=recovered,
-            )
+            with self._slots.reserved(number):
+                leases = await self._store.claim(
+                    self._name,
+                    lease=self._lease,
+                    limit=number,
+                    graphs=self._graphs,
+                    alive=alive,
+                    recovered=recovered,
+                )
         except Unavailable:
-            self._is_unsure = True
+            self._backoff.lost_answer()
             raise
-        finally:
-            self._promise(-places)
         for lease in leases:
             self._start(ActiveRun(lease))
         return len(leases)
-
-    def _is_suspect(self, lease: Lease) -> bool:
-        return lease.recoveries >= self._suspect
 
     async def _is_woken(self, seconds: float) -> int:
         """Wait for a wake or the timeout; returns how many threads were surely claimable."""
@@ -271,17 +245,6 @@ class LocalRunner:
         self._bell.clear()
         wakes, self._wakes = self._wakes, 0
         return wakes
-
-    def _promise(self, places: int) -> None:
-        self._promised += places
-        if self._promised:
-            self._is_kept.clear()
-        else:
-            self._is_kept.set()
-
-    def _free(self) -> int:
-        # A cancelled run that does not end occupies no slot.
-        return self._concurrency - self._promised - sum(not run.is_halted for run in self._runs)
 
     def _start(self, run: ActiveRun) -> None:
         earlier = self._of(run.lease.thread_id)
@@ -304,10 +267,10 @@ class LocalRunner:
     def _ended(self, run: ActiveRun) -> None:
         del self._runs[run]
         self._step.metrics.running.dec()
-        if self._is_suspect(run.lease):
-            self._suspects_at = 0.0
-            self.look()
-        elif self._is_full:
+        is_suspect = self._quarantine.is_suspect(run.lease)
+        if is_suspect:
+            self._quarantine.ended()
+        if is_suspect or self._slots.is_full:
             self.look()
 
     async def _to_its_rest(self, run: ActiveRun) -> None:
@@ -353,7 +316,6 @@ class LocalRunner:
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
                 self.wake()
-                self._call()
                 return
 
     async def _drain(self, seconds: float) -> None:

@@ -29,7 +29,8 @@ from clew.graph.loop_watch import watching_loop
 from clew.graph.registry import Registry, import_from, open_registry
 from clew.history.model_settings import find_model_settings
 from clew.ports.graphs import GraphIntrospection
-from clew.ports.notifier import ClusterNotifier, Notifier
+from clew.ports.notifier import Notifier
+from clew.ports.runner import Runner
 from clew.ports.streams import StreamParts, Tokens
 from clew.ports.threads import Store
 from clew.retention.cleanup import Cleanup
@@ -156,7 +157,7 @@ async def _warn_of_stranded(store: Store, registry: Registry) -> None:
         logger.warning("%d running threads wait for a graph that is not here", count, extra={"graph": graph})
 
 
-def _runner(services: Services, graphs: GraphRuntime) -> LocalRunner:
+def _runner(services: Services, graphs: GraphRuntime) -> Runner:
     settings = services.settings
     step = Step(
         store=services.store,
@@ -186,7 +187,7 @@ def _runner(services: Services, graphs: GraphRuntime) -> LocalRunner:
     )
 
 
-def _commands(services: Services, graphs: GraphRuntime, runner: LocalRunner) -> Commands:
+def _commands(services: Services, graphs: GraphRuntime, runner: Runner) -> Commands:
     stores = services.stores
     return Commands(
         store=services.store,
@@ -198,9 +199,7 @@ def _commands(services: Services, graphs: GraphRuntime, runner: LocalRunner) -> 
         notifier=graphs.notifier,
         clock=services.clock,
         new_id=services.new_id,
-        wake=lambda: _wake(runner, services.cluster),
-        place=runner.place,
-        halt=runner.halt,
+        runner=runner,
         drafts=graphs.memory.drafts,
         closings=graphs.apps.closings,
         model_settings=_model_settings(services.settings, graphs.registry, graphs.apps),
@@ -240,12 +239,6 @@ def _cleanup(services: Services, commands: Commands) -> Cleanup:
         ttl=services.thread_ttl,
         next_turn=_cleanup_schedule(settings),
     )
-
-
-def _wake(runner: LocalRunner, cluster: ClusterNotifier) -> None:
-    """The first process with a free slot takes the thread: this one, or another."""
-    runner.wake()
-    cluster.call()
 
 
 def _model_settings(

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from clew.domain.errors import ClewError
 from clew.domain.events import RoundFinished
 from clew.domain.lifecycle import Change
+from clew.ports.guards import Guard
 from clew.ports.threads import Store
 from clew.stores.sql.threads import ThreadRows
 from clew.telemetry import Metrics
@@ -38,11 +39,11 @@ class _Measured:
         self._metrics = metrics
         self._backend = backend
 
-    async def commit(self, change: Change, **more: Any) -> None:
+    async def commit(self, change: Change, *guards: Guard) -> None:
         outcome = "failed"
         started = time.perf_counter()
         try:
-            ended = await self._store.commit_calls(change, **more)
+            ended = await self._store.commit_calls(change, *guards)
             outcome = "saved"
         except ClewError as exc:
             outcome = exc.code.lower()

@@ -1,20 +1,20 @@
 """Thread writes on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 import asyncpg
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Once, Reservation, RunHook
 from clew.domain.tool_calls import Call
 from clew.failpoints import failpoint
+from clew.ports.guards import Guard
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.postgres_errors import Met
+from clew.stores.sql.guards import work_of
 from clew.stores.sql.thread_rows import COLUMNS, event_row, thread_row
 from clew.stores.sql.thread_writes import ACCESS_GRAIN, refuse
 from clew.stores.sql.threads import ThreadRows
@@ -104,7 +104,7 @@ SELECT id FROM moved
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCommit:
     change: Change
-    fence: int | None
+    guards: tuple[Guard, ...]
     thread: tuple[Value, ...]
     events: list[tuple[Value, ...]]
     done: "asyncio.Future[bool]"
@@ -121,39 +121,17 @@ class PostgresThreads(ThreadRows):
         # Called with how many changes shared a transaction.
         self.on_batch: Callable[[int], None] = lambda size: None  # noqa: ARG005 - not measured
 
-    async def commit_calls(
-        self,
-        change: Change,
-        *,
-        fence: int | None = None,
-        once: Once | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
-        claim: Claim | None = None,
-        reservations: Collection[Reservation] = (),
-        overdue: str | None = None,
-        unseen_since: datetime | None = None,
-    ) -> list[Call]:
-        is_plain = unseen_since is None and not (
-            change.touches_calls or change.takes_back or change.read_at == 0 or reservations or hook
-        )
-        if once is not None or admits is not None or overdue is not None or not is_plain:
-            ended = await super().commit_calls(
-                change,
-                fence=fence,
-                once=once,
-                admits=admits,
-                hook=hook,
-                claim=claim,
-                reservations=reservations,
-                overdue=overdue,
-                unseen_since=unseen_since,
-            )
+    async def commit_calls(self, change: Change, *guards: Guard) -> list[Call]:
+        guarded = work_of(change, guards)
+        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0)
+        if not (is_plain and guarded.is_only_fenced):
+            ended = await super().commit_calls(change, *guards)
             self.on_batch(1)
             return ended
+        fence = guarded.fence
         waiting = PendingCommit(
             change,
-            fence,
+            guards,
             _given(change, fence),
             [event_row(event) for event in change.events],
             asyncio.get_running_loop().create_future(),
@@ -195,7 +173,7 @@ class PostgresThreads(ThreadRows):
         """One caller's values broke the statement: run each change alone, so that only that caller fails."""
         for waiting in batch:
             try:
-                await super().commit_calls(waiting.change, fence=waiting.fence)
+                await super().commit_calls(waiting.change, *waiting.guards)
             except Exception as exc:  # noqa: BLE001 - the caller gets it
                 _answer(waiting, exc)
             else:

@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from clew.domain.errors import AlreadyDone, Duplicate
-from clew.domain.records import Incoming, Once, RunHook
+from clew.domain.records import Incoming, RunHook
 from clew.domain.thread import Json, Thread
+from clew.ports.guards import Once
 from clew.stores.codec import dump, legible, load, maybe_moment, micros
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold, hold_unless_new

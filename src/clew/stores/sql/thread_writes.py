@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.lifecycle import Change
-from clew.domain.records import FIRST_FENCE, Claim
+from clew.domain.records import FIRST_FENCE
 from clew.domain.thread import Status, Thread
+from clew.ports.guards import Claim
 from clew.stores.codec import (
     MICROSECOND,
     micros,

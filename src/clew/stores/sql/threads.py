@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from clew.domain.errors import ClewError, Corrupt, NotFound
 from clew.domain.events import Event
 from clew.domain.fold import rebuild
 from clew.domain.lifecycle import Change
-from clew.domain.records import Claim, Incoming, Lease, Once, Reservation, RunHook
+from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.tool_calls import Call
+from clew.ports.guards import Guard
 from clew.stores.codec import (
     EVENT_COLUMNS,
     LAST_MOMENT,
@@ -23,13 +23,12 @@ from clew.stores.codec import (
     load_event,
     micros,
 )
-from clew.stores.sql import conversations, inbox, model_calls, tool_calls
+from clew.stores.sql import conversations, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
+from clew.stores.sql.guards import work_of
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
-from clew.stores.sql.reservations import reserve
-from clew.stores.sql.run_hooks import add_hook
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
-from clew.stores.sql.thread_writes import MEND, accessed, insert, is_long_ago, refuse, require_unseen, update
+from clew.stores.sql.thread_writes import MEND, accessed, insert, is_long_ago, refuse, update
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_CHANGING,
@@ -54,49 +53,31 @@ logger = logging.getLogger(__name__)
 class ThreadRows(Tables):
     """The Store port on a SQL database."""
 
-    async def commit(self, change: Change, **more: Any) -> None:
-        await self.commit_calls(change, **more)
+    async def commit(self, change: Change, *guards: Guard) -> None:
+        await self.commit_calls(change, *guards)
 
     @writes
-    def commit_calls(
-        self,
-        change: Change,
-        *,
-        fence: int | None = None,
-        once: Once | None = None,
-        admits: Incoming | None = None,
-        hook: RunHook | None = None,
-        claim: Claim | None = None,
-        reservations: Collection[Reservation] = (),
-        overdue: str | None = None,
-        unseen_since: datetime | None = None,
-    ) -> Work[list[Call]]:
+    def commit_calls(self, change: Change, *guards: Guard) -> Work[list[Call]]:
         """The same as `commit`; the tool calls that ended with it."""
         thread = change.thread
-        if once is not None:
-            yield from inbox.use_key(once, thread, change.events[-1].at)
-        if admits is not None:
-            yield from inbox.mark_done(admits, thread.id, change.events[-1].at)
-        if reservations:
-            yield from reserve(thread.id, reservations)
-        ((saved,),) = yield (insert(thread, claim) if change.read_at == 0 else update(change, fence))
+        guarded = work_of(change, guards)
+        for work in guarded.before:
+            yield from work
+        fence = guarded.fence
+        ((saved,),) = yield (insert(thread, guarded.claim) if change.read_at == 0 else update(change, fence))
         if not saved:
             yield from refuse(change, fence)
-        if overdue is not None:
-            yield from tool_calls.require_due(thread.id, overdue, change.events[-1].at)
-        if unseen_since is not None:
-            yield from require_unseen(thread.id, unseen_since)
+        for work in guarded.after:
+            yield from work
         if change.read_at == 0:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
-        elif unseen_since is None and is_long_ago(thread):
+        elif guarded.is_access and is_long_ago(thread):
             yield accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
         ended = (yield from tool_calls.follow(thread.id, change.events)) if change.touches_calls else []
         if change.wakes_conversation:
             yield from conversations.wake_of_thread(thread.id)
-        if hook is not None:
-            yield from add_hook(hook)
         for message_id in change.takes_back:
             yield from model_calls.empty(thread.id, message_id)
         return ended

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from clew.domain.errors import NotFound
 from clew.domain.lifecycle import RESERVED
-from clew.domain.records import Reservation
 from clew.domain.retention import GRACE, Binned
 from clew.domain.thread import ACTIVE, Owner
+from clew.ports.guards import Reservation
 from clew.stores.codec import bounded_moment, load, micros
 from clew.stores.sql.reservations import reserve
 from clew.stores.sql.threads import owned
@@ -44,7 +44,8 @@ class TrashRows(Tables):
         if status in ACTIVE:
             # Another thread may have reserved the same key meanwhile.
             reserved = load(settings).get(RESERVED, {})
-            yield from reserve(thread_id, [Reservation(kind=kind, key=key) for kind, key in reserved.items()])
+            for kind, key in sorted(reserved.items()):
+                yield from reserve(thread_id, Reservation(kind=kind, key=key))
 
     @reads
     def find(self, owner: Owner | None = None, *, limit: int = 100) -> Work[Sequence[Binned]]:

@@ -1,0 +1,73 @@
+"""Guards of a commit: what must hold for a change to be saved, and what is written in the same transaction."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from clew.domain.records import Incoming, RunHook
+from clew.domain.thread import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The thread's fence is still this one. Otherwise LostLease."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A request that must happen once: its key, what it asked for, and the answer to give when it comes again.
+
+    AlreadyDone with the stored answer if the key was used, Duplicate if it was used for another request.
+    """
+
+    tenant: str
+    key: str
+    fingerprint: str
+    response: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Admits:
+    """The delivery that this change works off. AlreadyDone if an earlier change did, Duplicate if its content differs."""
+
+    incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A key that a thread holds while it is active: one thread a key, and at most `limit` keys of one kind.
+
+    AlreadyReserved if another active thread has it, AtCapacity if too many are taken.
+    """
+
+    kind: str
+    key: str
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who takes the first lease of a thread that is being opened, and for how long. Its fence is FIRST_FENCE."""
+
+    runner: str
+    lease: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The call's deadline has passed. Conflict if the call was given more time since that was decided."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """The thread was not accessed after this. Otherwise Conflict; and the change is no access either."""
+
+    since: datetime
+
+
+# The hook of a run is written with the change that starts the run.
+Guard: TypeAlias = Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | RunHook

@@ -1,0 +1,62 @@
+"""Guards in SQL: the statements of each guard, around the write of the thread's row."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from clew.domain.lifecycle import Change
+from clew.domain.records import RunHook
+from clew.ports.guards import Admits, Claim, Fence, Guard, Once, Overdue, Reservation, Unseen
+from clew.stores.sql import inbox, tool_calls
+from clew.stores.sql.reservations import reserve
+from clew.stores.sql.run_hooks import add_hook
+from clew.stores.sql.thread_writes import require_unseen
+from clew.stores.sql.work import Work
+
+# Every commit locks rows in this order, however its guards were given: two commits never wait for each other.
+_ORDER = {
+    kind: n for n, kind in enumerate((Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, RunHook))
+}
+
+
+@dataclass(slots=True)
+class GuardWork:
+    """What the guards of one commit come to."""
+
+    fence: int | None = None
+    claim: Claim | None = None
+    is_access: bool = True  # whether the thread expires later because of this change
+    before: list[Work[None]] = field(default_factory=list)
+    after: list[Work[None]] = field(default_factory=list)
+
+    @property
+    def is_only_fenced(self) -> bool:
+        return self.is_access and not (self.before or self.after)
+
+
+def work_of(change: Change, guards: Iterable[Guard]) -> GuardWork:
+    work = GuardWork()
+    thread, now = change.thread, change.events[-1].at
+    for guard in sorted(guards, key=_rank):
+        match guard:
+            case Fence(number):
+                work.fence = number
+            case Claim():
+                work.claim = guard
+            case Once():
+                work.before.append(inbox.use_key(guard, thread, now))
+            case Admits(incoming):
+                work.before.append(inbox.mark_done(incoming, thread.id, now))
+            case Reservation():
+                work.before.append(reserve(thread.id, guard))
+            case Overdue(call_id):
+                work.after.append(tool_calls.require_due(thread.id, call_id, now))
+            case Unseen(since):
+                work.is_access = False
+                work.after.append(require_unseen(thread.id, since))
+            case RunHook():
+                work.after.append(add_hook(guard))
+    return work
+
+
+def _rank(guard: Guard) -> tuple[int, str]:
+    return _ORDER[type(guard)], guard.kind if isinstance(guard, Reservation) else ""
