@@ -24,7 +24,7 @@ LASTING_GRAIN = timedelta(minutes=1)
 # An access that cannot be written, because its row is locked or the database is away, is tried again for this long.
 PATIENCE = timedelta(seconds=10)
 # Threads written in one transaction, and threads whose last access is cached.
-AT_ONCE = 500
+AT_ONCE = 2000
 REMEMBERED = 10_000
 
 
