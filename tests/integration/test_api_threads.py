@@ -117,6 +117,7 @@ async def test_looking_at_a_thread_keeps_it(app: Server, ann: httpx.AsyncClient)
     await app.stores.threads.commit(opened("t1", ttl=timedelta(days=1)))
     before = await app.stores.threads.get("t1")
     await get(ann, "/api/threads/t1")
+    await app.access.flush()
     after = await app.stores.threads.get("t1")
     assert before.expires_at is not None
     assert after.expires_at is not None

@@ -457,6 +457,7 @@ class TestLooking:
                 (long_ago - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1),
             )
             await ann.ask("GET", f"/api/workflows/{started['id']}{path}")
+            await house.app.access.flush()
             accessed = (await store.get(started["id"])).last_accessed_at
             assert accessed is not None
             assert accessed > long_ago + timedelta(days=19), path

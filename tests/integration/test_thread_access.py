@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 from websockets.asyncio.client import connect
@@ -21,9 +22,10 @@ from clew.api.streams import LiveEventOut, Streams
 from clew.api.thread_access import REMEMBERED, ThreadAccess
 from clew.api.watch import Watch
 from clew.api.ws import ws_router
-from clew.domain.errors import NotFound, Unavailable
+from clew.domain.errors import Invalid, NotFound, StorageFull
 from clew.domain.thread import Owner
 from clew.server.database import new_id, utc_now
+from clew.stores.postgres import open_postgres
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sqlite import open_sqlite
 from tests.app import House, open_house
@@ -51,20 +53,25 @@ class Hands:
 
 
 class Counted(ThreadRows):
-    """Threads that list every access that was written, or refused."""
+    """Threads that list every access that was written, or refused, batch by batch."""
 
-    touched: list[str]
+    batches: list[list[str]]
     is_full = False
+    damaged = ""
 
-    async def touch(
-        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
-    ) -> list[str]:
+    async def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> list[str]:
         if self.is_full:
-            self.touched += thread_ids
-            raise Unavailable("the disk is full")
-        written = await super().touch(thread_ids, now=now, grain=grain, waits=waits)
-        self.touched += written
+            raise StorageFull("the disk is full")
+        if self.damaged in thread_ids:
+            raise Invalid("a number too big")
+        written = await super().touch(thread_ids, now=now, grain=grain)
+        if written:
+            self.batches.append(written)
         return [*written]
+
+    @property
+    def touched(self) -> list[str]:
+        return [one for batch in self.batches for one in batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,69 +84,48 @@ class Desk:
     def access(self) -> ThreadAccess:
         return ThreadAccess(self.threads, self.clock)
 
+    async def accessed(self, thread_id: str) -> datetime | None:
+        return (await self.threads.get(thread_id)).last_accessed_at
+
+    async def is_written(self, thread_id: str) -> bool:
+        return await self.accessed(thread_id) == self.clock.now
+
 
 @pytest.fixture
 async def desk() -> AsyncGenerator[Desk]:
     async with open_sqlite(None) as db:
         threads = Counted(db)
-        threads.touched = []
+        threads.batches = []
         for thread_id in ("w1", "w2"):
             await threads.commit(opened(thread_id, ttl=DAY))
         yield Desk(threads)
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are written at short intervals."""
+    monkeypatch.setattr(thread_access, "COLLECT_SECONDS", 0.01)
+
+
 @pytest.mark.accept("003-3")
-async def test_a_look_is_written_once_a_second_however_many_look(desk: Desk) -> None:
+async def test_a_look_is_written_once_however_many_look(desk: Desk, often: None) -> None:
     access = desk.access()
-    for _ in range(3):
+    for n in range(3):
         desk.clock.now += SECOND
-        for n in range(100):
-            seen = await asyncio.gather(*(access.at("w1", ANN) for _ in range(3)))
-            assert n % 100 or {thread.last_accessed_at for thread in seen} == {desk.clock.now}
-            assert (await desk.threads.get("w1")).last_accessed_at == seen[0].last_accessed_at
-            desk.clock.now += timedelta(milliseconds=1)
-    assert desk.threads.touched == ["w1"] * 3
+        seen = await asyncio.gather(*(access.at("w1", ANN) for _ in range(300)))
+        assert {thread.last_accessed_at for thread in seen} == {desk.clock.now}, "shown before it is written"
+        await until(lambda: desk.is_written("w1"))
+        desk.clock.now += timedelta(milliseconds=999)
+        await access.at("w1", ANN)
+        assert desk.threads.batches == [["w1"]] * (n + 1)
+    await access.close()
+    assert desk.threads.batches == [["w1"]] * 3
     thread = await desk.threads.get("w1")
     assert thread.expires_at == (thread.last_accessed_at or NOW) + DAY
 
 
-async def test_a_look_that_lasts_is_written_once_a_minute(desk: Desk) -> None:
-    access = desk.access()
-    for _ in range(3):
-        desk.clock.now += MINUTE + timedelta(seconds=1)
-        for _ in range(100):
-            await asyncio.gather(*(access.keep(("w1", "w2")) for _ in range(3)))
-            desk.clock.now += timedelta(milliseconds=1)
-    assert sorted(desk.threads.touched) == ["w1"] * 3 + ["w2"] * 3
-    thread = await desk.threads.get("w2")
-    assert thread.expires_at == (thread.last_accessed_at or NOW) + DAY
-    assert desk.clock.now - (thread.last_accessed_at or NOW) < MINUTE
-
-
-async def test_looks_at_many_threads_are_written_together(desk: Desk) -> None:
-    batches: list[Sequence[str]] = []
-
-    class Batched(Counted):
-        async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
-            batches.append(thread_ids)
-            return await ThreadRows.touch(self, thread_ids, **more)
-
-    threads = Batched(desk.threads._db)
-    for n in range(40):
-        await threads.commit(opened(f"m{n}", ttl=DAY))
-    desk.clock.now += MINUTE
-    access = ThreadAccess(threads, desk.clock)
-    await asyncio.gather(*(access.at(f"m{n}", ANN) for n in range(40)))
-    assert sorted(one for batch in batches for one in batch) == sorted(f"m{n}" for n in range(40))
-    assert len(batches) <= 5
-    assert {(await threads.get(f"m{n}")).last_accessed_at for n in range(40)} == {desk.clock.now}
-
-
-async def test_a_database_that_is_slow_to_write_keeps_no_reader_waiting(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_reader_waits_for_a_write(desk: Desk, often: None) -> None:
     goes_on = asyncio.Event()
-    monkeypatch.setattr(thread_access, "PATIENCE_SECONDS", 0.01)
 
     class Slow(Counted):
         async def touch(self, thread_ids: Sequence[str], **more: Any) -> list[str]:
@@ -147,53 +133,143 @@ async def test_a_database_that_is_slow_to_write_keeps_no_reader_waiting(
             return await ThreadRows.touch(self, thread_ids, **more)
 
     threads = Slow(desk.threads._db)
-    desk.clock.now += MINUTE
     access = ThreadAccess(threads, desk.clock)
     async with asyncio.timeout(SECONDS):
-        assert (await access.at("w1", ANN)).last_accessed_at == desk.clock.now
-    assert (await threads.get("w1")).last_accessed_at == NOW
+        for _ in range(3):
+            desk.clock.now += MINUTE
+            assert (await access.at("w1", ANN)).last_accessed_at == desk.clock.now
+            await asyncio.sleep(0.02)
+    assert await desk.accessed("w1") == NOW
     goes_on.set()
-
-    async def is_written() -> bool:
-        return (await threads.get("w1")).last_accessed_at == desk.clock.now
-
-    await until(is_written)
+    await until(lambda: desk.is_written("w1"))
+    await access.close()
 
 
-async def test_whoever_looks_once_is_not_taken_for_whoever_looked_before(desk: Desk) -> None:
+async def test_looks_at_many_threads_are_written_together(desk: Desk) -> None:
+    for n in range(40):
+        await desk.threads.commit(opened(f"m{n}", ttl=DAY))
+    desk.clock.now += MINUTE
+    access = desk.access()
+    for n in range(40):
+        await access.at(f"m{n}", ANN)
+        await asyncio.sleep(0)
+    await until(lambda: desk.is_written("m39"))
+    assert [sorted(batch) for batch in desk.threads.batches] == [sorted(f"m{n}" for n in range(40))]
+
+
+async def test_looks_that_wait_are_written_when_the_server_stops(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_access, "COLLECT_SECONDS", 3600)
+    access = desk.access()
+    desk.clock.now += MINUTE
+    await access.at("w1", ANN)
+    access.keep(("w2",))
+    await asyncio.sleep(0)  # the writer begins to collect
+    async with asyncio.timeout(SECONDS):
+        await access.close()
+    assert sorted(desk.threads.touched) == ["w1", "w2"]
+
+
+async def test_a_row_that_cannot_be_written_keeps_no_other(
+    desk: Desk, often: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for n in range(5):
+        await desk.threads.commit(opened(f"m{n}", ttl=DAY))
+    desk.threads.damaged = "m3"
+    desk.clock.now += MINUTE
+    access = desk.access()
+    for n in range(5):
+        await access.at(f"m{n}", ANN)
+    await until(lambda: desk.is_written("m4"))
+    await access.close()
+    assert sorted(desk.threads.touched) == ["m0", "m1", "m2", "m4"]
+    assert [record.__dict__["thread_id"] for record in caplog.records] == ["m3"]
+
+
+@pytest.mark.parametrize("where", ["postgres"], indirect=True)
+async def test_a_row_that_is_locked_is_written_once_it_is_free(where: str, often: None) -> None:
+    async with asyncpg.create_pool(where, min_size=1, max_size=1) as pool, open_postgres(where) as db:
+        desk = Desk(threads := Counted(db))
+        threads.batches = []
+        for thread_id in ("w1", "w2"):
+            await threads.commit(opened(thread_id, ttl=DAY))
+        desk.clock.now += MINUTE
+        access = desk.access()
+        async with pool.acquire() as holder, holder.transaction():
+            await holder.execute("SELECT 1 FROM threads WHERE id = 'w1' FOR UPDATE")
+            for thread_id in ("w1", "w2"):
+                await access.at(thread_id, ANN)
+            await until(lambda: desk.is_written("w2"))
+            assert threads.touched == ["w2"]
+        await until(lambda: desk.is_written("w1"))
+        await access.close()
+
+
+async def test_a_look_that_lasts_is_written_once_a_minute(desk: Desk, often: None) -> None:
+    access = desk.access()
+    for _ in range(3):
+        desk.clock.now += MINUTE + timedelta(seconds=1)
+        for _ in range(300):
+            access.keep(("w1", "w2"))
+        await until(lambda: desk.is_written("w2"))
+        desk.clock.now += timedelta(seconds=59)
+        access.keep(("w1", "w2"))
+    await access.close()
+    assert sorted(desk.threads.touched) == ["w1"] * 3 + ["w2"] * 3
+    thread = await desk.threads.get("w2")
+    assert thread.expires_at == (thread.last_accessed_at or NOW) + DAY
+
+
+async def test_whoever_looks_once_is_not_taken_for_whoever_looked_before(desk: Desk, often: None) -> None:
     """What this process remembers may be wrong of the database, into which an older copy was put."""
     access = desk.access()
     for _ in range(2):
         await access.at("w1", ANN)
-        assert desk.threads.touched == [], "it was opened this very second"
     desk.clock.now += 2 * MINUTE
-    await access.keep(("w1",))
+    access.keep(("w1",))
+    await until(lambda: desk.is_written("w1"))
+    assert desk.threads.touched == ["w1"], "it was opened in the second of the first look"
     await desk.threads.tombstone("w1", now=NOW)
     await desk.threads.purge()
     await desk.threads.forget_tombstones(older=-100 * DAY)
     await desk.threads.commit(opened("w1", ttl=DAY))
     await access.at("w1", ANN)
-    assert (await desk.threads.get("w1")).last_accessed_at == desk.clock.now
+    await until(lambda: desk.is_written("w1"))
 
 
-async def test_a_disk_that_is_full_keeps_nobody_from_looking(desk: Desk) -> None:
+async def test_a_disk_that_is_full_keeps_no_client_from_looking(desk: Desk, often: None) -> None:
+    access = desk.access()
+    desk.clock.now += 2 * MINUTE
+    desk.threads.is_full = True
+    assert (await access.at("w1", ANN)).last_accessed_at == desk.clock.now
+    await asyncio.sleep(0.05)
+    assert await desk.accessed("w1") == NOW
+    desk.threads.is_full = False
+    await until(lambda: desk.is_written("w1"))
+    assert desk.threads.touched == ["w1"], "tried again once there is room"
+
+
+async def test_a_look_that_cannot_be_written_is_given_up(desk: Desk, often: None) -> None:
     access = desk.access()
     desk.clock.now += 2 * MINUTE
     desk.threads.is_full = True
     await access.at("w1", ANN)
-    assert (await desk.threads.get("w1")).last_accessed_at == NOW
-    await access.keep(("w1", "w2"))
-    desk.threads.is_full = False
-    desk.clock.now += 2 * MINUTE
-    await access.keep(("w1", "w2"))
-    assert (await desk.threads.get("w2")).last_accessed_at == desk.clock.now
+    desk.clock.now += thread_access.PATIENCE
+
+    async def is_over() -> bool:
+        return access._writing is None
+
+    await until(is_over)
+    assert not access._waiting
 
 
 async def test_what_was_looked_at_is_not_remembered_for_ever(desk: Desk) -> None:
     access = desk.access()
     desk.clock.now += 2 * MINUTE
-    await access.keep(["w1", *(f"n{n}" for n in range(REMEMBERED))])
+    access.keep(["w1", *(f"n{n}" for n in range(REMEMBERED))])
     assert len(access._noted) == REMEMBERED
+    await access.close()
 
 
 async def test_to_subscribe_is_to_look(desk: Desk) -> None:
@@ -201,10 +277,11 @@ async def test_to_subscribe_is_to_look(desk: Desk) -> None:
         pass
 
     desk.clock.now += 2 * MINUTE
-    watch = Watch(desk.threads, desk.access(), ANN, (), tell)
-    await watch.subscribe("w1")
+    access = desk.access()
+    await Watch(desk.threads, access, ANN, (), tell).subscribe("w1")
     with pytest.raises(NotFound):
-        await Watch(desk.threads, desk.access(), ANYBODY, (), tell).subscribe("w2")
+        await Watch(desk.threads, access, ANYBODY, (), tell).subscribe("w2")
+    await access.close()
     assert desk.threads.touched == ["w1"]
 
 
@@ -272,7 +349,7 @@ async def test_a_stream_that_stays_open_keeps_its_thread(place: Place) -> None:
         client.stream("GET", url) as answer,
     ):
         assert answer.status_code == 200
-        assert await place.accessed("w1") == place.clock.now
+        await until(lambda: place._is_kept("w1"))
         for _ in range(2):
             await place.becomes_kept("w1")
 

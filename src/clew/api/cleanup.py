@@ -16,6 +16,7 @@ from clew.api.cleanup_auth import CleanupAuth
 from clew.api.errors import OutOfRange
 from clew.api.openapi import errors
 from clew.api.routing import Router
+from clew.api.thread_access import ThreadAccess
 from clew.domain import retention
 from clew.domain.errors import InvalidState, Unauthenticated, Unavailable
 from clew.domain.thread import Owner
@@ -91,6 +92,7 @@ class Sweep:
     """How the cleanup endpoint runs one."""
 
     cleanup: Cleanup
+    access: ThreadAccess
     gate: CleanupAuth
     clock: Clock
     is_memory: bool
@@ -104,6 +106,7 @@ class Sweep:
         soft: bool,
         force: bool,
     ) -> CleanupOut:
+        await self.access.flush()
         wanted = retention.selection(now=self.clock(), days_old=days_old, owner=owner, soft=soft)
         if self.is_memory:
             what = "No database configured, memory-only cleanup"

@@ -159,7 +159,7 @@ class Reader:
                 except NotFound:
                     await tell(_frame(LiveEventOut.of_deleted(self._thread.id)))
                     return
-                await self._access.keep((thread.id,))
+                self._access.keep((thread.id,))
                 if self._after > thread.last_seq:
                     # The log ends before the client's position: an older copy of the database was restored.
                     await tell(_event("gap", {"since": self._after, "lastSequence": thread.last_seq}))

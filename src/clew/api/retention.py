@@ -110,6 +110,7 @@ class RetentionRoutes:
         force: Force = False,
     ) -> ThreadCleanupOut:
         """Delete the caller's due threads, as /api/optimize/cleanup does for all owners."""
+        await self.access.flush()
         wanted = retention.selection(now=self.clock(), days_old=days_old, owner=caller.owner, soft=soft)
         outcome = await (self.cleanup.preview(wanted) if dry_run else self.cleanup.run(wanted, force=force))
         return ThreadCleanupOut.of(outcome)

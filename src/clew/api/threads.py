@@ -16,7 +16,6 @@ from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
 from clew.domain.thread import Status, Thread
-from clew.ports.clock import Clock
 from clew.ports.threads import Store
 
 # JSON numbers are exact up to here in every client.
@@ -25,9 +24,8 @@ MAX_SEQ = 2**53 - 1
 ThreadId = Annotated[str, Path(max_length=256)]
 
 
-def threads_router(store: Store, clock: Clock) -> APIRouter:
+def threads_router(store: Store, *, access: ThreadAccess) -> APIRouter:
     router = Router(prefix="/api/threads", tags=["threads"])
-    access = ThreadAccess(store, clock)
 
     @router.get("", dependencies=[needs("read")], responses=errors(Invalid))
     async def list_threads(

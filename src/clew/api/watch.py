@@ -58,7 +58,7 @@ class Watch:
         thread = await self._store.get(thread_id, self._owner)
         self._subscribed.add(thread_id)
         self._seen.add(thread_id)
-        await self.keep()
+        self.keep()
         await self._announce(thread)
 
     def unsubscribe(self, thread_id: str) -> None:
@@ -70,9 +70,9 @@ class Watch:
         self._subscribed.clear()
         self._seen.clear()
 
-    async def keep(self) -> None:
+    def keep(self) -> None:
         """Record an access to the threads subscribed to. A client that gets all threads accesses none of them."""
-        await self._access.keep(self._seen)
+        self._access.keep(self._seen)
 
     def wants(self, thread_id: str) -> bool:
         return not self._subscribed or thread_id in self._subscribed

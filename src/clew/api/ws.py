@@ -238,7 +238,7 @@ class SocketSession:
     async def _begin(self, since: str | None, subscription: Subscription) -> None:
         for thread_id in await self._watch.unknown():
             await self._line.send({"type": "error"} | error_body("NOT_FOUND", f"no workflow {thread_id!r}"))
-        await self._watch.keep()
+        self._watch.keep()
         if since is not None:
             try:
                 thread_id, seq = _place(since)
@@ -263,7 +263,7 @@ class SocketSession:
         while True:
             await asyncio.sleep(self._ping_seconds)
             await self._line.send({"type": "ping"})
-            await self._watch.keep()
+            self._watch.keep()
 
     async def _listen(self) -> None:
         """Until the client goes."""

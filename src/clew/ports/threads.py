@@ -123,13 +123,11 @@ class Store(Protocol):
         A claim whose answer was lost has taken effect without the runner's knowledge."""
         ...
 
-    async def touch(
-        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
-    ) -> Collection[str]:
+    async def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Collection[str]:
         """Record an access to these threads: they expire later. Returns those that were written.
 
         Not written are those that were accessed within the `grain` before, and those that another transaction holds
-        at this moment, unless it `waits` for them.
+        at this moment.
         """
         ...
 

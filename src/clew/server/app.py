@@ -79,6 +79,7 @@ class Server:
     http: FastAPI
     stores: Stores
     execution: "Execution"
+    access: ThreadAccess
     metrics: Metrics
     stopping: asyncio.Event
 
@@ -112,6 +113,7 @@ async def open_app(
                 services.store,
                 services.graph_store.items,
                 execution,
+                access=services.access,
                 streams=shared.streams,
                 authenticator=shared.authenticator,
                 stopping=services.stopping,
@@ -135,6 +137,7 @@ async def open_app(
                 http=http,
                 stores=services.stores,
                 execution=execution,
+                access=services.access,
                 metrics=services.metrics,
                 stopping=services.stopping,
             )
@@ -154,6 +157,8 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     observe_batches((stores.db, stores.threads), metrics, url.kind)
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
+    access = ThreadAccess(store, utc_now)
+    stack.push_async_callback(access.close)
     return Services(
         settings=settings,
         stores=stores,
@@ -162,7 +167,7 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
         graph_db=graph_db,
         graph_store=graph_store,
         cluster=open_bell(stores.db, settings),
-        access=ThreadAccess(store, utc_now),
+        access=access,
         numbering=Numbering(stores.numbers),
         metrics=metrics,
         clock=utc_now,
@@ -283,7 +288,7 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
     return [
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
-        threads_router(services.store, services.clock),
+        threads_router(services.store, access=services.access),
         audit_trail_router(stores.audit_trail),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
@@ -364,7 +369,15 @@ def _retention_routers(services: Services, execution: "Execution") -> list[APIRo
             clock=services.clock,
             metrics=services.metrics,
         ),
-        cleanup_router(Sweep(cleanup=cleanup, gate=gate, clock=services.clock, is_memory=is_memory)),
+        cleanup_router(
+            Sweep(
+                cleanup=cleanup,
+                access=services.access,
+                gate=gate,
+                clock=services.clock,
+                is_memory=is_memory,
+            )
+        ),
     ]
 
 

@@ -86,12 +86,12 @@ async def open_langgraph(
     items: Items,
     execution: Execution,
     *,
+    access: ThreadAccess,
     streams: Streams,
     authenticator: Authenticator,
     stopping: asyncio.Event,
 ) -> AsyncGenerator[list[APIRouter]]:
     """Inside the block queued and scheduled runs are started, and run hooks are worked on."""
-    access = ThreadAccess(store, utc_now)
     assistants = await _assistants(settings, stores, execution)
     webhooks = HttpWebhooks(
         agent=f"clew/{__version__}",

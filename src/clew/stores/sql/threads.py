@@ -245,14 +245,12 @@ class ThreadRows(Tables):
         )
 
     @writes
-    def touch(
-        self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta, waits: bool = False
-    ) -> Work[list[str]]:
+    def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Work[list[str]]:
         rows = yield Statement(
             "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl WHERE id IN"
             f" (SELECT id FROM threads WHERE {among('id', 1)}"
             " AND last_accessed_at <= CAST($2 AS BIGINT) - CAST($3 AS BIGINT)"
-            f" ORDER BY id {FOR_UPDATE if waits else SKIP_LOCKED}) RETURNING id",
+            f" ORDER BY id {SKIP_LOCKED}) RETURNING id",
             (Texts(thread_ids), micros(now), grain // MICROSECOND),
         )
         return [thread_id for (thread_id,) in rows]
