@@ -1,13 +1,18 @@
 """Graphs by owner: copies of the registered graphs, each with the store that shows one owner's items only."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from clew.domain.errors import Corrupt, NotFound
+from clew.domain.events import RunSpec
 from clew.domain.thread import Owner, Thread
+from clew.graph.factories import GraphFactory, Purpose
 from clew.graph.position import Graph
+from clew.graph.run_config import spec_config
 from clew.history.graph_store import GraphStore
 
 # How many graphs are cached, each with the store of one owner.
@@ -15,35 +20,57 @@ MOST_COPIES = 1000
 
 
 class OwnerGraphs:
-    """The graph of a thread, with the store of its owner."""
+    """The graph of a thread, with the store of its owner: for one use, if a factory makes it."""
 
     def __init__(
-        self, graphs: Mapping[str, Graph], store: GraphStore, saver: BaseCheckpointSaver[Any]
+        self, graphs: Mapping[str, Graph | GraphFactory], store: GraphStore, saver: BaseCheckpointSaver[Any]
     ) -> None:
         self._graphs = graphs
         self._store = store
         self._saver = saver
         self._by_owner: dict[tuple[str, Owner], Graph] = {}  # the least recently used first
 
-    def to_run(self, thread: Thread) -> Graph:
+    def to_run(self, thread: Thread, spec: RunSpec | None) -> AbstractAsyncContextManager[Graph]:
         """Raises Corrupt: a thread that is to run names a graph that is not registered."""
         if thread.graph not in self._graphs:
             raise Corrupt(f"no graph {thread.graph!r} is registered here")
-        key = (thread.graph, thread.owner)
-        graph = self._by_owner.pop(key, None)
-        if graph is None:
-            store = self._store.for_owner(thread.owner)
-            graph = self._graphs[thread.graph].copy(update={"store": store})
-        self._by_owner[key] = graph
-        if len(self._by_owner) > MOST_COPIES:
-            del self._by_owner[next(iter(self._by_owner))]
-        return graph
+        return self._opened(thread, "threads.create_run", spec)
 
-    def to_read(self, thread: Thread) -> Graph:
+    def to_read(
+        self, thread: Thread, purpose: Purpose = "threads.read"
+    ) -> AbstractAsyncContextManager[Graph]:
         """Raises NotFound: a caller asks for the state of a graph that is not registered."""
         if thread.graph not in self._graphs:
             raise NotFound(f"no graph {thread.graph!r} is registered here")
-        return self.to_run(thread)
+        return self._opened(thread, purpose, None)
+
+    def _opened(
+        self, thread: Thread, purpose: Purpose, spec: RunSpec | None
+    ) -> AbstractAsyncContextManager[Graph]:
+        found = self._graphs[thread.graph]
+        if not isinstance(found, GraphFactory):
+            return nullcontext(self._copy(found, thread))
+        config: RunnableConfig = {
+            "configurable": {"thread_id": thread.id, "graph_id": thread.graph},
+            "metadata": {"thread_id": thread.id, "graph_id": thread.graph},
+        }
+        context = None if spec is None else spec.context
+        return found.opened(
+            purpose,
+            config if spec is None else spec_config(config, spec, context),
+            store=self._store.for_owner(thread.owner),
+            context=context,
+        )
+
+    def _copy(self, graph: Graph, thread: Thread) -> Graph:
+        key = (thread.graph, thread.owner)
+        copy = self._by_owner.pop(key, None)
+        if copy is None:
+            copy = graph.copy(update={"store": self._store.for_owner(thread.owner)})
+        self._by_owner[key] = copy
+        if len(self._by_owner) > MOST_COPIES:
+            del self._by_owner[next(iter(self._by_owner))]
+        return copy
 
     def saver_of(self, graph: Graph) -> BaseCheckpointSaver[Any]:
         """The saver that reads the graph's own types back, which the one for all graphs does not know."""

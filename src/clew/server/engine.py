@@ -99,7 +99,7 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
                 chunks=graphs.chunks,
                 graph_driver=graphs.driver,
                 registry=graphs.registry,
-                introspection=LangGraphIntrospection(graphs.registry.graphs),
+                introspection=LangGraphIntrospection(graphs.registry.graphs, services.graph_store),
                 cleanup=cleanup,
                 apps=graphs.apps,
             )
