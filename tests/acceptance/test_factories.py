@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
-from langgraph_sdk.errors import UnprocessableEntityError
+from langgraph_sdk.errors import BadRequestError
 
 from tests.acceptance import factory_graphs
 from tests.processes import ROOT, Server, serving
@@ -103,7 +103,7 @@ async def test_a_factory_that_raises_fails_its_run_and_no_list(client: LangGraph
         await run(client, thread, "raising", "sour")
     (failed,) = await client.runs.list(thread["thread_id"])
     assert failed["status"] == "error"
-    with pytest.raises(UnprocessableEntityError, match="no tools today"):
+    with pytest.raises(BadRequestError, match="no tools today"):
         await client.threads.get_state(thread["thread_id"])
     found = await client.threads.search(ids=[thread["thread_id"]])
     assert [one["status"] for one in found] == ["error"]

@@ -16,7 +16,7 @@ from langgraph.store.base import BaseStore
 # Private, but the classes that ServerRuntime is an alias of: LangGraph's own server builds them as well.
 from langgraph_sdk.runtime import ServerRuntime, _ExecutionRuntime, _ReadRuntime
 
-from clew.domain.errors import ClewError, Invalid
+from clew.domain.errors import ClewError, SchemaMismatch
 from clew.graph.containment import Contained
 from clew.graph.position import Graph
 
@@ -55,7 +55,7 @@ class GraphFactory:
     ) -> AsyncGenerator[Graph]:
         """A new graph. A factory that is a context manager is left at the end of the block.
 
-        What the factory raises for a run is the run's error. For anything else it is Invalid.
+        What the factory raises for a run is the run's error. For anything else it is SchemaMismatch, as of a state that its graph cannot read.
         """
         async with AsyncExitStack() as stack:
             try:
@@ -65,7 +65,9 @@ class GraphFactory:
             except Exception as exc:
                 if purpose == "threads.create_run":
                     raise
-                raise Invalid(f"graph {self.name!r} was not made: {type(exc).__name__}: {exc}") from exc
+                raise SchemaMismatch(
+                    f"graph {self.name!r} was not made: {type(exc).__name__}: {exc}"
+                ) from exc
             yield graph.copy(update={"store": store})
 
     async def _made(

@@ -129,7 +129,7 @@ class Graphs(Protocol):
 class GraphIntrospection(Protocol):
     """Structure of the registered graphs. Raises NotFound for a graph that is not registered.
 
-    A graph that a factory makes is made for the assistant and its owner. Raises Invalid if the factory does.
+    A graph that a factory makes is made for the assistant and its owner. Raises SchemaMismatch if the factory raises.
     """
 
     def title(self, graph: str) -> str:
