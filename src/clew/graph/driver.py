@@ -15,7 +15,7 @@ from clew.domain.runs import undone
 from clew.domain.thread import Thread
 from clew.graph.containment import Contained
 from clew.graph.factories import GraphFactory
-from clew.graph.owner_graphs import OwnerGraphs
+from clew.graph.owner_graphs import OwnerGraphs, ReadRound
 from clew.graph.position import Graph
 from clew.graph.round import RoundDriver
 from clew.graph.run import running
@@ -44,10 +44,12 @@ class LangGraphDriver(ThreadStates):
         verbose: bool = False,
         stages: Mapping[str, Collection[str]] = MappingProxyType({}),
         shows: Mapping[str, Collection[str]] = MappingProxyType({}),
+        read_round: ReadRound | None = None,
     ) -> None:
         """By graph: `stages` are the nodes whose beginning and end are logged, all nodes of a graph it does not name;
-        `shows` are the channels whose values a question at a breakpoint shows."""
-        super().__init__(OwnerGraphs(graphs, store, saver), saver, shows=shows)
+        `shows` are the channels whose values a question at a breakpoint shows. `read_round` finds the config of a
+        thread's newest run, for the factory of its graph."""
+        super().__init__(OwnerGraphs(graphs, store, saver, read_round), saver, shows=shows)
         self._stages = stages
         self._clock = clock
         self._live = live
