@@ -77,7 +77,7 @@ class House:
         return {call.id: call for call in await self.app.stores.calls.find(thread.id)}
 
     async def state(self, thread: Thread) -> dict[str, Any]:
-        graph = self.app.execution.registry.graphs[thread.graph]
+        graph: Any = self.app.execution.registry.graphs[thread.graph]
         return dict((await graph.aget_state({"configurable": {"thread_id": thread.id}})).values)
 
 

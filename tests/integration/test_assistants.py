@@ -12,6 +12,7 @@ from clew.engine.assistants import AssistantCatalog
 from clew.graph.introspection import LangGraphIntrospection
 from clew.graph.registry import Registry
 from clew.server.database import new_id
+from clew.server.library import graph_store_on
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.thread_metadata import ThreadMetadataRows
 from clew.stores.sql.threads import ThreadRows
@@ -36,7 +37,7 @@ def roster(db: Database, *names: str) -> AssistantCatalog:
     return AssistantCatalog(
         assistants=AssistantRows(db),
         graphs=registry,
-        introspection=LangGraphIntrospection(registry.graphs),
+        introspection=LangGraphIntrospection(registry.graphs, graph_store_on(db, backend="sqlite")),
         labels=ThreadMetadataRows(db),
         delete_thread=lambda thread_id, owner: ThreadRows(db).tombstone(thread_id, owner, now=NOW),
         clock=lambda: NOW,

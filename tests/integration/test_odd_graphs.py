@@ -76,7 +76,7 @@ async def said(house: House, thread: Thread) -> list[Any]:
 
 async def decided(house: House, thread: Thread, depth: int) -> Any:
     """What the state says was decided, where the graph is at its gate: so many graphs inside."""
-    graph = house.app.execution.registry.graphs[thread.graph]
+    graph: Any = house.app.execution.registry.graphs[thread.graph]
     state: Any = await graph.aget_state({"configurable": {"thread_id": thread.id}}, subgraphs=True)
     for _ in range(depth):
         (task,) = state.tasks

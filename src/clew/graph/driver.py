@@ -14,7 +14,8 @@ from clew.domain.events import Body, Event, RunSpec
 from clew.domain.runs import undone
 from clew.domain.thread import Thread
 from clew.graph.containment import Contained
-from clew.graph.owner_graphs import OwnerGraphs
+from clew.graph.factories import GraphFactory
+from clew.graph.owner_graphs import OwnerGraphs, ReadRound
 from clew.graph.position import Graph
 from clew.graph.round import RoundDriver
 from clew.graph.run import running
@@ -33,7 +34,7 @@ class LangGraphDriver(ThreadStates):
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        graphs: Mapping[str, Graph | GraphFactory],
         saver: BaseCheckpointSaver[Any],
         store: GraphStore,
         *,
@@ -43,10 +44,12 @@ class LangGraphDriver(ThreadStates):
         verbose: bool = False,
         stages: Mapping[str, Collection[str]] = MappingProxyType({}),
         shows: Mapping[str, Collection[str]] = MappingProxyType({}),
+        read_round: ReadRound | None = None,
     ) -> None:
         """By graph: `stages` are the nodes whose beginning and end are logged, all nodes of a graph it does not name;
-        `shows` are the channels whose values a question at a breakpoint shows."""
-        super().__init__(OwnerGraphs(graphs, store, saver), saver, shows=shows)
+        `shows` are the channels whose values a question at a breakpoint shows. `read_round` finds the config of a
+        thread's newest run, for the factory of its graph."""
+        super().__init__(OwnerGraphs(graphs, store, saver, read_round), saver, shows=shows)
         self._stages = stages
         self._clock = clock
         self._live = live
@@ -59,9 +62,39 @@ class LangGraphDriver(ThreadStates):
     ) -> AsyncGenerator[Body, None]:
         thread = run.thread
         spec = newest_spec(log)
-        await self._finish_undoing(thread)
-        graph = self._graphs.to_run(thread)
-        driven = RoundDriver(
+        control = RunControl()
+        self._controls[thread.id] = control
+        try:
+            with running(run), Contained():
+                async with self._graphs.to_run(thread, spec) as graph:
+                    await self._finish_undoing(thread, graph)
+                    driven = self._driven(graph, run, log, spec, fence=fence, is_new=is_new)
+                    async with aclosing(driven.bodies(control)) as bodies:
+                        async for body in bodies:
+                            yield body
+                if spec is not None and self._chunks is not None:
+                    # Before the end is in the log: a client that reads the end there reads no further parts.
+                    await self._chunks.flush(spec.run_id)
+        except GraphDrained as exc:
+            raise Drained from exc
+        finally:
+            if self._controls.get(thread.id) is control:
+                del self._controls[thread.id]
+            if spec is not None and self._chunks is not None:
+                self._chunks.end(spec.run_id)
+
+    def _driven(
+        self,
+        graph: Graph,
+        run: RunContext,
+        log: Sequence[Event],
+        spec: RunSpec | None,
+        *,
+        fence: int,
+        is_new: bool,
+    ) -> RoundDriver:
+        thread = run.thread
+        return RoundDriver(
             with_stops(graph, spec),
             self._graphs.saver_of(graph),
             run,
@@ -74,34 +107,17 @@ class LangGraphDriver(ThreadStates):
             stages=self._stages.get(thread.graph),
             shows=self._shows.get(thread.graph, ()),
         )
-        control = RunControl()
-        self._controls[thread.id] = control
-        try:
-            with running(run), Contained():
-                async with aclosing(driven.bodies(control)) as bodies:
-                    async for body in bodies:
-                        yield body
-                if spec is not None and self._chunks is not None:
-                    # Before the end is in the log: a client that reads the end there reads no further parts.
-                    await self._chunks.flush(spec.run_id)
-        except GraphDrained as exc:
-            raise Drained from exc
-        finally:
-            if self._controls.get(thread.id) is control:
-                del self._controls[thread.id]
-            if spec is not None and self._chunks is not None:
-                self._chunks.end(spec.run_id)
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):
             control.request_drain()
 
-    async def _finish_undoing(self, thread: Thread) -> None:
+    async def _finish_undoing(self, thread: Thread, graph: Graph) -> None:
         """Nothing is built on a run that was rolled back: the process that did so may have been killed, or is not done."""
         gone = {what for what in thread.redacted if what.startswith(undone(""))}
         if not gone:
             return
-        saver = self._graphs.saver_of(self._graphs.to_run(thread))
+        saver = self._graphs.saver_of(graph)
         saved = await saver.aget_tuple({"configurable": {"thread_id": thread.id, "checkpoint_ns": ""}})
         if saved is not None and undone(str(saved.metadata.get("run_id"))) in gone:
             await self.rollback_run(str(saved.metadata["run_id"]))

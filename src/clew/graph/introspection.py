@@ -3,17 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, TypeAlias
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.utils.pydantic import create_model_v2
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 
-from clew.domain.assistants import Schemas
+from clew.domain.assistants import Assistant, Schemas
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.thread import Json
-from clew.graph.registry import Graph
+from clew.domain.thread import Json, Owner
+from clew.graph.factories import GraphFactory
+from clew.graph.position import Graph
+from clew.graph.run_config import free_config
 from clew.graph.stream import as_json
+from clew.history.graph_store import GraphStore
 
 logger = logging.getLogger(__name__)
 AnyGraph: TypeAlias = Pregel[Any, Any, Any, Any]
@@ -25,25 +30,41 @@ UNNAMED = "LangGraph"
 class LangGraphIntrospection:
     """The GraphIntrospection port. Schemas of large states take a while, so they are made beside the event loop."""
 
-    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+    def __init__(self, graphs: Mapping[str, Graph | GraphFactory], store: GraphStore) -> None:
         self._graphs = graphs
+        self._store = store
 
     def title(self, graph: str) -> str:
-        name = self._graph(graph).name
-        return graph if name == UNNAMED else name
+        found = self._graph(graph)
+        return graph if isinstance(found, GraphFactory) or found.name == UNNAMED else found.name
 
-    async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:
-        return await asyncio.to_thread(_drawing, self._graph(graph), xray)
+    async def drawing(self, assistant: Assistant, owner: Owner, *, xray: bool | int = False) -> Json:
+        async with self._opened(assistant, owner) as graph:
+            return await asyncio.to_thread(_drawing, graph, xray)
 
-    async def schemas(self, graph: str) -> Schemas:
-        return await asyncio.to_thread(_schemas, self._graph(graph))
+    async def schemas(self, assistant: Assistant, owner: Owner) -> Schemas:
+        async with self._opened(assistant, owner) as graph:
+            return await asyncio.to_thread(_schemas, graph)
 
     async def subgraphs(
-        self, graph: str, *, namespace: str | None = None, recurse: bool = False
+        self, assistant: Assistant, owner: Owner, *, namespace: str | None = None, recurse: bool = False
     ) -> Mapping[str, Schemas]:
-        return await asyncio.to_thread(_subgraphs, self._graph(graph), namespace, recurse)
+        async with self._opened(assistant, owner) as graph:
+            return await asyncio.to_thread(_subgraphs, graph, namespace, recurse)
 
-    def _graph(self, graph: str) -> Graph:
+    def _opened(self, assistant: Assistant, owner: Owner) -> AbstractAsyncContextManager[Graph]:
+        found = self._graph(assistant.graph)
+        if not isinstance(found, GraphFactory):
+            return nullcontext(found)
+        names = {"assistant_id": assistant.id, "graph_id": assistant.graph}
+        config: RunnableConfig = {"configurable": names, "metadata": dict(names)}
+        return found.opened(
+            "assistants.read",
+            free_config(config, assistant.config, assistant.context),
+            store=self._store.for_owner(owner),
+        )
+
+    def _graph(self, graph: str) -> Graph | GraphFactory:
         try:
             return self._graphs[graph]
         except KeyError:

@@ -2,11 +2,11 @@
 
 import importlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -20,8 +20,8 @@ from langgraph.store.base import BaseStore
 from langgraph.types import All
 
 from clew.domain.runs import is_free
-
-Graph = CompiledStateGraph[Any, Any, Any, Any]
+from clew.graph.factories import GraphFactory, NotAGraph, entered, factory
+from clew.graph.position import Graph
 
 # Of a compiled graph, what is not said when it is compiled.
 _SET_LATER = ("step_timeout", "retry_policy", "cache_policy", "stream_transformers")
@@ -44,15 +44,11 @@ class GraphSpec(Protocol):
     def written(self) -> str: ...
 
 
-class NotAGraph(Exception):
-    """What was found is nothing a graph can be made of."""
-
-
 @dataclass(frozen=True, slots=True)
 class Registry:
     """The graphs that can run here, and why the others cannot: for the log, since it may quote anything."""
 
-    graphs: dict[str, Graph] = field(default_factory=dict)
+    graphs: dict[str, Graph | GraphFactory] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     # The nodes whose beginning and end are logged, of graphs whose settings name them.
     stages: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -74,13 +70,29 @@ async def open_registry(
     registry = Registry()
     for source in sources:
         try:
-            graph = compiled(await make_graph(_found(source), stack), saver=saver, store=store)
+            finish = partial(_finished, stages=source.stages, saver=saver, store=store)
+            found = _found(source)
+            registry.graphs[source.name] = factory(found, source.name, finish=finish) or finish(
+                await make_graph(found, stack)
+            )
             if source.stages is not None:
-                registry.stages[source.name] = _stages(graph, source.stages)
-            registry.graphs[source.name] = graph
+                registry.stages[source.name] = frozenset(source.stages)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - user code may do anything when imported
             registry.broken[source.name] = _reason(source, exc)
     return registry
+
+
+def _finished(
+    found: Any,
+    *,
+    stages: Collection[str] | None,
+    saver: BaseCheckpointSaver[Any],
+    store: BaseStore | None,
+) -> Graph:
+    graph = compiled(found, saver=saver, store=store)
+    if unknown := sorted(set(stages or ()) - set(graph.nodes)):
+        raise NotAGraph(f"its stages name nodes it does not have: {', '.join(unknown)}")
+    return graph
 
 
 def compiled(found: Any, *, saver: BaseCheckpointSaver[Any], store: BaseStore | None) -> Graph:
@@ -119,36 +131,15 @@ def _bound(config: RunnableConfig | None) -> RunnableConfig | None:
     return {**config, "configurable": free}
 
 
-def _stages(graph: Graph, stages: Collection[str]) -> frozenset[str]:
-    if unknown := sorted(set(stages) - set(graph.nodes)):
-        raise NotAGraph(f"its stages name nodes it does not have: {', '.join(unknown)}")
-    return frozenset(stages)
-
-
 def _nodes(nodes: All | Sequence[str]) -> All | list[str]:
     return nodes if nodes == "*" else list(nodes)
 
 
 async def make_graph(found: Any, stack: AsyncExitStack) -> Any:
-    """Call a factory: sync or async, with or without a config, or a context manager that is left when the app closes."""
+    """Call a factory that takes nothing: sync or async, or a context manager that is left when the app closes."""
     if isinstance(found, StateGraph | Pregel) or not callable(found):
         return found
-    made = found({}) if _wants_config(found) else found()
-    if inspect.isawaitable(made):
-        made = await made
-    if hasattr(made, "__aenter__"):
-        return await stack.enter_async_context(made)
-    if hasattr(made, "__enter__"):
-        return stack.enter_context(made)
-    return made
-
-
-def _wants_config(factory: Any) -> bool:
-    return any(
-        parameter.default is inspect.Parameter.empty
-        and parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in inspect.signature(factory).parameters.values()
-    )
+    return await entered(found(), stack)
 
 
 def _found(source: GraphSpec) -> Any:

@@ -1,6 +1,7 @@
 """Run config: a run of LangGraph's API as LangGraph takes it, with its config, breakpoints and command."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -11,6 +12,7 @@ from langgraph.types import Command, Send
 
 from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
 from clew.domain.runs import is_free
+from clew.domain.thread import Json
 from clew.graph.position import NULL_TASK, Graph
 
 # No graph needs more, and one that loops must end.
@@ -32,17 +34,31 @@ def spec_config(
     config: RunnableConfig, spec: RunSpec, context: Mapping[str, Any] | None = None
 ) -> RunnableConfig:
     """`config` with what the spec adds, and its context, which is configurable too; what is ours stays ours."""
-    wanted = spec.config
     names = {"run_id": spec.run_id, "assistant_id": spec.assistant_id, "graph_id": spec.graph}
+    named: RunnableConfig = {
+        **config,
+        "configurable": {**names, **config["configurable"]},
+        "metadata": {**names, **config["metadata"]},
+    }
+    return free_config(named, spec.config, context, spec.metadata)
+
+
+def free_config(
+    config: RunnableConfig,
+    wanted: Mapping[str, Json],
+    context: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Json] = MappingProxyType({}),
+) -> RunnableConfig:
+    """`config` with what a caller wants; the names that are reserved are left out, and those of `config` stay."""
     given = _mapping(wanted, "configurable") | dict(context or {})
     given = {key: value for key, value in given.items() if is_free(key)}
-    described = _mapping(wanted, "metadata") | dict(spec.metadata)
+    described = _mapping(wanted, "metadata") | dict(metadata)
     described = {key: value for key, value in described.items() if is_free(key)}
     limit = wanted.get("recursion_limit")
     merged: RunnableConfig = {
         **config,
-        "configurable": {**given, **names, **config["configurable"]},
-        "metadata": {**described, **names, **config["metadata"]},
+        "configurable": {**given, **config["configurable"]},
+        "metadata": {**described, **config["metadata"]},
     }
     if isinstance(limit, int):
         merged["recursion_limit"] = max(1, min(limit, MOST_STEPS))

@@ -1,6 +1,7 @@
 """States of threads: reads, writes, copies and drops the checkpoints of their graphs. Nothing here runs a graph."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from clew.domain.thread import Json, Status, Thread
 from clew.domain.views import GraphState, OpenQuestions
 from clew.graph import snapshots
 from clew.graph.containment import Contained
+from clew.graph.factories import Purpose
 from clew.graph.latest import latest_state
 from clew.graph.owner_graphs import OwnerGraphs
 from clew.graph.position import BY_HAND, OPEN, ROUND, Graph, any_of, left_open, read_position
@@ -40,8 +42,8 @@ class ThreadStates:
         self._shows = shows
 
     async def state(self, thread: Thread) -> GraphState:
-        with Contained():
-            state = await snapshots.current(self._graphs.to_read(thread), thread.id)
+        async with self._reading(thread) as graph:
+            state = await snapshots.current(graph, thread.id)
         try:
             return GraphState(values=as_json(state.values), next=state.next)
         except ValueError as exc:
@@ -50,16 +52,13 @@ class ThreadStates:
     async def snapshot(
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Json:
-        with Contained():
-            return await snapshots.snapshot(
-                self._graphs.to_read(thread), thread.id, place, subgraphs=subgraphs
-            )
+        async with self._reading(thread) as graph:
+            return await snapshots.snapshot(graph, thread.id, place, subgraphs=subgraphs)
 
     async def output(self, thread: Thread) -> Json:
-        graph = self._graphs.to_read(thread)
-        with Contained():
+        async with self._reading(thread) as graph:
             state = await snapshots.snapshot(graph, thread.id)
-        names = graph.output_channels
+            names = graph.output_channels
         values = state["values"]
         if isinstance(values, dict) and not isinstance(names, str):
             values = {name: value for name, value in values.items() if name in names}
@@ -76,8 +75,7 @@ class ThreadStates:
     ) -> Sequence[Json]:
         if not thread.graph:
             return ()
-        graph = self._graphs.to_read(thread)
-        with Contained():
+        async with self._reading(thread) as graph:
             return await snapshots.history(
                 graph, thread.id, limit=limit, before=before, place=place, metadata=metadata
             )
@@ -91,19 +89,25 @@ class ThreadStates:
         as_node: str | None = None,
         place: Mapping[str, str] | None = None,
     ) -> Json:
-        graph = self._graphs.to_read(thread)
-        config: RunnableConfig = {
-            "configurable": {FENCE: fence},
-            "metadata": {
-                ROUND: thread.round,
-                "graph_id": thread.graph,
-                **await self._by_hand(graph, thread, as_node),
-            },
-        }
-        with Contained():
+        async with self._reading(thread, "threads.update") as graph:
+            config: RunnableConfig = {
+                "configurable": {FENCE: fence},
+                "metadata": {
+                    ROUND: thread.round,
+                    "graph_id": thread.graph,
+                    **await self._by_hand(graph, thread, as_node),
+                },
+            }
             return await snapshots.change(
                 graph, thread.id, values, as_node=as_node, place=place, config=config
             )
+
+    @asynccontextmanager
+    async def _reading(self, thread: Thread, purpose: Purpose = "threads.read") -> AsyncGenerator[Graph]:
+        """The thread's graph, whose own code may run in this block."""
+        with Contained():
+            async with self._graphs.to_read(thread, purpose) as graph:
+                yield graph
 
     async def _by_hand(self, graph: Graph, thread: Thread, as_node: str | None) -> dict[str, Any]:
         """What the metadata of a checkpoint that is written by hand says of what the thread waits for."""
@@ -115,8 +119,8 @@ class ThreadStates:
         return {BY_HAND: True, OPEN: left_open(found.position, waits)}
 
     async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:
-        graph = with_stops(self._graphs.to_read(thread), newest_spec(log))
-        found = await read_position(graph, self._saver, _config(thread))
+        async with self._reading(thread) as made:
+            found = await read_position(with_stops(made, newest_spec(log)), self._saver, _config(thread))
         position = found.position
         kept = {one for each in position.reopened for one in each.ids}
         kept |= {one for each in position.interrupts for one in (*each.formerly, each.answered_as)}

@@ -7,9 +7,9 @@ from collections.abc import (
 )
 from typing import Protocol
 
-from clew.domain.assistants import Schemas
+from clew.domain.assistants import Assistant, Schemas
 from clew.domain.events import Body, Event
-from clew.domain.thread import Json, Status, Thread
+from clew.domain.thread import Json, Owner, Status, Thread
 from clew.domain.views import GraphState, OpenQuestions
 from clew.ports.run_context import RunContext
 
@@ -127,23 +127,26 @@ class Graphs(Protocol):
 
 
 class GraphIntrospection(Protocol):
-    """Structure of the registered graphs. Raises NotFound for a graph that is not registered."""
+    """Structure of the registered graphs. Raises NotFound for a graph that is not registered.
+
+    A graph that a factory makes is made for the assistant and its owner. Raises SchemaMismatch if the factory raises.
+    """
 
     def title(self, graph: str) -> str:
         """The name its author gave it; else the one it is registered under."""
         ...
 
-    async def drawing(self, graph: str, *, xray: bool | int = False) -> Json:
+    async def drawing(self, assistant: Assistant, owner: Owner, *, xray: bool | int = False) -> Json:
         """Its nodes and edges; with `xray` those of subgraphs too, so many levels deep.
 
         Raises Invalid if it cannot be drawn.
         """
         ...
 
-    async def schemas(self, graph: str) -> Schemas: ...
+    async def schemas(self, assistant: Assistant, owner: Owner) -> Schemas: ...
 
     async def subgraphs(
-        self, graph: str, *, namespace: str | None = None, recurse: bool = False
+        self, assistant: Assistant, owner: Owner, *, namespace: str | None = None, recurse: bool = False
     ) -> Mapping[str, Schemas]:
         """The schemas of its subgraphs, or of the one in this namespace."""
         ...

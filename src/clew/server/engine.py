@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,8 +12,8 @@ from functools import partial
 from clew.apps.drivers.profiles import DEFAULT
 from clew.checkpointer.saver import Checkpointer
 from clew.config import Settings, secrets_of
-from clew.domain.events import Opening
-from clew.domain.thread import ModelSettings, Status
+from clew.domain.events import Event, Opening
+from clew.domain.thread import ModelSettings, Status, Thread
 from clew.engine.commands import Commands
 from clew.engine.notifier import LocalNotifier
 from clew.engine.run_context import RunStores
@@ -100,7 +100,7 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
                 chunks=graphs.chunks,
                 graph_driver=graphs.driver,
                 registry=graphs.registry,
-                introspection=LangGraphIntrospection(graphs.registry.graphs),
+                introspection=LangGraphIntrospection(graphs.registry.graphs, services.graph_store),
                 cleanup=cleanup,
                 apps=graphs.apps,
             )
@@ -130,6 +130,7 @@ async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntim
         verbose=settings.runner.verbose,
         stages=registry.stages,
         shows=apps.breakpoint_values,
+        read_round=partial(_read_round, services.store),
     )
     memory = RunStores(
         calls=services.stores.calls,
@@ -148,6 +149,10 @@ async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntim
         chunks=chunks,
         memory=memory,
     )
+
+
+async def _read_round(store: Store, thread: Thread) -> Sequence[Event]:
+    return await store.read(thread.id, after=thread.round_seq - 1)
 
 
 async def _warn_of_stranded(store: Store, registry: Registry) -> None:

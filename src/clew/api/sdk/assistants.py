@@ -291,19 +291,22 @@ class AssistantsRoutes:
     ) -> Object:
         """The nodes and edges of its graph; with `xray` those of subgraphs too, so many levels deep."""
         assistant = await self.roster.resolve(assistant_id, caller.owner)
-        drawing: Object = await self.introspection.drawing(assistant.graph, xray=xray)
+        drawing: Object = await self.introspection.drawing(assistant, caller.owner, xray=xray)
         return drawing
 
     async def get_schemas(self, caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
         """The input, output, state and config schemas of its graph, as JSON Schema."""
         assistant = await self.roster.resolve(assistant_id, caller.owner)
-        return GraphSchemasOut.of(await self.introspection.schemas(assistant.graph), graph_id=assistant.graph)
+        schemas = await self.introspection.schemas(assistant, caller.owner)
+        return GraphSchemasOut.of(schemas, graph_id=assistant.graph)
 
     async def _subgraphs(
         self, caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
     ) -> dict[str, SchemasOut]:
         assistant = await self.roster.resolve(assistant_id, caller.owner)
-        found = await self.introspection.subgraphs(assistant.graph, namespace=namespace, recurse=recurse)
+        found = await self.introspection.subgraphs(
+            assistant, caller.owner, namespace=namespace, recurse=recurse
+        )
         return {name: SchemasOut.of(schemas) for name, schemas in found.items()}
 
     async def get_subgraphs(
