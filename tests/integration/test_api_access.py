@@ -105,6 +105,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/v1/models"): "read",
     ("GET", "/v1/models/{model}"): "read",
     ("POST", "/v1/chat/completions"): "write",
+    ("POST", "/mcp"): "read",
     ("GET", "/info"): "read",
     ("HEAD", "/info"): "read",
     ("GET", "/ok"): None,
@@ -198,6 +199,7 @@ CLOSED = {
     ("GET", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
+    ("POST", "/mcp"): {406},  # without saying which answers are accepted
     ("POST", "/api/files"): {400},  # without a form
     ("DELETE", "/api/threads"): {400},  # without saying whose
     ("POST", "/channels/telegram/{bot}"): {401},

@@ -110,11 +110,11 @@ class FollowedRun:
                 looks = 0
                 yield replace(part, data=to_json(without(from_json(part.data), hidden))) if hidden else part
                 continue
-            if self.is_over:
+            if self.run.status.is_over:
                 return
             self.run = await self._runs.get(await self.thread(), self.run.id)
             # Parts published before the run's end was logged have arrived by now.
-            seconds = 0.0 if self.is_over else LOOK_SECONDS
+            seconds = 0.0 if self.run.status.is_over else LOOK_SECONDS
             looks += 1
             if looks % QUIET_LOOKS == 0:
                 yield None

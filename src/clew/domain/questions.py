@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Sequence
 
+from clew.domain.errors import InvalidState
 from clew.domain.ledger import GATE
-from clew.domain.thread import Json, Pending, SuspensionKind
+from clew.domain.runs import names_questions
+from clew.domain.thread import Json, Pending, SuspensionKind, Thread
 
 _YES = frozenset(
     (
@@ -72,6 +74,25 @@ def is_yes_or_no(call_id: str, pending: Pending) -> bool:
         return False
     prompt = pending.prompt if isinstance(pending.prompt, dict) else {}
     return call_id.startswith(GATE) or "tool" in prompt or prompt.get("kind") == SuspensionKind.APPROVAL
+
+
+def is_for_programs(pending: Pending) -> bool:
+    """Whether a client resolves it, or an operator who can find out what happened."""
+    return pending.kind in (SuspensionKind.CLIENT_EXEC, SuspensionKind.IN_DOUBT)
+
+
+def answers_in_words(thread: Thread, text: str) -> Json:
+    """What a text answers to all that a thread asks: several questions by their ids, as JSON. None for no answer.
+
+    Raises InvalidState for questions that no person answers.
+    """
+    if all(is_for_programs(pending) for pending in thread.pending.values()):
+        raise InvalidState(f"thread {thread.id!r} waits for a tool call that is resolved through the API")
+    if len(thread.pending) > 1:
+        answers = json_in(text)
+        return answers if names_questions(answers, thread.pending) else None
+    ((call_id, pending),) = thread.pending.items()
+    return answer_in_words(call_id, pending, text) if text else None
 
 
 def answer_in_words(call_id: str, pending: Pending, text: str) -> Json:

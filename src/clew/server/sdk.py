@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from clew import __version__
 from clew.api.auth import Authenticator
 from clew.api.followed_runs import FollowedRuns
+from clew.api.mcp.routes import McpRoutes
 from clew.api.openai.routes import OpenAIRoutes
 from clew.api.sdk.assistants import assistants_router
 from clew.api.sdk.crons import crons_router
@@ -148,6 +149,7 @@ async def open_langgraph(
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
+            McpRoutes(followed, execution.introspection).router(),
         ]
 
 

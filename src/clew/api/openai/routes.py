@@ -9,20 +9,21 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from clew.api.answer_text import APART, AnswerText
 from clew.api.credentials import Principal
 from clew.api.events import Tell
 from clew.api.followed_runs import FollowedRun, FollowedRuns, RunCall
 from clew.api.guard import Caller
-from clew.api.openai.answers import APART, AnswerText, Completion, event, questions_text
+from clew.api.openai.answers import Completion, event, questions_text
 from clew.api.openai.errors import SERVER, UnknownModel, errors, needs
 from clew.api.openai.schemas import CompletionIn, unheard
 from clew.api.routing import Router
 from clew.api.sdk.streaming import failure
-from clew.domain.assistants import Assistant, Search
+from clew.domain.assistants import Assistant, Search, schema_fields
 from clew.domain.errors import Invalid, InvalidState, NotFound, Permanent
-from clew.domain.questions import answer_in_words, json_in
-from clew.domain.runs import RunStatus, names_questions
-from clew.domain.thread import Json, Owner, Status, SuspensionKind, Thread
+from clew.domain.questions import answers_in_words
+from clew.domain.runs import RunStatus
+from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.assistants import system_id
 from clew.ports.graphs import GraphIntrospection
 
@@ -34,7 +35,6 @@ MOST_MODELS = 1000
 MESSAGES = "messages"
 MODES = ("messages-tuple",)
 
-_BY_PROGRAMS = (SuspensionKind.CLIENT_EXEC, SuspensionKind.IN_DOUBT)
 _CHUNKS: Mapping[int | str, dict[str, Any]] = {
     200: {"description": "The completion, or its chunks.", "content": {"text/event-stream": {"schema": {}}}}
 }
@@ -151,7 +151,7 @@ class OpenAIRoutes:
     async def _fields(self, graph: str) -> tuple[frozenset[str] | None, frozenset[str]]:
         if graph not in self.fields:
             schemas = await self.introspection.schemas(graph)
-            self.fields[graph] = (_properties(schemas.input), _properties(schemas.context) or frozenset())
+            self.fields[graph] = (schema_fields(schemas.input), schema_fields(schemas.context) or frozenset())
         return self.fields[graph]
 
 
@@ -214,19 +214,9 @@ class CompletedRun:
 
 
 def _answer(thread: Thread, body: CompletionIn) -> Json:
-    """The answer that the last message gives to the thread's question; None for none.
-
-    Raises InvalidState for questions that no person answers.
-    """
-    if all(pending.kind in _BY_PROGRAMS for pending in thread.pending.values()):
-        raise InvalidState(f"thread {thread.id!r} waits for a tool call that is resolved through the API")
+    """The answer that the last message gives to the thread's questions; None for none."""
     last = body.messages[-1]
-    text = last.text.strip() if last.role == "user" else ""
-    if len(thread.pending) > 1:
-        answer = json_in(text)
-        return answer if names_questions(answer, thread.pending) else None
-    ((call_id, pending),) = thread.pending.items()
-    return answer_in_words(call_id, pending, text) if text else None
+    return answers_in_words(thread, last.text.strip() if last.role == "user" else "")
 
 
 def _thread_id(owner: Owner, assistant: Assistant, *, thread: str | None, chat: str | None) -> str | None:
@@ -249,13 +239,3 @@ def _shown(assistant: Assistant) -> ModelOut:
         name=assistant.name,
         description=assistant.description,
     )
-
-
-def _properties(schema: Json) -> frozenset[str] | None:
-    """The names in a JSON schema of an object; None where it does not say them."""
-    if not isinstance(schema, dict):
-        return None
-    if isinstance(ref := schema.get("$ref"), str):
-        schema = schema.get("$defs", {}).get(ref.rpartition("/")[2], {})
-    properties = schema.get("properties")
-    return frozenset(properties) if isinstance(properties, dict) else None
