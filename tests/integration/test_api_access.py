@@ -106,6 +106,10 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", "/channels/wecom/{app}"): None,
     ("GET", "/channels/wecom/{app}"): None,
     # What LangGraph's own clients ask for.
+    ("GET", "/v1/models"): "read",
+    ("GET", "/v1/models/{model}"): "read",
+    ("POST", "/v1/chat/completions"): "write",
+    ("POST", "/mcp"): "read",
     ("GET", "/info"): "read",
     ("HEAD", "/info"): "read",
     ("GET", "/ok"): None,
@@ -188,6 +192,7 @@ BODIES: dict[str, Any] = {
     "stream": {"assistant_id": "chat"},
     "wait": {"assistant_id": "chat"},
     "batch": [],
+    "completions": {"model": "none", "messages": [{"role": "user", "content": "hello"}]},
     "crons": {"assistant_id": "chat", "schedule": "0 0 29 2 *"},
     "cancel": {"thread_id": NONE, "status": "all"},
     HERS: {},
@@ -198,6 +203,7 @@ CLOSED = {
     ("GET", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
+    ("POST", "/mcp"): {406},  # without saying which answers are accepted
     ("POST", "/api/files"): {400},  # without a form
     ("DELETE", "/api/threads"): {400},  # without saying whose
     ("POST", "/channels/telegram/{bot}"): {401},
@@ -308,6 +314,7 @@ async def ask(
         bot="bot",
         app="app",
         assistant_id="chat",
+        model="chat",
         namespace="a",
         run_id=NONE,
         cron_id=NONE,

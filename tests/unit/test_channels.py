@@ -23,7 +23,7 @@ from clew.channels.message import (
     utf16_units,
 )
 from clew.channels.polling import Poller
-from clew.channels.replies import Approvers, answerable, decision, owed, pressed
+from clew.channels.replies import Approvers, answerable, owed, pressed
 from clew.channels.wecom_api import WeComAppClient, WeComBotClient, WeComCustomerClient
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.domain import lifecycle
@@ -39,6 +39,7 @@ from clew.domain.events import (
     UserMessage,
 )
 from clew.domain.items import decode_part
+from clew.domain.questions import decision
 from clew.domain.thread import Executor, Owner, Pending, Status, SuspensionKind, Thread
 from tests.providers import press, update
 from tests.samples import stamp

@@ -31,6 +31,7 @@ from clew.domain.errors import (
     Permanent,
     Transient,
 )
+from clew.domain.questions import decision
 from clew.domain.records import Conversation, Incoming
 from clew.domain.retry import ErrorClass, Retry, RetryPolicy, decide
 from clew.domain.thread import Json, Status, Thread
@@ -374,7 +375,7 @@ class ChatDispatcher:
         if how == "text":
             await self._resolve(chat, thread, incoming, said, call_id, None, said.text)
             return True
-        decided = replies.decision(said.text)
+        decided = decision(said.text)
         if decided is None:
             await self._hint(chat)
             await self._discard(chat, incoming, said)

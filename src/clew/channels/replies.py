@@ -1,6 +1,5 @@
 """Replies due to a chat: derived from the log of its thread, so that they are the same after a crash."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from clew.domain.events import (
     Suspension,
     UserMessage,
 )
-from clew.domain.ledger import GATE
-from clew.domain.thread import Json, Pending, Status, SuspensionKind, Thread
+from clew.domain.questions import is_yes_or_no, question_text
+from clew.domain.thread import Pending, Status, SuspensionKind, Thread
 
 # Of the log, all that is needed here.
 TOLD = (RoundStarted.type, UserMessage.type, AssistantMessage.type, Suspension.type, RoundFinished.type)
@@ -34,30 +33,7 @@ MAX_SHOWN = 5000
 
 Approvers: TypeAlias = Literal["chat", "dashboard"]
 
-_YES = frozenset(
-    (
-        "yes",
-        "y",
-        "ok",
-        "okay",
-        "approve",
-        "approved",
-        "ja",
-        "oui",
-        "sí",
-        "si",
-        "да",
-        "是",
-        "好",
-        "同意",
-        "批准",
-    )
-)
-_NO = frozenset(
-    ("no", "n", "reject", "rejected", "deny", "nein", "non", "нет", "不", "否", "不行", "不同意", "拒绝")
-)
 _BUTTON = re.compile(r"(?:approve|reject):[0-9a-f]{32}")
-_FIRST_WORD = re.compile(r"\W*(\w+)\W*(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +93,7 @@ def text_of(content: Content) -> str:
 
 def _question(event: Event, body: Suspension, approvers: Approvers) -> Outgoing:
     pending = Pending(executor=body.executor, kind=body.kind, prompt=body.prompt)
-    text = _asked(body.prompt)
+    text = question_text(body.prompt)
     buttons: tuple[Button, ...] = ()
     match answerable(body.call_id, pending, approvers):
         case "approval":
@@ -136,34 +112,10 @@ def answerable(call_id: str, pending: Pending, approvers: Approvers) -> Literal[
         return "text"
     if pending.kind is not SuspensionKind.APPROVAL:
         return None  # for a program to answer, or for an operator who can find out what happened
-    prompt = pending.prompt if isinstance(pending.prompt, dict) else {}
-    if call_id.startswith(GATE) or "tool" in prompt or prompt.get("kind") == SuspensionKind.APPROVAL:
-        is_shown = utf8_bytes(_asked(pending.prompt)) <= MAX_SHOWN
+    if is_yes_or_no(call_id, pending):
+        is_shown = utf8_bytes(question_text(pending.prompt)) <= MAX_SHOWN
         return "approval" if approvers == "chat" and is_shown else None
     return "text"  # a graph's own question, which may have any answer
-
-
-def _asked(prompt: Json) -> str:
-    """The question in words, or whatever stands there, and with a tool exactly what it would be given."""
-    match prompt:
-        case str():
-            return prompt
-        case {"tool": tool, "args": args}:
-            return f"May I do this?\n\n{tool}\n{_shown(args)}"
-        case {"before": [*stages]}:
-            return f"May I go on with this: {', '.join(map(str, stages))}?"
-        case dict():
-            words = next(
-                (prompt[k] for k in ("message", "question", "text") if isinstance(prompt.get(k), str)), ""
-            )
-            rest = {k: v for k, v in prompt.items() if k not in ("kind", "timeout") and v != words}
-            return "\n\n".join(part for part in (words, _shown(rest) if rest else "") if part)
-        case _:
-            return _shown(prompt)
-
-
-def _shown(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def _buttons(call_id: str) -> tuple[Button, ...]:
@@ -185,17 +137,6 @@ def pressed(data: str, pending: Iterable[str]) -> tuple[str, bool] | None:
     """The call a button belongs to and whether it was the yes; None if it is not asked any more."""
     word, _, mark = data.partition(":")
     return next(((call_id, word == "approve") for call_id in pending if mark == mark_of(call_id)), None)
-
-
-def decision(text: str) -> tuple[bool, str] | None:
-    """Yes or no in words, and what else was said. None for anything less plain: a yes with a but is no yes."""
-    found = _FIRST_WORD.fullmatch(text.strip())
-    if found is None:
-        return None
-    word, rest = found[1].casefold(), found[2].strip()
-    if word in _YES and not rest:
-        return True, ""
-    return (False, rest) if word in _NO else None
 
 
 def first_answerable(

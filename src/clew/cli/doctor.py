@@ -27,6 +27,10 @@ PACKAGES = (
     "uvicorn",
     "pydantic",
     "asyncpg",
+    "mcp",
+    "ag-ui-protocol",
+    "sqlite-vec",
+    "standardwebhooks",
 )
 
 

@@ -153,3 +153,13 @@ def _sort_key(assistant: Assistant, by: SortKey) -> Any:
             return assistant.created_at
         case "updated_at":
             return assistant.updated_at
+
+
+def schema_fields(schema: Json) -> frozenset[str] | None:
+    """The names in a JSON schema of an object; None where it does not say them."""
+    if not isinstance(schema, dict):
+        return None
+    if isinstance(ref := schema.get("$ref"), str):
+        schema = schema.get("$defs", {}).get(ref.rpartition("/")[2], {})
+    properties = schema.get("properties")
+    return frozenset(properties) if isinstance(properties, dict) else None

@@ -41,7 +41,7 @@ class Threads:
     ) -> Thread:
         """Open an idle thread. Raises Conflict if the tenant has one of that id, Invalid."""
         if is_chosen:
-            thread_id = await self._own_id(thread_id, owner.tenant)
+            thread_id = await self.own_id(thread_id, owner.tenant)
         opening = Opening(owner=owner, graph="", ttl=self.ttl if ttl is None else ttl)
         return await self._create(thread_id, opening, metadata, hook=hook)
 
@@ -100,10 +100,10 @@ class Threads:
 
     async def require_own_id(self, thread_id: str, tenant: str) -> None:
         """Raises KeptUnderMark for an id that another tenant's thread has."""
-        if await self._own_id(thread_id, tenant) != thread_id:
+        if await self.own_id(thread_id, tenant) != thread_id:
             raise KeptUnderMark(f"no thread {thread_id!r}")
 
-    async def _own_id(self, thread_id: str, tenant: str) -> str:
+    async def own_id(self, thread_id: str, tenant: str) -> str:
         """The chosen id, marked if another tenant has it, or had it when this tenant's thread was created."""
         kept = marked(thread_id, tenant)
         if await self.store.tenant_of(kept) == tenant:

@@ -11,6 +11,9 @@ from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
+from clew.api.followed_runs import FollowedRuns
+from clew.api.mcp.routes import McpRoutes
+from clew.api.openai.routes import OpenAIRoutes
 from clew.api.sdk.assistants import assistants_router
 from clew.api.sdk.crons import crons_router
 from clew.api.sdk.info import info_router
@@ -124,6 +127,14 @@ async def open_langgraph(
         streams=streams,
         authenticator=authenticator,
     )
+    followed = FollowedRuns(
+        runs=runs,
+        assistants=assistants,
+        parts=execution.chunks,
+        access=access,
+        streams=streams,
+        authenticator=authenticator,
+    )
     async with (
         runs.queue.running(),
         run_hooks.running(),
@@ -137,6 +148,8 @@ async def open_langgraph(
             sdk_threads_router(runs.threads, runs, access=access),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
+            OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
+            McpRoutes(followed, execution.introspection).router(),
         ]
 
 

@@ -1,0 +1,1 @@
+"""MCP: each assistant is a tool, and a tool call is a run of its graph."""
