@@ -64,7 +64,8 @@ async def test_a_factory_of_a_runtime_knows_why_it_is_called_and_is_left_after_e
 ) -> None:
     thread = await client.threads.create()
     assert (await run(client, thread, "runtime", "warm"))["made_for"] == "warm"
-    assert (await client.threads.get_state(thread["thread_id"]))["values"]["said"] == "done"
+    state: Any = await client.threads.get_state(thread["thread_id"])
+    assert state["values"]["said"] == "done"
     await client.threads.update_state(thread["thread_id"], {"said": "changed"})
     (assistant,) = await client.assistants.search(graph_id="runtime")
     schemas: Any = await client.assistants.get_schemas(assistant["assistant_id"])

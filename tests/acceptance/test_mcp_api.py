@@ -67,11 +67,11 @@ async def test_each_assistant_is_a_tool_with_its_schema(served: SdkServer, mode:
 async def test_a_call_is_a_run_with_progress(served: SdkServer, mode: str) -> None:
     heard: list[tuple[float, str | None]] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        heard.append((done, message))
+    async def note(progress: float, total: float | None, message: str | None = None) -> None:
+        heard.append((progress, message))
 
     async with client_of(served, mode=mode) as client:
-        result = await client.call_tool("talk", said("hi"), progress_callback=progress)
+        result = await client.call_tool("talk", said("hi"), progress_callback=note)
         counted = await client.call_tool("counter", {"number": 4})
     assert (text_of(result), result.is_error) == ("you said hi", False)
     assert heard == [(1.0, "speak")]

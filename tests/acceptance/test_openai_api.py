@@ -158,7 +158,7 @@ async def test_the_thread_is_named_in_the_answer_and_belongs_to_its_caller(
     raw = await client.chat.completions.with_raw_response.create(model="recall", messages=said("a"), user="x")
     thread_id = raw.headers["X-Clew-Thread"]
     async with get_client(url=served.server.address, api_key=served.keys["ann"]) as sdk:
-        state = await sdk.threads.get_state(thread_id)
+        state: Any = await sdk.threads.get_state(thread_id)
     assert state["values"]["messages"][0]["content"] == "a"
     async with client_of(served, "bob") as bob:
         with pytest.raises(openai.NotFoundError):

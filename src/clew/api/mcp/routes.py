@@ -25,10 +25,9 @@ class McpRoutes:
 
     def router(self) -> APIRouter:
         router = Router(tags=["mcp"])
-        router.post("/mcp", responses=errors(NotFound))(self.handle_mcp)
+        router.post("/mcp", dependencies=[needs("read")], responses=errors(NotFound))(self.handle_mcp)
         return router
 
-    @needs("read")
     async def handle_mcp(self, caller: Caller, request: Request) -> Response:  # noqa: ARG002 - Starlette reads it again
         """One message of an MCP client: a JSON-RPC request, answered as JSON or as server-sent events."""
         return McpResponse(self._runs, self._introspection, caller)

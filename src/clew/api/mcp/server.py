@@ -156,7 +156,7 @@ class McpServer:
         return {tool_name(one): one for one in found}
 
     async def _tool(self, name: str, assistant: Assistant) -> Tool:
-        schema = (await self._introspection.schemas(assistant.graph)).input
+        schema = (await self._introspection.schemas(assistant, self._caller.owner)).input
         return Tool(
             name=name,
             title=assistant.name,

@@ -1,12 +1,12 @@
 """Errors of the OpenAI-compatible API: {"error": {"message", "type", "param", "code"}}."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from fastapi import params
 from pydantic import BaseModel
 
 from clew.api import access, openapi
-from clew.api.access import Endpoint
 from clew.api.errors import STATUS, TooMany, Wording
 from clew.domain.errors import AtCapacity, ClewError, NotFound, Unauthenticated
 
@@ -48,8 +48,8 @@ def openai_error(code: str, message: str, field: str | None) -> dict[str, Any]:
 OPENAI = Wording(statuses=STATUS, body=openai_error, model=OpenAIErrorOut)
 
 
-def needs(scope: str) -> Callable[[Endpoint], Endpoint]:
-    """The endpoint belongs to the OpenAI-compatible API, and is for callers with this scope."""
+def needs(scope: str) -> params.Depends:
+    """A dependency of routes of the OpenAI-compatible API: they are for callers with this scope."""
     return access.needs(scope, wording=OPENAI)
 
 

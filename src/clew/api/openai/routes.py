@@ -64,28 +64,28 @@ class OpenAIRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/v1", tags=["openai"])
-        router.get("/models", responses=errors())(self.list_models)
-        router.get("/models/{model}", responses=errors(NotFound))(self.get_model)
+        router.get("/models", dependencies=[needs("read")], responses=errors())(self.list_models)
+        router.get("/models/{model}", dependencies=[needs("read")], responses=errors(NotFound))(
+            self.get_model
+        )
         router.post(
             "/chat/completions",
+            dependencies=[needs("write")],
             response_class=JSONResponse,
             responses={**_CHUNKS, **errors(NotFound, InvalidState, Permanent)},
         )(self.create_completion)
         return router
 
-    @needs("read")
     async def list_models(self, caller: Caller) -> ModelsOut:
         """The assistants of graphs that take messages."""
         found, _ = await self.runs.assistants.find(
             caller.owner, Search(limit=MOST_MODELS, sort_by="name", descending=False)
         )
-        return ModelsOut(data=[_shown(one) for one in found if await self._takes_messages(one.graph)])
+        return ModelsOut(data=[_shown(one) for one in found if await self._takes_messages(one, caller.owner)])
 
-    @needs("read")
     async def get_model(self, caller: Caller, model: str) -> ModelOut:
         return _shown(await self._assistant(model, caller.owner))
 
-    @needs("write")
     async def create_completion(
         self,
         caller: Caller,
@@ -95,7 +95,7 @@ class OpenAIRoutes:
     ) -> Response:
         """Run the graph with these messages. With a conversation its thread is kept, and new messages are appended."""
         assistant = await self._assistant(body.model, caller.owner)
-        _, settings = await self._fields(assistant.graph)
+        _, settings = await self._fields(assistant, caller.owner)
         config = {"configurable": body.graph_settings(settings)}
         thread_id = _thread_id(
             caller.owner, assistant, thread=x_clew_thread, chat=x_openwebui_chat_id or body.user
@@ -140,17 +140,20 @@ class OpenAIRoutes:
             found = await self.runs.assistants.resolve(model, owner)
         except (NotFound, Invalid):
             raise UnknownModel(f"no model {model!r}; GET /v1/models lists them") from None
-        if not await self._takes_messages(found.graph):
+        if not await self._takes_messages(found, owner):
             raise UnknownModel(f"the graph {found.graph!r} takes no messages, so it is no model")
         return found
 
-    async def _takes_messages(self, graph: str) -> bool:
-        given, _ = await self._fields(graph)
+    async def _takes_messages(self, assistant: Assistant, owner: Owner) -> bool:
+        given, _ = await self._fields(assistant, owner)
         return given is None or MESSAGES in given
 
-    async def _fields(self, graph: str) -> tuple[frozenset[str] | None, frozenset[str]]:
+    async def _fields(
+        self, assistant: Assistant, owner: Owner
+    ) -> tuple[frozenset[str] | None, frozenset[str]]:
+        graph = assistant.graph
         if graph not in self.fields:
-            schemas = await self.introspection.schemas(graph)
+            schemas = await self.introspection.schemas(assistant, owner)
             self.fields[graph] = (schema_fields(schemas.input), schema_fields(schemas.context) or frozenset())
         return self.fields[graph]
 
