@@ -1,11 +1,17 @@
 """Graphs that OpenAI's, MCP's and AG-UI's clients run: they speak, ask, call tools, fail, and tell what reached them."""
 
 import asyncio
+import operator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
 
-from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
@@ -13,7 +19,21 @@ from langgraph.types import interrupt
 
 from clew import tool
 
-NAMES = ("talk", "recall", "asker", "panel", "mailer", "counter", "boom", "settings", "slow")
+NAMES = (
+    "talk",
+    "recall",
+    "asker",
+    "panel",
+    "mailer",
+    "counter",
+    "boom",
+    "settings",
+    "slow",
+    "painter",
+    "locator",
+    "thinker",
+    "held",
+)
 
 
 async def speak(state: MessagesState) -> Any:
@@ -131,3 +151,119 @@ async def wait(state: MessagesState) -> Any:
 
 def slow() -> Any:
     return one("wait", wait)
+
+
+class Canvas(MessagesState, total=False):
+    tools: list[Any]
+    color: str
+    strokes: Annotated[list[str], operator.add]
+
+
+def plan(state: Canvas, config: RunnableConfig) -> Any:
+    """Call the first tool of the client, or say what it answered."""
+    writer = get_stream_writer()
+    writer({"name": "progress", "value": 50})
+    writer("half")
+    last = state["messages"][-1]
+    if last.type == "tool":
+        return {"messages": [AIMessage(content=f"painted {last.content} ({last.status})")]}
+    if not state.get("tools"):
+        told = config["configurable"].get("forwarded_props")
+        return {"messages": [AIMessage(content=f"no tools; {told}")], "strokes": [last.text]}
+    call = {
+        "name": state["tools"][0]["function"]["name"],
+        "args": {"color": state["color"]},
+        "id": last.id + "-call",
+    }
+    return {"messages": [AIMessage(content="", tool_calls=[call])], "color": "red", "strokes": ["line"]}
+
+
+def painter() -> Any:
+    """Works with tools and state of its client."""
+    return one("plan", plan, Canvas)
+
+
+@tool(executor="client")
+async def locate(city: str) -> str:
+    """Find where the user is."""
+    raise AssertionError("the client does that")
+
+
+def seek(state: MessagesState) -> Any:
+    if state["messages"][-1].type == "tool":
+        return {"messages": [AIMessage(content=f"you are at {state['messages'][-1].content}")]}
+    calls = [{"name": "locate", "args": {"city": "Rome"}, "id": state["messages"][-1].id + "-call"}]
+    return {"messages": [AIMessage(content="", tool_calls=calls)]}
+
+
+def locator() -> Any:
+    """A tool of Clew that its client carries out."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("seek", seek)
+    graph.add_node("tools", ToolNode([locate]))
+    graph.add_edge(START, "seek")
+    graph.add_conditional_edges(
+        "seek", lambda state: "tools" if state["messages"][-1].tool_calls else "__end__"
+    )
+    graph.add_edge("tools", "seek")
+    return graph.compile()
+
+
+class Scripted(BaseChatModel):
+    """Streams the chunks it is given; with `until`, the last one once that file exists."""
+
+    script: list[Any]
+    until: str = ""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def waits(self) -> bool:
+        return bool(self.until) and not Path(self.until).exists()
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        raise NotImplementedError
+
+    async def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        for index, chunk in enumerate(self.script):
+            while index == len(self.script) - 1 and self.waits():
+                await asyncio.sleep(0.02)
+            yield ChatGenerationChunk(message=chunk.model_copy())
+
+
+async def think(state: MessagesState) -> Any:
+    usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
+    call = {"name": "paint", "args": "", "id": "call-7", "index": 1, "type": "tool_call_chunk"}
+    script = [
+        AIMessageChunk(content=[{"type": "reasoning", "reasoning": "let me "}]),
+        AIMessageChunk(content=[{"type": "reasoning", "reasoning": "think"}]),
+        AIMessageChunk(content="so: "),
+        AIMessageChunk(content="this"),
+        AIMessageChunk(content="", tool_call_chunks=[call]),
+        AIMessageChunk(content="", tool_call_chunks=[{**call, "name": None, "id": None, "args": '{"a":'}]),
+        AIMessageChunk(content="", tool_call_chunks=[{**call, "name": None, "id": None, "args": "1}"}]),
+        AIMessageChunk(content="", usage_metadata=usage),
+    ]
+    return {"messages": [await Scripted(script=script).ainvoke(state["messages"])]}
+
+
+def thinker() -> Any:
+    """Thinks, speaks and calls a tool, in a subgraph."""
+    return one("inner", one("think", think))
+
+
+async def hold(state: MessagesState) -> Any:
+    """Says a part, and the rest once the file exists that the first message names."""
+    script = [AIMessageChunk(content=text) for text in ("a ", "slow ", "answer")]
+    model = Scripted(script=script, until=state["messages"][0].text)
+    return {"messages": [await model.ainvoke(state["messages"])]}
+
+
+def held() -> Any:
+    graph = StateGraph(MessagesState)
+    graph.add_node("greet", lambda state: {"messages": [AIMessage(content="hello", id="greeting")]})
+    graph.add_node("hold", hold)
+    graph.add_edge(START, "greet")
+    graph.add_edge("greet", "hold")
+    return graph.compile()

@@ -1,15 +1,16 @@
 """Followed runs: how an API beside the SDK API starts a run for its caller and reads it to its end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from clew.api.audit import note_thread
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.events import EventStream, Tell
@@ -17,7 +18,7 @@ from clew.api.start_policy import said
 from clew.api.streams import Streams, first_of
 from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import Assistant, furnished
-from clew.domain.errors import ClewError, NotFound, Unavailable
+from clew.domain.errors import AlreadyDone, ClewError, NotFound, Unavailable
 from clew.domain.events import RunSpec
 from clew.domain.records import StreamPart
 from clew.domain.redaction import without
@@ -28,6 +29,10 @@ from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.ports.streams import PartReader, StreamParts
 
+# The header that names the thread of a conversation, in requests and in answers.
+THREAD = "X-Clew-Thread"
+# Conversations that are no UUID get the id of their thread in this namespace.
+NAMESPACE = UUID("0d8f3f0e-52a6-5d0f-8f0e-3c1d2a4b5c6d")
 # How often a run without a new part is read.
 LOOK_SECONDS = 2.0
 # After so many quiet looks the client gets a sign of life.
@@ -43,12 +48,15 @@ class RunCall:
     input: Json = None
     resumes: bool = False
     resume: Json = None
+    decides: bool = True  # `resume` needs the scope `approve`; a result of the client's own tool does not
+    update: Json = None  # of the state, with `resume`
     modes: tuple[str, ...] = ()
     subgraphs: bool = False
     config: Mapping[str, Json] = field(default_factory=dict)
     metadata: Mapping[str, Json] = field(default_factory=dict)
     run_id: str = ""
     keeps_parts: bool = False  # for clients that connect later
+    once: bool = False  # `run_id` may be sent again: then the run is followed
 
     def request(self, caller: Principal, runs: Runs) -> RunRequest:
         spec = RunSpec(
@@ -57,6 +65,7 @@ class RunCall:
             graph=self.assistant.graph,
             metadata=self.metadata,
             config=self.config,
+            command=None if self.update is None else {"update": self.update},
             modes=self.modes,
             subgraphs=self.subgraphs,
             is_resumable=self.keeps_parts,
@@ -73,6 +82,7 @@ class RunCall:
             asked_at=runs.clock(),
             creates_thread=True,
             is_chosen=self.thread_id is not None,
+            once=self.once,
         )
 
 
@@ -99,6 +109,14 @@ class FollowedRun:
     async def output(self) -> Json:
         return await self._runs.output(await self.thread())
 
+    async def backlog(self) -> list[StreamPart]:
+        """The parts that are there now."""
+        hidden = await redacted_texts(self._runs.store, await self.thread())
+        parts = []
+        while (part := await self._reader.next(0)) is not None:
+            parts.append(_shown(part, hidden))
+        return parts
+
     async def parts(self) -> AsyncGenerator[StreamPart | None]:
         """The parts until the run is over; None after some quiet time. Raises NotFound if the thread is deleted."""
         hidden = await redacted_texts(self._runs.store, await self.thread())
@@ -108,7 +126,7 @@ class FollowedRun:
             part = await self._reader.next(seconds)
             if part is not None:
                 looks = 0
-                yield replace(part, data=to_json(without(from_json(part.data), hidden))) if hidden else part
+                yield _shown(part, hidden)
                 continue
             if self.run.status.is_over:
                 return
@@ -144,7 +162,9 @@ class FollowedRuns:
             return None
 
     async def start(self, caller: Principal, call: RunCall) -> FollowedRun:
-        """Raises NotFound, InvalidState, Invalid."""
+        """Raises NotFound, InvalidState, Invalid, Forbidden."""
+        if call.resumes and call.decides:
+            caller.require("approve")
         request = call.request(caller, self.runs)
         thread_id = str(uuid4())
         if call.thread_id is not None:
@@ -152,7 +172,12 @@ class FollowedRuns:
         with ExitStack() as stack:
             # The reader is there before the first part is written.
             reader = stack.enter_context(self.parts.follow(thread_id, request.spec.run_id))
-            run = await self.runs.start(thread_id, caller.owner, request)
+            try:
+                run = await self.runs.start(thread_id, caller.owner, request)
+            except AlreadyDone:
+                thread = await self.runs.store.get(thread_id, caller.owner)
+                return await self.follow(caller, await self.runs.get(thread, request.spec.run_id))
+            note_thread(run.thread_id)
             return FollowedRun(self.runs, caller.owner, run, reader, stack.pop_all())
 
     async def follow(self, caller: Principal, run: Run) -> FollowedRun:
@@ -178,6 +203,18 @@ class FollowedRuns:
     ) -> Response:
         """One answer once the run is over. The run is cancelled when its client disconnects."""
         return FollowedAnswer(self.streams, caller, followed, answer)
+
+
+def conversation_id(owner: Owner, name: str) -> str:
+    """The id of the thread that a client calls by this name: a UUID is the id itself."""
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return str(uuid5(NAMESPACE, f"{owner.tenant}\n{owner.user_id}\n\n{name}"))
+
+
+def _shown(part: StreamPart, hidden: Sequence[str]) -> StreamPart:
+    return replace(part, data=to_json(without(from_json(part.data), hidden))) if hidden else part
 
 
 async def cut_off(followed: FollowedRun, streams: Streams) -> None:

@@ -242,7 +242,11 @@ def _takes(spare: Counter[bytes], message: BaseMessage) -> bool:
 
 
 def _content(message: AIMessage) -> Content:
-    return storable(message.content)  # type: ignore[no-any-return]
+    """Its text or its parts. LangChain allows plain texts among the parts; the log has objects."""
+    content: Any = storable(message.content)
+    if isinstance(content, list):
+        return [part if isinstance(part, dict) else {"type": "text", "text": str(part)} for part in content]
+    return content  # type: ignore[no-any-return]
 
 
 def _key(content: Content) -> bytes:

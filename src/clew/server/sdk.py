@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.types import ASGIApp
 
 from clew import __version__
+from clew.api.agui.routes import AguiRoutes
 from clew.api.auth import Authenticator
 from clew.api.followed_runs import FollowedRuns
 from clew.api.mcp.routes import McpRoutes
@@ -150,6 +151,7 @@ async def open_langgraph(
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
             McpRoutes(followed, execution.introspection).router(),
+            AguiRoutes(followed, execution.introspection).router(),
         ]
 
 

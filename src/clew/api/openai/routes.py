@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
-from uuid import UUID, uuid4, uuid5
+from uuid import uuid4, uuid5
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from clew.api.answer_text import APART, AnswerText
 from clew.api.credentials import Principal
 from clew.api.events import Tell
-from clew.api.followed_runs import FollowedRun, FollowedRuns, RunCall
+from clew.api.followed_runs import NAMESPACE, THREAD, FollowedRun, FollowedRuns, RunCall, conversation_id
 from clew.api.guard import Caller
 from clew.api.openai.answers import Completion, event, questions_text
 from clew.api.openai.errors import SERVER, UnknownModel, errors, needs
@@ -27,10 +27,6 @@ from clew.domain.thread import Json, Owner, Status, Thread
 from clew.engine.assistants import system_id
 from clew.ports.graphs import GraphIntrospection
 
-# The header that names the thread of a conversation, in requests and in answers.
-THREAD = "X-Clew-Thread"
-# Conversations that are no UUID get the id of their thread in this namespace.
-NAMESPACE = UUID("0d8f3f0e-52a6-5d0f-8f0e-3c1d2a4b5c6d")
 MOST_MODELS = 1000
 MESSAGES = "messages"
 MODES = ("messages-tuple",)
@@ -224,13 +220,10 @@ def _answer(thread: Thread, body: CompletionIn) -> Json:
 
 def _thread_id(owner: Owner, assistant: Assistant, *, thread: str | None, chat: str | None) -> str | None:
     """The thread that a header names, or the one of a chat with this model; None for a temporary one."""
-    whose = f"{owner.tenant}\n{owner.user_id}"
     if thread:
-        try:
-            return str(UUID(thread))
-        except ValueError:
-            return str(uuid5(NAMESPACE, f"{whose}\n\n{thread}"))
-    return str(uuid5(NAMESPACE, f"{whose}\n{assistant.id}\n{chat}")) if chat else None
+        return conversation_id(owner, thread)
+    whose = f"{owner.tenant}\n{owner.user_id}\n{assistant.id}"
+    return str(uuid5(NAMESPACE, f"{whose}\n{chat}")) if chat else None
 
 
 def _shown(assistant: Assistant) -> ModelOut:
