@@ -35,6 +35,12 @@ class Stage:
         with serving(folder, port=0, **more) as server:
             yield SdkServer(server, self.keys)
 
+    def writer(self) -> str:
+        """A key of ann's that may write and not approve."""
+        who = ("--tenant", "acme", "--user", "ann", "--scope", "read", "--scope", "write")
+        made = clew(self.folder, "keys", "create", "--name", "writer", *who, "--json", **self.environ)
+        return str(json.loads(made.stdout)["key"])
+
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """For what no client can do: look into tables, and turn a clock."""
         url = self.environ["CLEW_DATABASE_URL"]

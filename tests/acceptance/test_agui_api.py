@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from tests.acceptance import door_graphs
 from tests.acceptance.sdk import SdkServer
 from tests.acceptance.sdk_stage import Stage, stage_on
-from tests.processes import clew
 from tests.serving import sse
 
 pytestmark = pytest.mark.anyio
@@ -224,10 +223,7 @@ async def test_interrupts_of_clients_before_1_0(served: SdkServer, answer: str) 
 
 
 async def test_approvals_need_their_scope(stage: Stage, served: SdkServer) -> None:
-    who = ("--tenant", "acme", "--user", "ann", "--scope", "read", "--scope", "write")
-    made = clew(stage.folder, "keys", "create", "--name", "w", *who, "--json", **stage.environ)
-    writer = json.loads(made.stdout)["key"]
-    chat = Conversation(served, "mailer", key=writer)
+    chat = Conversation(served, "mailer", key=stage.writer())
     (asked,) = (await chat.say("mail"))[-1]["outcome"]["interrupts"]
     assert asked["toolCallId"] == asked["id"] == "call-1"
     assert asked["responseSchema"]["required"] == ["approved"]

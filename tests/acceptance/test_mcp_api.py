@@ -91,11 +91,17 @@ async def test_an_assistant_of_a_client_is_a_tool_of_its_tenant_only(served: Sdk
         assert (await rival.call_tool(name, said("hi"))).is_error
 
 
-async def test_an_interrupt_is_reported_in_words_and_answered_by_another_call(served: SdkServer) -> None:
+async def test_an_interrupt_is_reported_in_words_and_answered_by_another_call(
+    stage: Stage, served: SdkServer
+) -> None:
     async with client_of(served) as client:
         asked = await client.call_tool("mailer", said("mail"))
         thread = re.findall(r'clew_thread "([^"]+)"', text_of(asked))[0]
         assert "send_mail" in text_of(asked)
+        async with client_of(SdkServer(served.server, {"ann": stage.writer()})) as writer:
+            forbidden = await writer.call_tool("mailer", {"clew_thread": thread, "clew_answer": "yes"})
+            assert forbidden.is_error
+            assert "'approve'" in text_of(forbidden)
         unclear = await client.call_tool("mailer", {"clew_thread": thread, "clew_answer": "perhaps"})
         assert "send_mail" in text_of(unclear)
         done = await client.call_tool("mailer", {"clew_thread": thread, "clew_answer": "yes"})

@@ -191,6 +191,15 @@ async def test_an_interrupt_is_a_text_and_the_next_message_its_answer(
     assert await say("hi") == "Who are you?"
 
 
+async def test_an_answer_needs_the_scope_approve(stage: Stage, served: SdkServer) -> None:
+    where = kept()
+    address = f"{served.server.address}/v1"
+    async with openai.AsyncOpenAI(base_url=address, api_key=stage.writer(), max_retries=0) as writer:
+        assert await reply(writer, "asker", said("hi"), extra_headers=where) == "Who are you?"
+        with pytest.raises(openai.PermissionDeniedError):
+            await reply(writer, "asker", said("Ann"), extra_headers=where)
+
+
 async def test_a_question_in_a_conversation_that_is_not_kept_says_so(client: openai.AsyncOpenAI) -> None:
     text = await reply(client, "asker", said("hi"))
     assert text.startswith("Who are you?")
