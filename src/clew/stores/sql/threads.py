@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from clew.domain.errors import ClewError, Corrupt, NotFound
-from clew.domain.events import Event
-from clew.domain.fold import rebuild
+from clew.domain.events import Event, rebuild
 from clew.domain.lifecycle import Change
 from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status, Thread
