@@ -8,6 +8,7 @@ from dotenv import dotenv_values
 from pydantic import SecretStr
 
 from clew.config.files import read_json, read_text
+from clew.config.project_http import ProjectHttp, read_project_http
 from clew.config.project_keys import check_keys
 from clew.config.tree import ConfigNode
 
@@ -43,6 +44,7 @@ class LangGraphProject:
     graphs: dict[str, GraphSource] = field(default_factory=dict)
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
+    http: ProjectHttp = field(default_factory=ProjectHttp)
     warnings: tuple[str, ...] = ()
     """What in the file has no effect."""
 
@@ -65,6 +67,7 @@ def read_langgraph_json(path: Path) -> LangGraphProject:
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=environment,
+        http=read_project_http(entries.get("http", nothing)),
         warnings=(*check_keys(project), *missing),
     )
 
