@@ -10,8 +10,8 @@ _WORDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"/assistants(/.*)?", ("assistants",)),
-        (r"/runs/crons(/.*)?|/threads/\{thread_id\}/runs/crons(/.*)?", ("runs", "crons")),
-        (r"/runs(/.*)?|/threads/\{thread_id\}/(runs|commands|stream/events)(/.*)?", ("runs",)),
+        (r"/runs(/.*)?|/threads/\{thread_id\}/runs(/.*)?", ("runs",)),
+        (r"/threads/\{thread_id\}/(commands|stream/events)", ("runs", "event_streaming")),
         (r"/threads(/.*)?", ("threads",)),
         (r"/store(/.*)?", ("store",)),
         (r"/mcp(/.*)?", ("mcp",)),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -17,7 +18,7 @@ _NEVER_IN_LOGS = frozenset({"authorization", "cookie", "proxy-authorization", "s
 _ONLY_BY_NAME = frozenset({"cookie", "proxy-authorization"})
 _LONGEST_LOGGED = 256
 
-_run_headers: ContextVar[Mapping[str, str]] = ContextVar("run_headers", default={})
+_run_headers: ContextVar[Mapping[str, str]] = ContextVar("run_headers", default=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,15 @@ _SOURCE = re.compile(r"(.+):([A-Za-z_]\w*)", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){1,8}")
 _ORDERS = ("auth_first", "middleware_first")
+_SWITCHES = (
+    *("assistants", "threads", "runs", "store", "meta", "webhooks", "mcp", "event_streaming"),
+    *("a2a", "ui"),
+)
+_HEADERS = ("includes", "include", "excludes", "exclude")
+_CORS = (
+    *("allow_origins", "allow_origin_regex", "allow_methods", "allow_headers", "allow_credentials"),
+    *("expose_headers", "max_age"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,6 @@ class ProjectHttp:
 def read_project_http(place: ConfigNode) -> ProjectHttp:
     """Raises ConfigError. Keys that do not exist are for `check_keys` to name."""
     given = {name: entry for name, entry in place.entries().items() if entry.value is not None}
-    switches = {name: entry for name, entry in given.items() if name.startswith("disable_")}
     return ProjectHttp(
         app=_app(given.get("app")),
         middleware_order=_order(given.get("middleware_order")),
@@ -74,7 +82,7 @@ def read_project_http(place: ConfigNode) -> ProjectHttp:
         cors=_cors(given["cors"]) if "cors" in given else None,
         configurable_headers=_headers(given.get("configurable_headers")),
         logging_headers=_headers(given.get("logging_headers")),
-        disabled=frozenset(name.removeprefix("disable_") for name, entry in switches.items() if _flag(entry)),
+        disabled=frozenset(name for name in _SWITCHES if _flag(given.get(f"disable_{name}"))),
         mount_prefix=_prefix(given.get("mount_prefix")),
     )
 
@@ -118,7 +126,7 @@ def _prefix(place: ConfigNode | None) -> str:
 
 
 def _cors(place: ConfigNode) -> CorsRules:
-    given = place.entries()
+    given = place.known(_CORS)
     return CorsRules(
         origins=_texts(given.get("allow_origins")) or (),
         origin_regex=_regex(given.get("allow_origin_regex")),
@@ -132,8 +140,8 @@ def _cors(place: ConfigNode) -> CorsRules:
 
 def _headers(place: ConfigNode | None) -> HeaderRules:
     """`include` and `exclude` are other spellings of LangGraph's."""
-    given: Mapping[str, ConfigNode] = {} if place is None else place.entries()
-    named = [_texts(given.get(name)) for name in ("includes", "include", "excludes", "exclude")]
+    given: Mapping[str, ConfigNode] = {} if place is None else place.known(_HEADERS)
+    named = [_texts(given.get(name)) for name in _HEADERS]
     includes, excludes = named[0] or named[1] or (), named[2] or named[3] or ()
     return HeaderRules(tuple(map(str.lower, includes)), tuple(map(str.lower, excludes)))
 
