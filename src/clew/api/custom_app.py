@@ -24,6 +24,7 @@ from clew.api.errors import WORDING
 from clew.api.guard import Guard
 from clew.api.observe import CUSTOM
 from clew.api.sdk.errors import LANGGRAPH
+from clew.domain.errors import ConfigError
 from clew.domain.thread import Owner
 
 logger = logging.getLogger(__name__)
@@ -43,9 +44,13 @@ def custom_route_owner() -> Owner | None:
 
 
 class CustomApp:
-    def __init__(self, app: Starlette, *, is_guarded: bool = False, auth_first: bool = False) -> None:
-        """`is_guarded`: its routes ask for a key, as Clew's do. `auth_first`: its middleware runs after that."""
+    def __init__(
+        self, app: Starlette, *, where: str, is_guarded: bool = False, auth_first: bool = False
+    ) -> None:
+        """`where` names it in messages. `is_guarded`: its routes ask for a key, as Clew's do. `auth_first`: its
+        middleware runs after that."""
         self._app = app
+        self._where = where
         self._is_guarded = is_guarded
         self._auth_first = auth_first
         self._state: dict[str, Any] = {}
@@ -59,11 +64,13 @@ class CustomApp:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Its lifespan. Raises what its start raises."""
+        """Its lifespan. Raises ConfigError where its start fails."""
         token = _owner.set(SERVER)
         try:
             lifespan = self._app.router.lifespan_context(self._app)
             state = await lifespan.__aenter__()
+        except Exception as exc:
+            raise ConfigError(f"{self._where}: its lifespan failed: {_shown(exc)}") from exc
         finally:
             _owner.reset(token)
         self._state = dict(state or {})
@@ -114,8 +121,11 @@ class CustomApp:
         return self._is_guarded
 
     def _with_middleware(self, app: ASGIApp) -> ASGIApp:
-        for factory, arguments, options in reversed(self._app.user_middleware):
-            app = factory(app, *arguments, **options)
+        try:
+            for factory, arguments, options in reversed(self._app.user_middleware):
+                app = factory(app, *arguments, **options)
+        except Exception as exc:
+            raise ConfigError(f"{self._where}: its middleware cannot be made: {_shown(exc)}") from exc
         handlers = self._app.exception_handlers
         handler = handlers.get(500) or handlers.get(Exception)
         if handler is not None:
@@ -194,6 +204,10 @@ class CustomRouteUser(BaseUser):
     @property
     def identity(self) -> str:
         return self._identity
+
+
+def _shown(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}"
 
 
 def _user(caller: Principal) -> BaseUser:

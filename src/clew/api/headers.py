@@ -81,7 +81,13 @@ def with_headers(spec: RunSpec) -> RunSpec:
         return spec
     configurable = spec.config.get("configurable")
     known = configurable if isinstance(configurable, dict) else {}
-    return replace(spec, config={**spec.config, "configurable": {**known, **given}})
+    # What stands in the context too would be taken from there.
+    context = (
+        {**spec.context, **{name: given[name] for name in given if name in spec.context}}
+        if spec.context
+        else None
+    )
+    return replace(spec, config={**spec.config, "configurable": {**known, **given}}, context=context)
 
 
 def _regex(pattern: str) -> str:

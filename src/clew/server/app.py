@@ -60,7 +60,7 @@ from clew.server.database import (
     open_threads,
     utc_now,
 )
-from clew.server.http import custom_lifespan, http_options
+from clew.server.http import http_options
 from clew.server.services import Services
 from clew.stores.measured import measured, observe_batches
 from clew.telemetry import Metrics, shared_metrics
@@ -135,7 +135,8 @@ async def open_app(
         audit = await stack.enter_async_context(_audit(services, shared.authenticator))
         http = _http(services, shared, routers, audit, options)
         stack.enter_context(serve_nodes(http))
-        await stack.enter_async_context(custom_lifespan(settings, options))
+        if options.custom is not None:
+            await stack.enter_async_context(options.custom.running())
         try:
             yield Server(
                 http=http,

@@ -1,8 +1,6 @@
 """HTTP composition: what `http` of langgraph.json says about the server, and the project's own web application."""
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 
@@ -51,24 +49,6 @@ def cors_of(settings: Settings) -> Cors:
     )
 
 
-@asynccontextmanager
-async def custom_lifespan(settings: Settings, options: HttpOptions) -> AsyncGenerator[None]:
-    """Inside the block the project's application has started. Raises ConfigError where its start fails."""
-    source = settings.http.app
-    if options.custom is None or source is None:
-        yield
-        return
-    running = options.custom.running()
-    try:
-        await running.__aenter__()
-    except Exception as exc:
-        raise ConfigError(f"{source.where}: its lifespan failed: {type(exc).__name__}: {exc}") from exc
-    try:
-        yield
-    finally:
-        await running.__aexit__(None, None, None)
-
-
 def _custom_app(source: CodeSource, settings: Settings) -> CustomApp:
     from clew.graph.registry import find_object, import_from, reason  # noqa: PLC0415 - LangGraph takes seconds
 
@@ -83,6 +63,7 @@ def _custom_app(source: CodeSource, settings: Settings) -> CustomApp:
         )
     return CustomApp(
         app,
+        where=source.where,
         is_guarded=settings.http.custom_route_auth,
         auth_first=settings.http.middleware_order == "auth_first",
     )
