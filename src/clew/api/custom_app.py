@@ -176,7 +176,7 @@ def warn_of_shadowed(custom: Sequence[CustomRoute], rules: Iterable[RouteRule]) 
     for rule in rules:
         if rule.path in UNSHADOWED or not rule.methods:
             continue
-        request = {
+        request: Scope = {
             "type": "http",
             "method": min(rule.methods),
             "path": rule.context.path_format,
