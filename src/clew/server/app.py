@@ -63,7 +63,7 @@ from clew.server.database import (
 )
 from clew.server.http import http_options
 from clew.server.services import Services
-from clew.stores.measured import measured, observe_batches
+from clew.stores.commit_metrics import CommitMetrics
 from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
@@ -158,17 +158,15 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
     require_keys(settings, await stores.keys.find())
-    url = settings.database.url
-    store = measured(stores.threads, metrics, url.kind)
-    observe_batches((stores.db, stores.threads), metrics, url.kind)
+    stores.threads.metrics = CommitMetrics(metrics, settings.database.url.kind)
+    stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
-    access = ThreadAccess(store, utc_now)
+    access = ThreadAccess(stores.threads, utc_now)
     stack.push_async_callback(access.close)
     return Services(
         settings=settings,
         stores=stores,
-        store=store,
         open_store=lambda: _second_way(settings, stores),
         graph_db=graph_db,
         graph_store=graph_store,
