@@ -22,6 +22,7 @@ from clew.stores.codec import (
     load_event,
     micros,
 )
+from clew.stores.commit_metrics import CommitMetrics
 from clew.stores.sql import conversations, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.guards import work_of
@@ -52,8 +53,16 @@ logger = logging.getLogger(__name__)
 class ThreadRows(Tables):
     """The Store port on a SQL database."""
 
+    metrics: CommitMetrics | None = None
+    """Set where commits are measured."""
+
     async def commit(self, change: Change, *guards: Guard) -> None:
-        await self.commit_calls(change, *guards)
+        if self.metrics is None:
+            await self.commit_calls(change, *guards)
+            return
+        with self.metrics.timed():
+            ended = await self.commit_calls(change, *guards)
+        self.metrics.count(change, ended)
 
     @writes
     def commit_calls(self, change: Change, *guards: Guard) -> Work[list[Call]]:
