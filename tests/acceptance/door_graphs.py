@@ -173,7 +173,7 @@ def plan(state: Canvas, config: RunnableConfig) -> Any:
     call = {
         "name": state["tools"][0]["function"]["name"],
         "args": {"color": state["color"]},
-        "id": last.id + "-call",
+        "id": f"{last.id}-call",
     }
     return {"messages": [AIMessage(content="", tool_calls=[call])], "color": "red", "strokes": ["line"]}
 
@@ -192,7 +192,7 @@ async def locate(city: str) -> str:
 def seek(state: MessagesState) -> Any:
     if state["messages"][-1].type == "tool":
         return {"messages": [AIMessage(content=f"you are at {state['messages'][-1].content}")]}
-    calls = [{"name": "locate", "args": {"city": "Rome"}, "id": state["messages"][-1].id + "-call"}]
+    calls = [{"name": "locate", "args": {"city": "Rome"}, "id": f"{state['messages'][-1].id}-call"}]
     return {"messages": [AIMessage(content="", tool_calls=calls)]}
 
 
@@ -233,16 +233,19 @@ class Scripted(BaseChatModel):
 
 
 async def think(state: MessagesState) -> Any:
-    usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
-    call = {"name": "paint", "args": "", "id": "call-7", "index": 1, "type": "tool_call_chunk"}
+    usage: Any = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
+    call: Any = {"name": "paint", "args": "", "id": "call-7", "index": 1, "type": "tool_call_chunk"}
+    more: Any = {**call, "name": None, "id": None}
+    first: Any = {**more, "args": '{"a":'}
+    second: Any = {**more, "args": "1}"}
     script = [
         AIMessageChunk(content=[{"type": "reasoning", "reasoning": "let me "}]),
         AIMessageChunk(content=[{"type": "reasoning", "reasoning": "think"}]),
         AIMessageChunk(content="so: "),
         AIMessageChunk(content="this"),
         AIMessageChunk(content="", tool_call_chunks=[call]),
-        AIMessageChunk(content="", tool_call_chunks=[{**call, "name": None, "id": None, "args": '{"a":'}]),
-        AIMessageChunk(content="", tool_call_chunks=[{**call, "name": None, "id": None, "args": "1}"}]),
+        AIMessageChunk(content="", tool_call_chunks=[first]),
+        AIMessageChunk(content="", tool_call_chunks=[second]),
         AIMessageChunk(content="", usage_metadata=usage),
     ]
     return {"messages": [await Scripted(script=script).ainvoke(state["messages"])]}

@@ -81,6 +81,8 @@ class Conversation:
                     self.messages = messages
                 case {"type": "STATE_SNAPSHOT", "snapshot": state}:
                     self.state = state
+                case _:
+                    pass
             yield event.data
 
     async def run(self, **fields: Any) -> list[Any]:
@@ -131,7 +133,7 @@ async def test_a_run_is_steps_text_state_and_messages(served: SdkServer) -> None
     assert events[0]["protocolVersion"] == "1.0"
     assert events[-1]["outcome"] == {"type": "success"}
     async with get_client(url=served.server.address, api_key=served.keys["ann"]) as sdk:
-        state = await sdk.threads.get_state(chat.headers["X-Clew-Thread"])
+        state: Any = await sdk.threads.get_state(chat.headers["X-Clew-Thread"])
         assert [one["id"] for one in state["values"]["messages"]] == [one["id"] for one in chat.messages]
         _, _, thread, _, run = chat.headers["Content-Location"].split("/")
         assert (await sdk.runs.get(thread, run))["status"] == "success"

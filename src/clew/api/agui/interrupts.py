@@ -14,9 +14,9 @@ from ag_ui.core.events import RunFinishedOutcome
 from pydantic_core import to_json
 
 from clew.api.agui.messages import is_chat
-from clew.domain.ledger import GATE
 from clew.domain.questions import is_yes_or_no, question_text
 from clew.domain.thread import Json, Pending, Status, SuspensionKind, Thread
+from clew.domain.tool_calls import GATE
 
 ASKED = "langgraph:interrupt"
 STOPPED = "langgraph:breakpoint"
