@@ -124,8 +124,12 @@ def _custom_app(settings: Settings) -> list[Check]:
     export_environment(settings)
     from clew.server.http import load_custom_app  # noqa: PLC0415 - reads what was just exported
 
+    def look() -> str:
+        load_custom_app(source, settings)
+        return source.written
+
     with redirect_stdout(sys.stderr):
-        found = check("http.app", lambda: load_custom_app(source, settings) and source.written)
+        found = check("http.app", look)
     return [replace(found, detail=Scrubber(secrets_of(settings))(found.detail))]
 
 
