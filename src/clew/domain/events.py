@@ -210,6 +210,14 @@ class Redacted:
         return f"{self.message_id}/{self.document_id}" if self.document_id else self.message_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlChanged:
+    """From here on the thread expires this long after its last access."""
+
+    type: ClassVar[str] = "ttl_changed"
+    ttl: timedelta
+
+
 Body: TypeAlias = (
     RoundStarted
     | UserMessage
@@ -224,6 +232,7 @@ Body: TypeAlias = (
     | Log
     | DocumentAdded
     | Redacted
+    | TtlChanged
 )
 
 BODIES: Mapping[str, type[Body]] = {
@@ -242,6 +251,7 @@ BODIES: Mapping[str, type[Body]] = {
         Log,
         DocumentAdded,
         Redacted,
+        TtlChanged,
     )
 }
 

@@ -17,6 +17,7 @@ from clew.domain.events import (
     StageChanged,
     Suspension,
     ToolResult,
+    TtlChanged,
     UserMessage,
 )
 from clew.domain.thread import Pending, Stats, Status, Thread, may_follow
@@ -73,7 +74,7 @@ def _born(event: Event) -> Thread:
 
 
 def _fold(thread: Thread, event: Event) -> Thread:
-    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
+    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted | TtlChanged):
         # Late writes never reopen or extend a round that has ended.
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
@@ -119,6 +120,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 redacted=thread.redacted | {redacted.what, *redacted.hides},
                 name="" if redacted.unnames else thread.name,
             )
+        case TtlChanged(ttl=ttl):
+            return replace(thread, ttl=ttl)
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
             # It was added again.
             return replace(thread, redacted=thread.redacted - {document_id})

@@ -79,6 +79,18 @@ def _gather(value: Mapping[str, Json], path: tuple[str, ...], found: dict[str, s
             found[dumps([*path, name])] = dumps(inner, sort_keys=True)
 
 
+def holds(whole: Json, part: Json) -> bool:
+    """Whether one JSON value contains another as Postgres means it (`@>`): of an object these fields, of a list these
+    elements in any order."""
+    if isinstance(part, Mapping):
+        return isinstance(whole, Mapping) and all(
+            name in whole and holds(whole[name], value) for name, value in part.items()
+        )
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(holds(one, other) for one in whole) for other in part)
+    return same(whole, part)
+
+
 def contains(whole: Json, part: Json) -> bool:
     """Whether an object has every field of another, with objects inside of it treated likewise; else the same value."""
     if isinstance(part, Mapping) and isinstance(whole, Mapping):
