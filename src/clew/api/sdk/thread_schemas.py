@@ -10,11 +10,11 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from clew.api.sdk.extraction import Paths
 from clew.api.sdk.run_schemas import CheckpointIn, CommandIn, Id, Object, Uuid
 from clew.api.sdk.wire import Lenient, Moment
-from clew.domain.durations import LONGEST_MINUTES, minutes
+from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.domain.thread import Json, Status, Thread
-from clew.domain.thread_metadata import SortKey
 from clew.domain.views import SuperstepUpdate
 from clew.ports.checkpoints import CheckpointSizes
+from clew.ports.thread_metadata import SortKey
 
 ThreadStatus: TypeAlias = Literal["idle", "busy", "interrupted", "error"]
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clew.domain.errors import Corrupt, Invalid, NotFound, Permanent, SchemaMismatch
+from clew.domain.items import holds
 from clew.domain.redaction import without
 from clew.domain.runs import still_asked
 from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.thread_metadata import ThreadSearch, holds
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.threads import Threads
+from clew.ports.thread_metadata import ThreadSearch
 
 # So many states are compared for one search, and so many at once. A state is stored as its graph wrote it, so that the
 # database cannot compare it.

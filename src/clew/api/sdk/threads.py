@@ -37,12 +37,12 @@ from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, Permanent, SchemaMismatch
 from clew.domain.runs import RunStatus
 from clew.domain.thread import Json, Owner, Status, Thread, marked
-from clew.domain.thread_metadata import ThreadSearch
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
 from clew.ports.checkpoints import Checkpoints
+from clew.ports.thread_metadata import ThreadSearch
 
 ThreadId = Annotated[Id, Path()]
 Select = Annotated[Sequence[str], Query(max_length=20)]
