@@ -146,7 +146,11 @@ async def open_langgraph(
         sweeping([_forget_stream_parts(stores)]),
     ):
         yield [
-            info_router(version=__version__, langgraph_version=version("langgraph")),
+            info_router(
+                version=__version__,
+                langgraph_version=version("langgraph"),
+                disabled=settings.http.disabled,
+            ),
             assistants_router(assistants, execution.introspection),
             store_router(StoreItems(items=items)),
             sdk_threads_router(runs, CheckpointRows(stores.db), access=access),
