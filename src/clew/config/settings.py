@@ -33,6 +33,7 @@ from clew.config.kinds import (
     model_name,
     origins,
     postgres_url,
+    project_keys,
     repository,
     seconds,
     secret,
@@ -40,6 +41,7 @@ from clew.config.kinds import (
     variables,
     whole,
 )
+from clew.config.project_http import ProjectHttp
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
 
@@ -348,6 +350,9 @@ class LangGraphSettings(Section):
     built_in_graphs: Annotated[bool, flag()] = setting(
         True, "Whether Clew's own graphs, such as `chat`, have assistants beside those of yours."
     )
+    ignore_keys: Annotated[tuple[str, ...], project_keys()] = setting(
+        [], "Keys of langgraph.json that promise a protection Clew has not, and without which it may start."
+    )
 
 
 class TestingSettings(Section):
@@ -429,6 +434,8 @@ class Settings:
     profile_keys: Mapping[str, SecretStr]
     """The API keys of profiles that have one of their own, by the profile's name."""
     graphs: Mapping[str, GraphSource]
+    http: ProjectHttp
+    """`http` of langgraph.json."""
     channels: tuple[Channel, ...]
     apps: Mapping[str, AppSection]
     """Sections of installed apps by name; each app's model validates its own when the server finds the app."""
