@@ -110,6 +110,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/v1/models/{model}"): "read",
     ("POST", "/v1/chat/completions"): "write",
     ("POST", "/mcp"): "read",
+    ("POST", "/agui/{assistant}"): "write",
     ("GET", "/info"): "read",
     ("HEAD", "/info"): "read",
     ("GET", "/ok"): None,
@@ -195,6 +196,7 @@ BODIES: dict[str, Any] = {
     "completions": {"model": "none", "messages": [{"role": "user", "content": "hello"}]},
     "crons": {"assistant_id": "chat", "schedule": "0 0 29 2 *"},
     "cancel": {"thread_id": NONE, "status": "all"},
+    "/agui/chat": {"threadId": NONE, "runId": "r", "messages": []},
     HERS: {},
     NONE: {},
 }
@@ -314,6 +316,7 @@ async def ask(
         bot="bot",
         app="app",
         assistant_id="chat",
+        assistant="chat",
         model="chat",
         namespace="a",
         run_id=NONE,

@@ -12,7 +12,7 @@ from clew.api.guard import Caller
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.streams import first_of
-from clew.domain.errors import NotFound
+from clew.domain.errors import Invalid, NotFound
 from clew.ports.graphs import GraphIntrospection
 
 MISSING = "MCP is not installed on this server: pip install 'clew[mcp]'"
@@ -25,11 +25,14 @@ class McpRoutes:
 
     def router(self) -> APIRouter:
         router = Router(tags=["mcp"])
-        router.post("/mcp", dependencies=[needs("read")], responses=errors(NotFound))(self.handle_mcp)
+        router.post("/mcp", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(self.handle_mcp)
         return router
 
-    async def handle_mcp(self, caller: Caller, request: Request) -> Response:  # noqa: ARG002 - Starlette reads it again
+    async def handle_mcp(self, caller: Caller, request: Request) -> Response:
         """One message of an MCP client: a JSON-RPC request, answered as JSON or as server-sent events."""
+        if not request.headers.get("content-type", "").startswith("application/json"):
+            # The package would say so without a type of its own answer.
+            raise Invalid("expected a body with Content-Type: application/json", field="body")
         return McpResponse(self._runs, self._introspection, caller)
 
 
