@@ -20,6 +20,7 @@ class Sent:
     query: Mapping[str, str]
     body: Any
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)  # in lower case
+    raw: bytes = field(default=b"", compare=False)
 
     @property
     def method(self) -> str:
@@ -76,7 +77,9 @@ def provider(answer: Callable[[Sent], Reply] = says_yes) -> Iterator[Provider]:
             length = int(self.headers.get("content-length", "0"))
             raw = self.rfile.read(length)
             headers = {name.lower(): value for name, value in self.headers.items()}
-            sent = Sent(parts.path, dict(parse_qsl(parts.query)), json.loads(raw) if raw else None, headers)
+            sent = Sent(
+                parts.path, dict(parse_qsl(parts.query)), json.loads(raw) if raw else None, headers, raw
+            )
             known.requests.append(sent)
             reply = known.answer(sent)
             is_file = isinstance(reply.body, bytes)

@@ -4,6 +4,7 @@ threads of stateless runs go, and what was streamed is forgotten."""
 import asyncio
 import json
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.acceptance import sdk_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.anyio
 HELLO: dict[str, Any] = {"words": ["hello"]}
 SAID = {"words": ["hello", "you said hello"]}
 SECONDS = 60.0
+NEW, OLD = (f"whsec_{b64encode(one * 32).decode()}" for one in (b"n", b"o"))
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -47,7 +50,8 @@ def stage(
 
 @pytest.fixture(scope="module")
 def served(stage: Stage) -> Iterator[SdkServer]:
-    with stage.serving(CLEW_LANGGRAPH_TEMPORARY_SECONDS="2") as served:
+    secrets = {"CLEW_LANGGRAPH_WEBHOOK_SECRET": NEW, "CLEW_LANGGRAPH_WEBHOOK_OLD_SECRET": OLD}
+    with stage.serving(CLEW_LANGGRAPH_TEMPORARY_SECONDS="2", **secrets) as served:
         yield served
 
 
@@ -98,6 +102,22 @@ async def test_it_is_told_the_run_and_what_it_came_to(
     assert body["run_started_at"] <= body["run_ended_at"] <= body["webhook_sent_at"]
     await until(lambda: not hooks_of(stage, run["run_id"]))
     assert len(receiver.requests) == 1
+
+
+async def test_it_is_signed_with_both_secrets_under_an_id_that_stays(
+    clients: Clients, receiver: Provider
+) -> None:
+    replies = iter([Reply(status=503)])
+    receiver.answer = lambda _: next(replies, Reply())
+    thread = await clients.ann.threads.create()
+    run = await clients.ann.runs.create(thread["thread_id"], "echo", input=HELLO, webhook=receiver.url)
+    await told(receiver, 2)
+    for sent in receiver.requests:
+        assert sent.headers["webhook-id"] == run["run_id"]
+        for secret in (NEW, OLD):
+            assert Webhook(secret).verify(sent.raw, dict(sent.headers))["run_id"] == run["run_id"]
+        with pytest.raises(WebhookVerificationError):
+            Webhook(NEW).verify(sent.raw + b" ", dict(sent.headers))
 
 
 async def test_it_is_told_why_a_run_failed(clients: Clients, receiver: Provider) -> None:

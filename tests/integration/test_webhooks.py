@@ -38,7 +38,7 @@ def port_of(receiver: Provider) -> str:
 
 
 async def test_the_body_arrives(receiver: Provider) -> None:
-    await webhooks().post(f"{receiver.url}/hook?token={SECRET}", b'{"a": 1}')
+    await webhooks().post(f"{receiver.url}/hook?token={SECRET}", b'{"a": 1}', message_id="m")
     assert receiver.requests == [Sent("/hook", {"token": SECRET}, {"a": 1})]
 
 
@@ -50,7 +50,9 @@ async def test_what_was_looked_up_and_checked_is_what_is_called(receiver: Provid
         return ["127.0.0.1"]
 
     # There is no such name: whoever looked it up once more would find nothing.
-    await webhooks(look_up=look_up).post(f"http://nowhere.invalid:{port_of(receiver)}/", b"{}")
+    await webhooks(look_up=look_up).post(
+        f"http://nowhere.invalid:{port_of(receiver)}/", b"{}", message_id="m"
+    )
     assert looked_up == ["nowhere.invalid"]
     assert len(receiver.requests) == 1
 
@@ -59,7 +61,9 @@ async def test_of_several_addresses_the_next_one_is_tried(receiver: Provider) ->
     async def look_up(_: str) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]  # nobody listens on the first
 
-    await webhooks(look_up=look_up).post(f"http://nowhere.invalid:{port_of(receiver)}/", b"{}")
+    await webhooks(look_up=look_up).post(
+        f"http://nowhere.invalid:{port_of(receiver)}/", b"{}", message_id="m"
+    )
     assert len(receiver.requests) == 1
 
 
@@ -72,7 +76,7 @@ async def test_a_name_that_leads_inside_is_not_called(receiver: Provider, found:
 
     with pytest.raises(Permanent):
         await webhooks(private=False, look_up=look_up).post(
-            f"http://nowhere.invalid:{port_of(receiver)}/", b"{}"
+            f"http://nowhere.invalid:{port_of(receiver)}/", b"{}", message_id="m"
         )
     assert receiver.requests == []
 
@@ -82,7 +86,7 @@ async def test_a_name_that_leads_inside_is_not_called(receiver: Provider, found:
 )
 async def test_no_spelling_of_this_machine_is_called(receiver: Provider, host: str) -> None:
     with pytest.raises((Permanent, Transient)):
-        await webhooks(private=False).post(f"http://{host}:{port_of(receiver)}/", b"{}")
+        await webhooks(private=False).post(f"http://{host}:{port_of(receiver)}/", b"{}", message_id="m")
     assert receiver.requests == []
 
 
@@ -110,7 +114,7 @@ async def test_what_is_no_address_to_call_is_refused_at_once(url: str) -> None:
         await required(url)
     assert refused.value.field == "webhook"
     with pytest.raises((Permanent, Transient)):
-        await webhooks().post(url, b"{}")
+        await webhooks().post(url, b"{}", message_id="m")
 
 
 async def test_private_addresses_are_refused_at_once_where_they_are_not_allowed() -> None:
@@ -125,7 +129,7 @@ async def test_where_there_are_none_there_are_none(receiver: Provider) -> None:
     with pytest.raises(Invalid, match="no webhooks"):
         await required(receiver.url, is_open=False)
     with pytest.raises(Permanent):
-        await webhooks(is_open=False).post(receiver.url, b"{}")
+        await webhooks(is_open=False).post(receiver.url, b"{}", message_id="m")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ async def test_any_answer_but_yes_is_a_failure(
 ) -> None:
     receiver.answer = lambda _: Reply(status=status, headers={"Location": f"{receiver.url}/elsewhere"})
     with pytest.raises(refusal) as failed:
-        await webhooks().post(f"{receiver.url}/{SECRET}", b"{}")
+        await webhooks().post(f"{receiver.url}/{SECRET}", b"{}", message_id="m")
     assert len(receiver.requests) == 1  # a redirect is not followed
     assert SECRET not in str(failed.value)
     assert "127.0.0.1" not in str(failed.value)
@@ -156,7 +160,7 @@ async def test_who_does_not_answer_is_not_waited_for() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         with pytest.raises(Transient, match=r"in time|ReadTimeout"):
-            await webhooks(seconds=0.2).post(f"http://127.0.0.1:{port}/", b"{}")
+            await webhooks(seconds=0.2).post(f"http://127.0.0.1:{port}/", b"{}", message_id="m")
     finally:
         silence.set()
         server.close()
@@ -175,7 +179,7 @@ async def test_an_endless_answer_is_not_read() -> None:
     server = await asyncio.start_server(go_on, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        await webhooks().post(f"http://127.0.0.1:{port}/", b"{}")
+        await webhooks().post(f"http://127.0.0.1:{port}/", b"{}", message_id="m")
         assert await asyncio.wait_for(gone, 10)
     finally:
         server.close()
@@ -187,5 +191,5 @@ async def test_nobody_there_is_tried_again_later() -> None:
         pass
     for url in (gone.url, "http://nowhere.invalid/"):
         with pytest.raises(Transient) as failed:
-            await webhooks().post(f"{url}/{SECRET}", b"{}")
+            await webhooks().post(f"{url}/{SECRET}", b"{}", message_id="m")
         assert SECRET not in str(failed.value)

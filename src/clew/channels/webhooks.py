@@ -4,11 +4,13 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 
 import httpx
+from standardwebhooks import Webhook
 
 from clew.channels.http import HttpReply, check_status
 from clew.channels.private_addresses import why_refused
@@ -34,6 +36,30 @@ async def look_up(host: str) -> list[str]:
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
+def unsigned(message_id: str, body: bytes) -> Mapping[str, str]:  # noqa: ARG001 - as signatures are called
+    return {}
+
+
+def signatures(
+    secrets: Sequence[str], clock: Callable[[], datetime]
+) -> Callable[[str, bytes], Mapping[str, str]]:
+    """The headers of Standard Webhooks, with a signature for each secret; none without a secret."""
+    if not secrets:
+        return unsigned
+    keys = [Webhook(secret) for secret in secrets]
+
+    def sign(message_id: str, body: bytes) -> Mapping[str, str]:
+        now = clock()
+        signed = [key.sign(msg_id=message_id, timestamp=now, data=body.decode()) for key in keys]
+        return {
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": " ".join(signed),
+        }
+
+    return sign
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpWebhooks:
     """The Webhooks port. Errors do not contain the URL: there may be a token in it."""
@@ -45,6 +71,7 @@ class HttpWebhooks:
     is_open: bool = True  # else there are none
     seconds: float = SECONDS
     look_up: Callable[[str], Awaitable[Sequence[str]]] = look_up
+    sign: Callable[[str, bytes], Mapping[str, str]] = unsigned
 
     async def rules(self) -> Callable[[str], None]:
         private = await self.private()
@@ -58,14 +85,15 @@ class HttpWebhooks:
 
         return require
 
-    async def post(self, url: str, body: bytes) -> None:
+    async def post(self, url: str, body: bytes, *, message_id: str) -> None:
         try:
             parsed = self._parsed(url)
         except Invalid as exc:
             raise Permanent(str(exc), ErrorClass.VALIDATION) from None
         try:
             async with asyncio.timeout(self.seconds):
-                check_status(await self._post(parsed, await self._allowed(parsed), body))
+                addresses = await self._allowed(parsed)
+                check_status(await self._post(parsed, addresses, body, self.sign(message_id, body)))
         except TimeoutError:
             raise Transient("no answer in time", ErrorClass.NETWORK_TIMEOUT) from None
         except httpx.HTTPError as exc:
@@ -95,8 +123,11 @@ class HttpWebhooks:
                 raise Permanent(f"the address {refusal}", ErrorClass.VALIDATION)
         return addresses
 
-    async def _post(self, url: httpx.URL, addresses: Sequence[str], body: bytes) -> HttpReply:
+    async def _post(
+        self, url: httpx.URL, addresses: Sequence[str], body: bytes, signed: Mapping[str, str]
+    ) -> HttpReply:
         headers = {
+            **signed,
             "Host": url.netloc.decode("ascii"),
             "Content-Type": "application/json",
             "User-Agent": self.agent,

@@ -5,6 +5,7 @@ so a value that was typed into the wrong place, a password perhaps, is never rep
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ _HOST = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
 _HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
+_SIGNING_SECRET = re.compile(r"whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
@@ -206,6 +208,18 @@ def secret() -> SettingKind[SecretStr]:
         raise ValueError
 
     return SettingKind("a secret in printable ASCII without spaces", read)
+
+
+def signing_secret() -> SettingKind[SecretStr]:
+    def read(raw: object) -> SecretStr:
+        text = _text(raw)
+        # As Standard Webhooks writes it: 24 to 64 bytes.
+        found = _SIGNING_SECRET.fullmatch(text)
+        if found and 24 <= len(b64decode(found[1], validate=True)) <= 64:
+            return SecretStr(text)
+        raise ValueError
+
+    return SettingKind("whsec_ and 24 to 64 bytes in Base64", read)
 
 
 def cron() -> SettingKind[Schedule]:

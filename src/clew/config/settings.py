@@ -37,6 +37,7 @@ from clew.config.kinds import (
     repository,
     seconds,
     secret,
+    signing_secret,
     url_path,
     variables,
     whole,
@@ -342,6 +343,12 @@ class LangGraphSettings(Section):
         "auto",
         "Which addresses webhooks may call when a run is over. `private`: also those of this machine and its net;"
         " `auto`: those only while callers need no API key.",
+    )
+    webhook_secret: Annotated[SecretStr | None, signing_secret()] = setting(
+        None, "Signs webhooks, as Standard Webhooks says."
+    )
+    webhook_old_secret: Annotated[SecretStr | None, signing_secret()] = setting(
+        None, "Signs them too, while receivers change to the new secret."
     )
     temporary_seconds: Annotated[float, seconds(0, 86400)] = setting(
         60, "How long the thread of a stateless run outlives the run."

@@ -91,7 +91,7 @@ class RunHooks:
         attempts = hook.attempts + 1
         failpoint("webhook_before_send")
         try:
-            await self._webhooks.post(hook.webhook, body)
+            await self._webhooks.post(hook.webhook, body, message_id=hook.run_id)
         except (Transient, Permanent) as exc:
             extra = {**_about(hook), "attempt": attempts, "error_class": exc.error_class}
             verdict = decide(

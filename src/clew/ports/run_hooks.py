@@ -43,6 +43,6 @@ class Webhooks(Protocol):
         """What is allowed now: a function that raises Invalid for a URL that may not be called."""
         ...
 
-    async def post(self, url: str, body: bytes) -> None:
-        """Raises Transient or Permanent unless the receiver accepted it."""
+    async def post(self, url: str, body: bytes, *, message_id: str) -> None:
+        """Raises Transient or Permanent unless the receiver accepted it. A repetition has the same `message_id`."""
         ...

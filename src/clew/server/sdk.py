@@ -27,7 +27,7 @@ from clew.api.sdk.threads import sdk_threads_router
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
-from clew.channels.webhooks import HttpWebhooks
+from clew.channels.webhooks import HttpWebhooks, signatures
 from clew.config import Settings
 from clew.domain.thread import Owner
 from clew.engine.assistants import AssistantCatalog
@@ -72,6 +72,12 @@ def _private(settings: Settings, authenticator: Authenticator) -> Callable[[], A
     return private
 
 
+def _webhook_secrets(settings: Settings) -> list[str]:
+    """The newest first."""
+    both = (settings.langgraph.webhook_secret, settings.langgraph.webhook_old_secret)
+    return [secret.get_secret_value() for secret in both if secret is not None]
+
+
 @contextmanager
 def serve_nodes(http: ASGIApp) -> Generator[None]:
     """Inside the block a node reaches this server with the SDK's `get_client()`, for the owner of its thread.
@@ -105,6 +111,7 @@ async def open_langgraph(
         agent=f"clew/{__version__}",
         is_open=settings.langgraph.webhooks != "off" and "webhooks" not in settings.http.disabled,
         private=_private(settings, authenticator),
+        sign=signatures(_webhook_secrets(settings), utc_now),
     )
     runs = _runs(settings, stores, store, execution, webhooks, stopping)
     run_hooks = RunHooks(

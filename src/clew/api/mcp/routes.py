@@ -25,7 +25,9 @@ class McpRoutes:
 
     def router(self) -> APIRouter:
         router = Router(tags=["mcp"])
-        router.post("/mcp", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(self.handle_mcp)
+        router.post("/mcp", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.handle_mcp
+        )
         return router
 
     async def handle_mcp(self, caller: Caller, request: Request) -> Response:
