@@ -2,8 +2,9 @@
 
 import re
 import signal
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -16,7 +17,8 @@ from clew.config import load_settings
 from clew.domain.errors import ConfigError
 from tests.acceptance.web_project import write_project
 from tests.http_client import client_of, new_key, opened_app
-from tests.processes import clew, one_line, serving
+from tests.processes import ROOT, clew, one_line, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -112,8 +114,21 @@ async def test_an_application_of_a_project_is_served_beside_clew(tmp_path: Path)
                     config={"configurable": {"x-two": "0"}},
                 )
             ]
-        last = [part.data for part in parts if part.event == "values"][-1]
-        assert last == {"words": ["x", "first", "second"], "seen": {"x-org": "acme", "x-two": "2"}}
+            last = [part.data for part in parts if part.event == "values"][-1]
+            assert last == {"words": ["x", "first", "second"], "seen": {"x-org": "acme", "x-two": "2"}}
+
+            # A client that goes away is noticed through the project's middleware.
+            waits: Any = {"words": ["wait"]}
+            stream = client.runs.stream(thread["thread_id"], "agent", input=waits, on_disconnect="cancel")
+            async for part in stream:
+                if part.event == "values" and "first" in part.data.get("words", [])[-1:]:
+                    break
+            await cast(AsyncGenerator[Any], stream).aclose()
+
+            async def is_cancelled() -> bool:
+                return (await client.runs.list(thread["thread_id"]))[0]["status"] == "interrupted"
+
+            await until(is_cancelled)
         assert '"headers": "x-org=acme"' in server.log
         assert "a=1" not in server.log
 
@@ -172,6 +187,15 @@ async def test_a_prefix_is_before_all_routes_and_disabled_routes_are_gone(tmp_pa
                 )
             ).headers["location"]
             assert location.startswith("/threads/")
+
+
+async def test_the_example_of_the_guide(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "howto" / "custom-routes.md").read_text("utf-8")
+    (webapp,) = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
+    write_project(tmp_path, webapp=webapp, app=APP)
+    async with opened_app(tmp_path) as app, client_of(app.http) as client:
+        hello = await client.get("/hello")
+        assert (hello.json(), hello.headers["x-served-by"]) == ({"text": "hello", "threads": 0}, "my-agent")
 
 
 async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def http_options(settings: Settings) -> HttpOptions:
         )
     return HttpOptions(
         cors=cors,
-        custom=None if http.app is None else _custom_app(http.app, settings),
+        custom=None if http.app is None else load_custom_app(http.app, settings),
         run_headers=HeaderFilter(http.configurable_headers.includes, http.configurable_headers.excludes),
         logged_headers=log_filter(http.logging_headers.includes, http.logging_headers.excludes),
         mount_prefix=http.mount_prefix,
@@ -49,7 +49,8 @@ def cors_of(settings: Settings) -> Cors:
     )
 
 
-def _custom_app(source: CodeSource, settings: Settings) -> CustomApp:
+def load_custom_app(source: CodeSource, settings: Settings) -> CustomApp:
+    """Raises ConfigError."""
     from clew.graph.registry import find_object, import_from, reason  # noqa: PLC0415 - LangGraph takes seconds
 
     import_from(settings.import_paths)

@@ -145,7 +145,11 @@ async def open_langgraph(
         sweeping([_forget_stream_parts(stores)]),
     ):
         yield [
-            info_router(version=__version__, langgraph_version=version("langgraph")),
+            info_router(
+                version=__version__,
+                langgraph_version=version("langgraph"),
+                disabled=settings.http.disabled,
+            ),
             assistants_router(assistants, execution.introspection),
             store_router(StoreItems(items=items)),
             sdk_threads_router(runs.threads, runs, access=access),
