@@ -210,6 +210,8 @@ async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_p
             me = await caller.get("/me")
             assert me.json()["permissions"] == sorted(me.json()["permissions"])
             assert me.headers["x-webapp"] == me.json()["identity"] != ""
+            searched = await caller.post("/threads/search", json={})
+            assert (searched.status_code, searched.headers["x-webapp"]) == (200, me.json()["identity"])
             # Its client acts for the caller, whose thread this is.
             thread_id = (await caller.get("/hello")).json()["thread"]
             assert (await caller.get(f"/threads/{thread_id}")).status_code == 200
@@ -224,11 +226,12 @@ async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_p
         assert (await stranger.get("/hello")).status_code == 200
 
 
+RUNS = tuple(f"/threads/{{thread_id}}/{rest}" for rest in ("runs", "commands", "stream/events"))
 OWN = ("/api/", "/ws/", "/web/", "/workflows/")
 GONE = {
     "assistants": ("/assistants", "/api/graphs"),
     "threads": ("/threads", *OWN),
-    "runs": ("/runs", "/threads/{thread_id}/runs", "/v1/", *OWN),
+    "runs": ("/runs", *RUNS, "/v1/", "/agui", *OWN),
     "store": ("/store",),
     "mcp": ("/mcp",),
     "meta": ("/info", "/metrics", "/openapi.json"),
@@ -246,7 +249,7 @@ async def test_what_is_disabled_is_not_there(tmp_path: Path) -> None:
             expected |= {"/"}
             expected -= {path for path in paths if path.startswith(("/api/audit", "/api/optimize/cleanup"))}
         if word == "threads":
-            expected -= {path for path in paths if path.startswith("/threads/{thread_id}/runs")}
+            expected -= {path for path in paths if path.startswith(RUNS)}
         assert gone == expected, word
 
     write_project(tmp_path, disable_assistants=True, disable_runs=True, disable_meta=True)

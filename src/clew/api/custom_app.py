@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.access import RouteRule
-from clew.api.credentials import Principal
+from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import WORDING
 from clew.api.guard import Guard
 from clew.api.observe import CUSTOM
@@ -88,12 +88,21 @@ class CustomApp:
         return app if self._auth_first else self._with_middleware(app)
 
     def around_routes(self, app: ASGIApp) -> ASGIApp:
-        """Its middleware around what a route does, where authentication comes first."""
+        """What a route does, with the caller as `request.user`; and its middleware, where authentication comes first."""
 
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
             await (self._endpoint if _ROUTE in scope else app)(scope, receive, send)
 
-        return self._with_middleware(endpoint) if self._auth_first else endpoint
+        inner = self._with_middleware(endpoint) if self._auth_first else endpoint
+
+        async def with_user(scope: Scope, receive: Receive, send: Send) -> None:
+            caller: Principal | None = scope.get(PRINCIPAL)
+            if caller is not None:
+                scope["user"] = _user(caller)
+                scope["auth"] = AuthCredentials(sorted(caller.scopes))
+            await inner(scope, receive, send)
+
+        return with_user
 
     def routes(self, guard: Guard, inner: ASGIApp) -> list["CustomRoute"]:
         """`inner` is what `around_routes` returned."""
@@ -160,10 +169,7 @@ class CustomRoute(BaseRoute):
         scope["router"] = self._app.router  # for `url_for`
         owner = SERVER
         if self._guard is not None:
-            caller = await self._guard.authenticate(scope)
-            owner = caller.owner
-            scope["user"] = _user(caller)
-            scope["auth"] = AuthCredentials(sorted(caller.scopes))
+            owner = (await self._guard.authenticate(scope)).owner
         token = _owner.set(owner)
         try:
             await self._inner(scope, receive, send)
