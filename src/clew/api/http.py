@@ -12,12 +12,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clew import __version__
 from clew.api.access import RouteRule, needs, rules_of
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.errors import ErrorMiddleware
 from clew.api.guard import RULE, Guard
 from clew.api.limits import RateLimits
 from clew.api.observe import REQUEST_ID, Observe
-from clew.api.openapi import describe
+from clew.api.openapi import SecuritySchemes, describe
 from clew.api.routing import Router
 from clew.api.sdk.wire import NEXT, TOTAL
 from clew.api.tenant_ids import ChosenIds, ShownIds, TenantOf
@@ -39,6 +40,8 @@ def create_http(
     limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
     audit: Callable[[ASGIApp], ASGIApp] | None = None,
+    authorization: Authorization | None = None,
+    security: SecuritySchemes | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -51,7 +54,7 @@ def create_http(
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is in `Observe`
     )
     # Not included: that would make every route at once, and anew.
-    for router in (*routers, _about(app)):
+    for router in (*routers, _about(app, security)):
         app.router.routes.extend(router.routes)
 
     # From the inside out. FastAPI's own layers would log what was refused.
@@ -60,6 +63,8 @@ def create_http(
     )  # FastAPI leaves in the stack what is to be closed at the end
     if tenant_of is not None:
         way = ChosenIds(way, tenant_of)
+    if authorization is not None:
+        way = authorization.around(way)
     way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
     guard = Guard(way, authenticator=authenticator, limits=limits or RateLimits())
     way = ErrorMiddleware(guard.router(rules_of(app.routes)))
@@ -85,12 +90,12 @@ async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
     await rule.context.app(scope, receive, send)
 
 
-def _about(app: FastAPI) -> APIRouter:
+def _about(app: FastAPI, security: SecuritySchemes | None) -> APIRouter:
     router = Router()
 
     @cache
     def document() -> dict[str, Any]:
-        return describe(app, rules_of(app.routes))
+        return describe(app, rules_of(app.routes), security)
 
     @router.get("/openapi.json", dependencies=[needs("read")], include_in_schema=False)
     async def openapi() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from clew.domain.assistants import described
 from clew.domain.errors import Conflict, InvalidState, NotFound
 from clew.domain.events import Event, Opening, RunSpec
+from clew.domain.filtered_owner import FilteredOwner
 from clew.domain.ledger import GATE
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message, without
@@ -188,6 +189,7 @@ class Runs:
     ) -> Run:
         if request.resumes or request.spec.checkpoint_id:
             raise NotFound(f"no thread {thread_id!r}, so no state to continue from")
+        owner = _labelling(owner, request.spec)
         if request.not_before is None:
             opening = Opening(owner=owner, graph=request.spec.graph, ttl=self.threads.ttl)
             run = await self.commands.open_run(thread_id, opening, request, _admits(thread_id, request), hook)
@@ -262,6 +264,16 @@ class Runs:
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted
                 await self.metadata.put(thread_id, names)
+
+
+def _labelling(owner: Owner, spec: RunSpec) -> Owner:
+    """An authenticated user's run opens a thread with the metadata of the run: by that the user finds it.
+
+    What a handler said about the thread counts more. The runs of crons, and of a batch, have no such word."""
+    if spec.user is None:
+        return owner
+    said = owner.metadata if isinstance(owner, FilteredOwner) else {}
+    return FilteredOwner(tenant=owner.tenant, user_id=owner.user_id, metadata={**spec.metadata, **said})
 
 
 def _admits(thread_id: str, request: RunRequest) -> Admits | None:
