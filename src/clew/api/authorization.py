@@ -143,8 +143,15 @@ class Authorization:
                 check.write_back(check.value, found)
             if check.opens and isinstance(given := check.value.get(METADATA), dict):
                 metadata |= given
-        known = {name: AllOf(found) for name, found in filters.items() if name != "store"}
-        return replace(caller, filtered=FilteredOwner(tenant=caller.tenant, metadata=metadata, **known))
+        seen = {name: AllOf(found) for name, found in filters.items()}
+        owner = FilteredOwner(
+            tenant=caller.tenant,
+            threads=seen.get("threads", NOTHING),
+            assistants=seen.get("assistants", NOTHING),
+            crons=seen.get("crons", NOTHING),
+            metadata=metadata,
+        )
+        return replace(caller, filtered=owner)
 
 
 def watching() -> list[Check]:

@@ -169,12 +169,22 @@ def _starts(asked: AskedRequest) -> Iterator[Check]:
 
 
 def _begins_all(asked: AskedRequest) -> Iterator[Check]:
-    value = {"thread_id": None, "thread_ids": asked.body.get("ids"), "metadata": {}, "kwargs": {}}
+    value: dict[str, Any] = {
+        "thread_id": None,
+        "thread_ids": asked.body.get("ids"),
+        "metadata": {},
+        "kwargs": {},
+    }
     yield Check(resource="threads", action="create_run", value=value)
 
 
 def _completes(asked: AskedRequest) -> Iterator[Check]:
-    value = {"thread_id": None, "assistant_id": asked.body.get("model"), "metadata": {}, "kwargs": {}}
+    value: dict[str, Any] = {
+        "thread_id": None,
+        "assistant_id": asked.body.get("model"),
+        "metadata": {},
+        "kwargs": {},
+    }
     yield Check(resource="threads", action="create_run", value=value, opens=True)
     yield _assistant_of({"assistant_id": asked.body.get("model")})
 

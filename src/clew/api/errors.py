@@ -223,6 +223,8 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
 
 def _headers(exc: ClewError) -> dict[str, str]:
     match exc:
+        case RefusedCaller() | RefusedRequest():
+            return exc.headers
         case Unauthenticated():
             return {"WWW-Authenticate": 'Bearer realm="clew"'}
         case MethodNotAllowed():

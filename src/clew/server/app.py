@@ -15,6 +15,8 @@ from starlette.types import ASGIApp
 from clew import __version__
 from clew.api.audit import Audit, AuditWriter, audit_trail_router
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
+from clew.api.authorized_routes import checks_of
 from clew.api.channels import channels_router
 from clew.api.cleanup import Sweep, cleanup_router
 from clew.api.cleanup_auth import CleanupAuth
@@ -29,6 +31,7 @@ from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
 from clew.api.model_calls import audit_router
 from clew.api.numbers import Numbering
+from clew.api.openapi import SecuritySchemes
 from clew.api.page import page_router
 from clew.api.retention import retention_router
 from clew.api.start_policy import StartPolicy
@@ -48,7 +51,7 @@ from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
-from clew.server.auth import open_tokens
+from clew.server.auth import open_custom_auth, open_tokens
 from clew.server.database import (
     Stores,
     new_id,
@@ -89,6 +92,7 @@ class HttpServices:
     """Objects that routes share beside the services of the server."""
 
     authenticator: Authenticator
+    authorization: Authorization
     limits: RateLimits
     streams: Streams
 
@@ -178,13 +182,16 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
 
 def _http_services(services: Services) -> HttpServices:
     server, limits = services.settings.server, services.settings.limits
+    custom = open_custom_auth(services.settings)
     return HttpServices(
+        authorization=Authorization(custom, checks_of),
         authenticator=Authenticator(
             services.stores.keys,
             clock=services.clock,
             open_locally=server.auth == "auto" and server.is_loopback,
             allowed_origins=server.allowed_origins,
             tokens=open_tokens(services.settings.auth, services.clock),
+            custom=None if custom is None else custom.principal,
         ),
         limits=RateLimits(
             requests_per_second=limits.requests_per_second,
@@ -234,12 +241,21 @@ def _http(
         limits=shared.limits,
         tenant_of=services.store.tenant_of,
         audit=audit,
+        authorization=shared.authorization,
+        security=_security(settings),
+    )
+
+
+def _security(settings: Settings) -> SecuritySchemes | None:
+    own = settings.custom_auth
+    return (
+        None if own is None else SecuritySchemes(schemes=own.schemes, security=own.security, paths=own.paths)
     )
 
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
     """Raises ConfigError where other machines could connect and no API key exists."""
-    if settings.server.is_loopback or settings.auth.issuer is not None:
+    if settings.server.is_loopback or settings.auth.issuer is not None or settings.custom_auth is not None:
         return
     if not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
@@ -344,6 +360,7 @@ def _workflow_routers(services: Services, execution: "Execution", shared: HttpSe
             access=access,
             streams=streams,
             limits=shared.limits,
+            authorization=shared.authorization,
         ),
     ]
 
