@@ -18,9 +18,8 @@ from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.guard import RULE
 from clew.api.strict_json import JSON
 from clew.domain.errors import Forbidden, Unauthenticated
-from clew.domain.filtered_owner import FilteredOwner
-from clew.domain.metadata_filters import NOTHING, AllOf, MetadataFilter
 from clew.domain.thread import Json
+from clew.ports.authorization import NOTHING, AllOf, FilteredOwner, MetadataFilter
 
 THREADS: Final = ("thread_id", "workflow_id")
 METADATA: Final = "metadata"

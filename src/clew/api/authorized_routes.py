@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from clew.api.access import RouteRule
 from clew.api.authorization import METADATA, THREADS, AskedRequest, Check, as_id
 from clew.domain.errors import Forbidden, Invalid
-from clew.domain.metadata_filters import AllOf, Equals, MetadataFilter
 from clew.domain.thread import Json
+from clew.ports.authorization import AllOf, Equals, MetadataFilter
 
 # What of a run's body LangGraph hands to handlers as `kwargs`.
 _KWARGS: Final = (

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from clew.domain.errors import Forbidden
-from clew.domain.filtered_owner import FilteredOwner
 from clew.domain.records import ApiKey
 from clew.domain.thread import Json, Owner
-from clew.domain.users import AuthUser
+from clew.ports.authorization import FilteredOwner
+from clew.ports.users import AuthUser
 
 # `approve` answers approvals, `admin` is for one tenant, `operator` for the whole installation.
 SCOPES = ("read", "write", "approve", "admin", "operator", "metrics")

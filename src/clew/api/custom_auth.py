@@ -24,9 +24,9 @@ from starlette.types import Scope
 from clew.api.credentials import TENANT, USUAL_SCOPES, Principal, is_user
 from clew.api.errors import RefusedCaller, RefusedRequest
 from clew.domain.errors import ClewError, ConfigError, Invalid, Unavailable
-from clew.domain.metadata_filters import EVERYTHING, MetadataFilter, read_filter
 from clew.domain.thread import Json
-from clew.domain.users import BASIC, AuthUser
+from clew.ports.authorization import EVERYTHING, MetadataFilter, read_filter
+from clew.ports.users import BASIC, AuthUser
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from clew.api.streams import LiveEventOut
 from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Corrupt, NotFound
 from clew.domain.events import Event, Suspension
-from clew.domain.filtered_owner import FilteredOwner
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner
 from clew.ports.notifier import Subscription
 from clew.ports.threads import Store
 

@@ -15,7 +15,6 @@ from clew.domain.events import (
     Content,
     Opening,
 )
-from clew.domain.filtered_owner import FilteredOwner, plain
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunScope
 from clew.domain.redaction import require_unredacted, taken_back
@@ -23,6 +22,7 @@ from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run
 from clew.domain.thread import Json, ModelSettings, Owner, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner, plain
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver

@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 from clew.domain.assistants import described
 from clew.domain.errors import Conflict, InvalidState, NotFound
 from clew.domain.events import Event, Opening, RunSpec
-from clew.domain.filtered_owner import FilteredOwner
-from clew.domain.ledger import GATE
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message, without
 from clew.domain.runs import (
@@ -24,11 +22,13 @@ from clew.domain.runs import (
     unquoted,
 )
 from clew.domain.thread import Json, Owner, Status, Thread, is_marked
+from clew.domain.tool_calls import GATE
 from clew.engine.commands import Commands
 from clew.engine.redaction import redacted_texts
 from clew.engine.run_queue import RunQueue
 from clew.engine.threads import Threads
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphDriver
 from clew.ports.guards import Admits

@@ -13,8 +13,8 @@ from langgraph.types import Command, Send
 from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
 from clew.domain.runs import is_free
 from clew.domain.thread import Json
-from clew.domain.users import AuthUser
 from clew.graph.position import NULL_TASK, Graph
+from clew.ports.users import AuthUser
 
 # No graph needs more, and one that loops must end.
 MOST_STEPS = 10_000

@@ -7,9 +7,9 @@ from typing import Final
 
 from clew.domain.assistants import Assistant, Object, Search
 from clew.domain.errors import NotFound
-from clew.domain.filtered_owner import FilteredOwner
+from clew.domain.items import contains
 from clew.domain.thread import Owner
-from clew.domain.thread_metadata import contains
+from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.ownership import owned
 from clew.stores.sql.work import (

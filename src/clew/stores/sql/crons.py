@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from clew.domain.crons import SLACK, CronJob, CronSearch
 from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
-from clew.domain.filtered_owner import FilteredOwner
 from clew.domain.thread import Owner
+from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.ownership import owned, seen_thread

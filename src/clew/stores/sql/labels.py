@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from clew.domain.thread import Json
-from clew.domain.thread_metadata import leaves
+from clew.ports.thread_metadata import leaves
 from clew.stores.sql.work import Many, Work
 
 

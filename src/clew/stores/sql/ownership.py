@@ -2,9 +2,8 @@
 
 from json import dumps
 
-from clew.domain.filtered_owner import FilteredOwner
-from clew.domain.metadata_filters import AllOf, AnyOf, Contains, Equals, MetadataFilter
 from clew.domain.thread import Owner
+from clew.ports.authorization import AllOf, AnyOf, Contains, Equals, FilteredOwner, MetadataFilter
 from clew.stores.sql.work import Value
 
 # So much of a value is in the index; Postgres takes no more than 2,700 bytes for a row there.

@@ -1,14 +1,14 @@
-"""Metadata filters: conditions on metadata, as the handlers of a project's custom authentication return them."""
+"""Authorization: filters of metadata, as handlers of custom authentication return them, and an owner seen through them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import dumps
 from typing import TypeAlias
 
 from clew.domain.errors import Invalid
-from clew.domain.items import same
-from clew.domain.thread import Json
-from clew.domain.thread_metadata import contains, leaves
+from clew.domain.items import contains, same
+from clew.domain.thread import Json, Owner
+from clew.ports.thread_metadata import leaves
 
 # Filters inside of filters, as in LangGraph.
 DEEPEST = 2
@@ -67,6 +67,22 @@ MetadataFilter: TypeAlias = Equals | Contains | AllOf | AnyOf
 
 EVERYTHING = AllOf(())
 NOTHING = AnyOf(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilteredOwner(Owner):
+    """What no handler was asked about is hidden: a filter that was not set matches nothing."""
+
+    threads: MetadataFilter = NOTHING
+    assistants: MetadataFilter = NOTHING
+    crons: MetadataFilter = NOTHING
+    # Written to each thread that is opened for this owner, in the same transaction.
+    metadata: Mapping[str, Json] = field(default_factory=dict, compare=False)
+
+
+def plain(owner: Owner) -> Owner:
+    """Without filters: what is stored as the owner of something."""
+    return Owner(tenant=owner.tenant, user_id=owner.user_id)
 
 
 def read_filter(given: Mapping[str, Json], depth: int = 0) -> MetadataFilter:
