@@ -34,7 +34,7 @@ class AuthorizationHandlers(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Check:
+class AuthorizationCheck:
     """One question to the handlers, with the value they may change."""
 
     resource: str
@@ -99,7 +99,7 @@ class AskedRequest:
         return replay
 
 
-ChecksOf: TypeAlias = Callable[[RouteRule, AskedRequest], Sequence[Check]]
+ChecksOf: TypeAlias = Callable[[RouteRule, AskedRequest], Sequence[AuthorizationCheck]]
 
 
 class Authorization:
@@ -124,7 +124,7 @@ class Authorization:
 
         return authorize if self._handlers is not None else app
 
-    async def allowed(self, caller: Principal, checks: Sequence[Check]) -> Principal:
+    async def allowed(self, caller: Principal, checks: Sequence[AuthorizationCheck]) -> Principal:
         """The caller with what it may see. Raises what the handlers raise."""
         if caller.user is None or self._handlers is None:
             return caller
@@ -153,9 +153,9 @@ class Authorization:
         return replace(caller, filtered=owner)
 
 
-def watching() -> list[Check]:
+def watching() -> list[AuthorizationCheck]:
     """Of a client that is sent the events of all threads it may see."""
-    return [Check(resource="threads", action=action) for action in ("search", "read")]
+    return [AuthorizationCheck(resource="threads", action=action) for action in ("search", "read")]
 
 
 def as_id(text: Json) -> Json:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from clew.api.access import RouteRule
-from clew.api.authorization import METADATA, THREADS, AskedRequest, Check, as_id
+from clew.api.authorization import METADATA, THREADS, AskedRequest, AuthorizationCheck, as_id
 from clew.domain.errors import Forbidden, Invalid
 from clew.domain.thread import Json
 from clew.ports.authorization import AllOf, Equals, MetadataFilter
@@ -17,7 +17,7 @@ _KWARGS: Final = (
 )
 
 
-def checks_of(rule: RouteRule, asked: AskedRequest) -> list[Check]:
+def checks_of(rule: RouteRule, asked: AskedRequest) -> list[AuthorizationCheck]:
     """The questions of a route, by its name; of one that is not listed, by the thread in its path."""
     name = rule.context.name or ""
     if make := _ROUTES.get(name):
@@ -32,9 +32,11 @@ def checks_of(rule: RouteRule, asked: AskedRequest) -> list[Check]:
     return []
 
 
-def _thread(asked: AskedRequest, action: str, **more: Any) -> Check:
+def _thread(asked: AskedRequest, action: str, **more: Any) -> AuthorizationCheck:
     run = {"run_id": as_id(asked.params["run_id"])} if "run_id" in asked.params else {}
-    return Check(resource="threads", action=action, value={"thread_id": asked.thread_id, **run, **more})
+    return AuthorizationCheck(
+        resource="threads", action=action, value={"thread_id": asked.thread_id, **run, **more}
+    )
 
 
 def _metadata(asked: AskedRequest, body: dict[str, Any], *names: str) -> Callable[..., None]:
@@ -58,19 +60,19 @@ def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def _creates_thread(asked: AskedRequest) -> Iterator[Check]:
+def _creates_thread(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     value = {
         "thread_id": as_id(body.get("thread_id")),
         "metadata": _object(body, METADATA),
         "if_exists": body.get("if_exists") or "raise",
     }
-    yield Check(
+    yield AuthorizationCheck(
         resource="threads", action="create", value=value, write_back=_metadata(asked, body), opens=True
     )
 
 
-def _searches_threads(asked: AskedRequest) -> Iterator[Check]:
+def _searches_threads(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     value = {
         "metadata": _object(body, METADATA),
@@ -80,48 +82,48 @@ def _searches_threads(asked: AskedRequest) -> Iterator[Check]:
         "offset": body.get("offset", 0),
         "ids": body.get("ids"),
     }
-    yield Check(resource="threads", action="search", value=value)
+    yield AuthorizationCheck(resource="threads", action="search", value=value)
 
 
-def _updates_thread(asked: AskedRequest) -> Iterator[Check]:
+def _updates_thread(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     check = _thread(asked, "update", metadata=_object(body, METADATA))
     check.write_back = _metadata(asked, body)
     yield check
 
 
-def _updates_state(asked: AskedRequest) -> Iterator[Check]:
+def _updates_state(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _thread(asked, "read")
     yield _thread(asked, "update")
 
 
-def _copies_thread(asked: AskedRequest) -> Iterator[Check]:
+def _copies_thread(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _thread(asked, "read")
-    yield Check(resource="threads", action="create", value={"metadata": {}}, is_new=True)
+    yield AuthorizationCheck(resource="threads", action="create", value={"metadata": {}}, is_new=True)
 
 
-def _prunes_threads(asked: AskedRequest) -> Iterator[Check]:
+def _prunes_threads(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     ids = asked.body.get("thread_ids")
     value = {"thread_ids": [as_id(one) for one in ids] if isinstance(ids, list) else []}
-    yield Check(resource="threads", action="delete", value=value)
+    yield AuthorizationCheck(resource="threads", action="delete", value=value)
 
 
-def _lists_runs(asked: AskedRequest) -> Iterator[Check]:
+def _lists_runs(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _thread(asked, "read")
     yield _thread(asked, "search", metadata={})
 
 
-def _cancels_runs(asked: AskedRequest) -> Iterator[Check]:
+def _cancels_runs(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     value = {
         "thread_id": as_id(asked.thread_id or body.get("thread_id")),
         "action": asked.query.get("action", "interrupt"),
         "metadata": {"run_ids": body.get("run_ids"), "status": body.get("status")},
     }
-    yield Check(resource="threads", action="update", value=value)
+    yield AuthorizationCheck(resource="threads", action="update", value=value)
 
 
-def _creates_run(asked: AskedRequest, body: dict[str, Any] | None = None) -> Iterator[Check]:
+def _creates_run(asked: AskedRequest, body: dict[str, Any] | None = None) -> Iterator[AuthorizationCheck]:
     given = asked.body if body is None else body
     kwargs = {name: given[name] for name in _KWARGS if name in given}
     value = {
@@ -144,68 +146,70 @@ def _creates_run(asked: AskedRequest, body: dict[str, Any] | None = None) -> Ite
             if name in _KWARGS:
                 asked.change(given, name, changed)
 
-    yield Check(
+    yield AuthorizationCheck(
         resource="threads", action="create_run", value=value, write_back=write_back, opens=body is None
     )
     yield _assistant_of(given)
 
 
-def _creates_runs(asked: AskedRequest) -> Iterator[Check]:
+def _creates_runs(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     for body in asked.bodies:
         yield from _creates_run(asked, body)
 
 
-def _goes_on(asked: AskedRequest) -> Iterator[Check]:
+def _goes_on(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     """A native route that starts a round, or answers what a thread asks: a run in LangGraph's terms."""
     yield _thread(asked, "create_run", metadata={}, kwargs={})
 
 
-def _starts(asked: AskedRequest) -> Iterator[Check]:
+def _starts(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     thread_id = as_id(asked.query.get("id"))
     if thread_id is None:
-        yield Check(resource="threads", action="create", value={"metadata": {}}, opens=True)
+        yield AuthorizationCheck(resource="threads", action="create", value={"metadata": {}}, opens=True)
     value = {"thread_id": thread_id, "metadata": {}, "kwargs": {}}
-    yield Check(resource="threads", action="create_run", value=value, opens=thread_id is None)
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=thread_id is None)
 
 
-def _begins_all(asked: AskedRequest) -> Iterator[Check]:
+def _begins_all(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     value: dict[str, Any] = {
         "thread_id": None,
         "thread_ids": asked.body.get("ids"),
         "metadata": {},
         "kwargs": {},
     }
-    yield Check(resource="threads", action="create_run", value=value)
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value)
 
 
-def _completes(asked: AskedRequest) -> Iterator[Check]:
+def _completes(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     value: dict[str, Any] = {
         "thread_id": None,
         "assistant_id": asked.body.get("model"),
         "metadata": {},
         "kwargs": {},
     }
-    yield Check(resource="threads", action="create_run", value=value, opens=True)
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=True)
     yield _assistant_of({"assistant_id": asked.body.get("model")})
 
 
-def _calls_tool(asked: AskedRequest) -> Iterator[Check]:
+def _calls_tool(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     if asked.body.get("method") == "tools/call":
         arguments = _object(_object(asked.body, "params"), "arguments")
         value = {"thread_id": as_id(arguments.get("thread_id")), "metadata": {}, "kwargs": {}}
-        yield Check(resource="threads", action="create_run", value=value, opens=True)
+        yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=True)
     if asked.body.get("method") in ("tools/list", "tools/call"):
-        yield Check(resource="assistants", action="search", value={"metadata": {}, "limit": 100, "offset": 0})
+        yield AuthorizationCheck(
+            resource="assistants", action="search", value={"metadata": {}, "limit": 100, "offset": 0}
+        )
 
 
-def _assistant_of(body: Mapping[str, Any]) -> Check:
+def _assistant_of(body: Mapping[str, Any]) -> AuthorizationCheck:
     """The assistant of a run. One that a graph brings along needs no permission, so that a refusal only hides others."""
     value = {"assistant_id": as_id(body.get("assistant_id"))}
-    return Check(resource="assistants", action="read", value=value, hides=True)
+    return AuthorizationCheck(resource="assistants", action="read", value=value, hides=True)
 
 
-def _assistant(action: str) -> Callable[[AskedRequest], Iterator[Check]]:
-    def make(asked: AskedRequest) -> Iterator[Check]:
+def _assistant(action: str) -> Callable[[AskedRequest], Iterator[AuthorizationCheck]]:
+    def make(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
         body = asked.body
         value: dict[str, Any] = {
             "assistant_id": as_id(asked.params.get("assistant_id") or body.get("assistant_id"))
@@ -215,14 +219,14 @@ def _assistant(action: str) -> Callable[[AskedRequest], Iterator[Check]]:
             value |= {name: body.get(name) for name in ("graph_id", "name", "description", "version")}
             value |= {name: _object(body, name) for name in ("config", "context", METADATA)}
             write_back = _metadata(asked, body, "config", "context")
-        yield Check(resource="assistants", action=action, value=value, write_back=write_back)
+        yield AuthorizationCheck(resource="assistants", action=action, value=value, write_back=write_back)
         if action == "delete" and "delete_threads" in asked.query:
-            yield Check(resource="threads", action="delete", hides=True)
+            yield AuthorizationCheck(resource="threads", action="delete", hides=True)
 
     return make
 
 
-def _searches_assistants(asked: AskedRequest) -> Iterator[Check]:
+def _searches_assistants(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     value = {
         "graph_id": body.get("graph_id"),
@@ -230,11 +234,11 @@ def _searches_assistants(asked: AskedRequest) -> Iterator[Check]:
         "limit": body.get("limit", 10),
         "offset": body.get("offset", 0),
     }
-    yield Check(resource="assistants", action="search", value=value)
+    yield AuthorizationCheck(resource="assistants", action="search", value=value)
 
 
-def _cron(action: str) -> Callable[[AskedRequest], Iterator[Check]]:
-    def make(asked: AskedRequest) -> Iterator[Check]:
+def _cron(action: str) -> Callable[[AskedRequest], Iterator[AuthorizationCheck]]:
+    def make(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
         body = asked.body
         value: dict[str, Any] = {"cron_id": as_id(asked.params.get("cron_id"))}
         write_back = None
@@ -242,7 +246,7 @@ def _cron(action: str) -> Callable[[AskedRequest], Iterator[Check]]:
             value |= {name: body.get(name) for name in ("schedule", "end_time")}
             value |= {"payload": dict(body), "thread_id": asked.thread_id, METADATA: _object(body, METADATA)}
             write_back = _metadata(asked, body)
-        yield Check(resource="crons", action=action, value=value, write_back=write_back)
+        yield AuthorizationCheck(resource="crons", action=action, value=value, write_back=write_back)
         if action == "create":
             yield _assistant_of(body)
             if asked.thread_id is not None:
@@ -251,7 +255,7 @@ def _cron(action: str) -> Callable[[AskedRequest], Iterator[Check]]:
     return make
 
 
-def _searches_crons(asked: AskedRequest) -> Iterator[Check]:
+def _searches_crons(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     value = {
         "assistant_id": as_id(body.get("assistant_id")),
@@ -260,13 +264,13 @@ def _searches_crons(asked: AskedRequest) -> Iterator[Check]:
         "offset": body.get("offset", 0),
         "metadata": _object(body, METADATA),
     }
-    yield Check(resource="crons", action="search", value=value)
+    yield AuthorizationCheck(resource="crons", action="search", value=value)
     # Of crons that belong to a thread those whose thread the caller may see.
-    yield Check(resource="threads", action="search", hides=True)
+    yield AuthorizationCheck(resource="threads", action="search", hides=True)
 
 
-def _item(action: str, *fields: str) -> Callable[[AskedRequest], Iterator[Check]]:
-    def make(asked: AskedRequest) -> Iterator[Check]:
+def _item(action: str, *fields: str) -> Callable[[AskedRequest], Iterator[AuthorizationCheck]]:
+    def make(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
         body = asked.body
         names = body.get("namespace")
         value = {
@@ -281,12 +285,12 @@ def _item(action: str, *fields: str) -> Callable[[AskedRequest], Iterator[Check]
                 if name in body or value.get(name) is not None:
                     asked.change(body, name, value.get(name))
 
-        yield Check(resource="store", action=action, value=value, write_back=write_back)
+        yield AuthorizationCheck(resource="store", action=action, value=value, write_back=write_back)
 
     return make
 
 
-def _gets_item(asked: AskedRequest) -> Iterator[Check]:
+def _gets_item(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     query = asked.query
     value = {
         "namespace": tuple(query.get("namespace", "").split(".")),
@@ -301,10 +305,10 @@ def _gets_item(asked: AskedRequest) -> Iterator[Check]:
         given = {name: str(one) for name, one in told.items() if one is not None}
         asked.scope["query_string"] = urlencode(given).encode()
 
-    yield Check(resource="store", action="get", value=value, write_back=write_back)
+    yield AuthorizationCheck(resource="store", action="get", value=value, write_back=write_back)
 
 
-def _searches_items(asked: AskedRequest) -> Iterator[Check]:
+def _searches_items(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     prefix = body.get("namespace_prefix")
     names = ("filter", "limit", "offset", "query", "refresh_ttl")
@@ -321,7 +325,7 @@ def _searches_items(asked: AskedRequest) -> Iterator[Check]:
         if wanted := _values(found):
             asked.change(body, "filter", {**_object(body, "filter"), **wanted})
 
-    yield Check(resource="store", action="search", value=value, write_back=write_back)
+    yield AuthorizationCheck(resource="store", action="search", value=value, write_back=write_back)
 
 
 def _values(found: MetadataFilter) -> dict[str, Json]:
@@ -335,7 +339,7 @@ def _values(found: MetadataFilter) -> dict[str, Json]:
             raise Forbidden("the authorization handler's filter cannot be applied to store items")
 
 
-def _lists_namespaces(asked: AskedRequest) -> Iterator[Check]:
+def _lists_namespaces(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     body = asked.body
     prefix, suffix = body.get("prefix"), body.get("suffix")
     value = {
@@ -352,11 +356,11 @@ def _lists_namespaces(asked: AskedRequest) -> Iterator[Check]:
             if value.get(name) is not None:
                 asked.change(body, name, value[name])
 
-    yield Check(resource="store", action="list_namespaces", value=value, write_back=write_back)
+    yield AuthorizationCheck(resource="store", action="list_namespaces", value=value, write_back=write_back)
 
 
 # By the name of the route's function. What is not here is asked about by the thread in its path; see `checks_of`.
-_ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[Check]]] = {
+_ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = {
     "create_thread": _creates_thread,
     **dict.fromkeys(("search_threads", "count_threads", "list_threads", "list_workflows"), _searches_threads),
     **dict.fromkeys(("thread_usage", "deleted_threads"), _searches_threads),

@@ -66,17 +66,11 @@ def read_project_auth(place: ConfigNode) -> ProjectAuth | None:
 
 
 def studio_warnings(place: ConfigNode) -> tuple[str, ...]:
-    """LangGraph lets Studio and keys of LangSmith past the project's handler; Clew asks it about every request."""
-    given = place.entries() if isinstance(place.value, dict) else {}
-    found = []
-    if "disable_studio_auth" in given and given["disable_studio_auth"].value is False:
-        found.append("disable_studio_auth")
-    if "allow_langsmith_api_keys" in given and given["allow_langsmith_api_keys"].value is True:
-        found.append("allow_langsmith_api_keys")
-    return tuple(
-        f"{place.file}: {given[name].key} has no effect: Studio and keys of LangSmith do not pass the auth handler by"
-        for name in found
-    )
+    """LangGraph's server lets requests of Studio past the project's handler; Clew asks it about every request."""
+    found = place.entries().get("disable_studio_auth") if isinstance(place.value, dict) else None
+    if found is None or found.value is not False:
+        return ()
+    return (f"{place.file}: {found.key} has no effect: requests of Studio pass the handler like any other",)
 
 
 def _entries(place: ConfigNode | None) -> Mapping[str, ConfigNode]:

@@ -63,7 +63,6 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("auth.openapi", "added to `/openapi.json`"),
     _honoured("auth.cache", "how long an authenticated caller is remembered"),
     _honoured("auth.disable_studio_auth", "Clew lets no request past the handler"),
-    _honoured("auth.allow_langsmith_api_keys", "`true` has no effect, and the log says so"),
     _refused("encryption", "Clew does not support custom encryption yet and would store data unencrypted"),
     _warned("priority"),
     _refused("webhooks.url", "Clew does not support this policy yet"),

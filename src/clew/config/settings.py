@@ -126,7 +126,7 @@ class AuthSettings(Section):
         "scope", "Claim with the scopes: words or a list, each as it is or after `clew:`."
     )
     handler_seconds: Annotated[float, seconds(0.1, 60)] = setting(
-        10.0, "Seconds a handler of the project's custom authentication may take."
+        10, "Seconds a handler of the project's custom authentication may take."
     )
 
 
