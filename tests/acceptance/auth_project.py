@@ -85,59 +85,48 @@ async def own_namespace(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> N
     value["namespace"] = (ctx.user.identity, *(value["namespace"] or ()))
 
 
-def _signed_in(make: Any = None) -> Auth:
-    auth = Auth()
-    auth.authenticate(authenticate)
-    if make is not None:
-        auth.on(make)
-    return auth
+# All of them in one: a header says what the handlers do.
+moody = Auth()
 
 
-async def _allow(ctx: Auth.types.AuthContext, value: Any) -> bool:
-    return True
+@moody.authenticate
+def authenticate_in_a_mood(headers: dict[bytes, bytes], scope: Any) -> Any:
+    mood = headers.get(b"x-mood", b"").decode()
+    match mood:
+        case "refuses":
+            raise Auth.exceptions.HTTPException(status_code=403, detail="no", headers={"X-Why": "because"})
+        case "fails":
+            raise KeyError("alice-token-1234")
+        case "hangs":
+            time.sleep(20)
+        case "returns nothing":
+            return None
+        case "":
+            raise Auth.exceptions.HTTPException
+        case _:
+            pass
+    return {"identity": "alice", "mood": mood}
 
 
-async def _deny(ctx: Auth.types.AuthContext, value: Any) -> bool:
-    return False
-
-
-async def _raise(ctx: Auth.types.AuthContext, value: Any) -> bool:
-    raise RuntimeError("alice-token-1234 is secret")
-
-
-async def _odd(ctx: Auth.types.AuthContext, value: Any) -> Any:
-    return {"owner": {"$regex": ".*"}}
-
-
-async def _hang(ctx: Auth.types.AuthContext, value: Any) -> bool:
-    await asyncio.sleep(60)
-    return True
-
-
-allows = _signed_in(_allow)
-denies = _signed_in(_deny)
-raises = _signed_in(_raise)
-odd = _signed_in(_odd)
-slow = _signed_in(_hang)
-open_to_all = _signed_in()
-
-refuses = Auth()
-fails = Auth()
-hangs = Auth()
-
-
-@refuses.authenticate
-def refuse(headers: dict[bytes, bytes], path: str, method: str, path_params: Any, query_params: Any) -> str:
-    assert isinstance(headers, dict) and path.startswith("/") and method  # noqa: PT018 - no test
-    raise Auth.exceptions.HTTPException(status_code=403, detail="not you", headers={"X-Why": "because"})
-
-
-@fails.authenticate
-def fail(request: Any, scope: Any) -> str:
-    raise KeyError(request.headers.get("authorization"))
-
-
-@hangs.authenticate
-def hang(authorization: str) -> str:
-    time.sleep(3)
-    return "nobody"
+@moody.on
+async def decide_in_a_mood(ctx: Auth.types.AuthContext, value: Any) -> Any:
+    match ctx.user["mood"]:
+        case "filter":
+            return {"owner": "alice"}
+        case "deny":
+            return False
+        case "assert":
+            raise AssertionError("not yours")
+        case "raise":
+            raise RuntimeError("alice-token-1234")
+        case "odd filter":
+            return {"owner": {"$regex": ".*"}}
+        case "odd result":
+            return 7
+        case "conflict":
+            raise Auth.exceptions.HTTPException(status_code=409, detail="later", headers={"X-Why": "because"})
+        case "hang":
+            await asyncio.sleep(60)
+            return True
+        case _:
+            return True
