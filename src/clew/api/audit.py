@@ -3,24 +3,26 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 from clew.api.access import RouteRule, needs
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.guard import RULE, Caller
+from clew.api.numbers import MandateId, Numbering, OwnerNumbers, UserNumber
 from clew.api.observe import REQUEST
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import WireModel
-from clew.domain.errors import ClewError, Invalid
+from clew.domain.errors import ClewError, Invalid, NotFound
+from clew.domain.thread import Owner
 from clew.ports.audit import AuditEntry, AuditQuery, AuditTrail
 from clew.ports.clock import Clock
 
@@ -101,7 +103,6 @@ class Audit:
 
     def __init__(
         self,
-        app: ASGIApp,
         *,
         writer: AuditWriter,
         clock: Clock,
@@ -109,18 +110,16 @@ class Audit:
         is_on: Callable[[], Awaitable[bool]],
         wait_seconds: float = 2.0,
     ) -> None:
-        self._app = app
         self._writer = writer
         self._clock = clock
         self._new_id = new_id
-        self._is_on = is_on
+        self.is_on = is_on
         self._wait_seconds = wait_seconds
         self._read: dict[tuple[str, str, str], datetime] = {}  # the oldest first
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await self._is_on():
-            await self._app(scope, receive, send)
-            return
+    @contextmanager
+    def recording(self, scope: Scope, send: Send) -> Generator[Send]:
+        """Inside the block the request is handled, and its answer goes through what this returns."""
         thread: list[str] = []
         token = _started.set(thread)
 
@@ -131,7 +130,7 @@ class Audit:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            yield answer
         finally:
             _started.reset(token)
 
@@ -183,8 +182,12 @@ def _status(message: Message) -> int | None:
 class AuditEntryOut(WireModel):
     id: str
     at: datetime
+    mandate_id: int
+    """The number of the tenant."""
+    user_id: int
+    """The number of the user; 0 without a user."""
     tenant: str
-    user_id: str
+    user: str
     actor: str
     action: str
     method: str
@@ -194,8 +197,22 @@ class AuditEntryOut(WireModel):
     request_id: str
 
     @classmethod
-    def of(cls, entry: AuditEntry) -> "AuditEntryOut":
-        return cls(**{name: getattr(entry, name) for name in cls.model_fields})
+    def of(cls, entry: AuditEntry, numbers: OwnerNumbers) -> "AuditEntryOut":
+        return cls(
+            id=entry.id,
+            at=entry.at,
+            mandate_id=numbers.tenant,
+            user_id=numbers.user,
+            tenant=entry.tenant,
+            user=entry.user_id,
+            actor=entry.actor,
+            action=entry.action,
+            method=entry.method,
+            path=entry.path,
+            thread_id=entry.thread_id,
+            status=entry.status,
+            request_id=entry.request_id,
+        )
 
 
 class AuditOut(WireModel):
@@ -207,10 +224,13 @@ class AuditOut(WireModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrailRoutes:
     trail: AuditTrail
+    numbering: Numbering
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/audit", tags=["operation"])
-        router.get("", dependencies=[needs("admin")], responses=errors(Invalid))(self.list_audit_entries)
+        router.get("", dependencies=[needs("admin")], responses=errors(Invalid, NotFound))(
+            self.list_audit_entries
+        )
         return router
 
     async def list_audit_entries(
@@ -219,32 +239,44 @@ class AuditTrailRoutes:
         tenant: Annotated[
             str | None, Query(max_length=64, description="Another tenant, or * for all: with scope operator.")
         ] = None,
-        user_id: Annotated[str, Query(alias="userId", max_length=256)] = "",
+        user: Annotated[str | None, Query(max_length=256)] = None,
+        mandate_id: MandateId = None,
+        user_number: UserNumber = None,
         thread_id: Annotated[str, Query(alias="threadId", max_length=256)] = "",
         action: Annotated[str, Query(max_length=100)] = "",
         before: Annotated[str, Query(max_length=64, description="Entries older than this one.")] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> AuditOut:
         """Who did what, newest first: requests that changed something, and reads of threads."""
+        whose = None if "operator" in caller.scopes else caller.tenant
+        tenant = await self.numbering.named("tenant", whose, mandate_id, tenant)
         if tenant is None:
             tenant = caller.tenant
         elif tenant != caller.tenant:
             caller.require("operator")
+        whose = None if tenant == "*" else tenant
+        if whose is None and user_number is not None:
+            raise Invalid("a user number belongs to one tenant; name the tenant", field="userId")
+        user = await self.numbering.named("user", whose, user_number, user)
         found = await self.trail.find(
             AuditQuery(
-                tenant=None if tenant == "*" else tenant,
-                user_id=caller.user_id or user_id,
+                tenant=whose,
+                user_id=caller.user_id or user or "",
                 thread_id=thread_id,
                 action=action,
                 before=before,
                 limit=limit,
             )
         )
+        owners = [Owner(tenant=entry.tenant, user_id=entry.user_id) for entry in found]
+        numbers = await self.numbering.owners(owners)
         return AuditOut(
-            entries=[AuditEntryOut.of(entry) for entry in found],
+            entries=[
+                AuditEntryOut.of(entry, numbers[owner]) for entry, owner in zip(found, owners, strict=True)
+            ],
             next=found[-1].id if len(found) == limit else None,
         )
 
 
-def audit_trail_router(trail: AuditTrail) -> APIRouter:
-    return AuditTrailRoutes(trail=trail).router()
+def audit_trail_router(trail: AuditTrail, *, numbering: Numbering) -> APIRouter:
+    return AuditTrailRoutes(trail=trail, numbering=numbering).router()

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from clew.config.files import read_text
 from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
+from clew.config.project_http import ProjectHttp, read_project_http
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -44,6 +45,7 @@ class LangGraphProject:
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
     auth: ProjectAuth | None = None
+    http: ProjectHttp = field(default_factory=ProjectHttp)
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
@@ -66,6 +68,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=environment,
         auth=read_project_auth(entries.get("auth", nothing)),
+        http=read_project_http(entries.get("http", nothing)),
         warnings=(*missing, *studio_warnings(entries.get("auth", nothing))),
     )
 

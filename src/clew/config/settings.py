@@ -42,6 +42,7 @@ from clew.config.kinds import (
     whole,
 )
 from clew.config.project_auth import ProjectAuth
+from clew.config.project_http import ProjectHttp
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
 
@@ -439,6 +440,8 @@ class Settings:
     custom_auth: ProjectAuth | None
     """`auth` of langgraph.json."""
     graphs: Mapping[str, GraphSource]
+    http: ProjectHttp
+    """`http` of langgraph.json."""
     channels: tuple[Channel, ...]
     apps: Mapping[str, AppSection]
     """Sections of installed apps by name; each app's model validates its own when the server finds the app."""

@@ -1,7 +1,7 @@
 """Server composition: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
-from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.audit import Audit, AuditWriter, audit_trail_router
@@ -20,18 +19,18 @@ from clew.api.authorized_routes import checks_of
 from clew.api.channels import channels_router
 from clew.api.cleanup import Sweep, cleanup_router
 from clew.api.cleanup_auth import CleanupAuth
+from clew.api.cors import Cors
 from clew.api.documents import documents_router
 from clew.api.events import events_router
 from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.histories import histories_router
-from clew.api.http import create_http
+from clew.api.http import HttpOptions, create_http
 from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
 from clew.api.model_calls import audit_router
 from clew.api.numbers import Numbering
-from clew.api.openapi import SecuritySchemes
 from clew.api.page import page_router
 from clew.api.retention import retention_router
 from clew.api.start_policy import StartPolicy
@@ -63,8 +62,9 @@ from clew.server.database import (
     open_threads,
     utc_now,
 )
+from clew.server.http import http_options
 from clew.server.services import Services
-from clew.stores.measured import measured, observe_batches
+from clew.stores.commit_metrics import CommitMetrics
 from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
@@ -108,8 +108,9 @@ async def open_app(
 
     async with AsyncExitStack() as stack:
         services = await _open_services(settings, stack)
+        options = http_options(settings)
         execution = await stack.enter_async_context(open_execution(services))
-        shared = _http_services(services)
+        shared = _http_services(services, options.cors)
         doors = await stack.enter_async_context(_doors(services, execution, shared.limits, transport))
         langgraph = await stack.enter_async_context(
             open_langgraph(
@@ -129,14 +130,18 @@ async def open_app(
             *_retention_routers(services, execution),
             *_operation_routers(services, shared),
             *_workflow_routers(services, execution, shared),
-            histories_router(ChatHistories(histories=services.graph_store.histories)),
+            histories_router(
+                ChatHistories(histories=services.graph_store.histories), numbering=services.numbering
+            ),
             channels_router(doors),
             *langgraph,
             *_app_routers(services, execution),
         ]
         audit = await stack.enter_async_context(_audit(services, shared.authenticator))
-        http = _http(services, shared, routers, audit)
+        http = _http(services, shared, routers, audit, options)
         stack.enter_context(serve_nodes(http))
+        if options.custom is not None:
+            await stack.enter_async_context(options.custom.running())
         try:
             yield Server(
                 http=http,
@@ -157,17 +162,15 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
     require_keys(settings, await stores.keys.find())
-    url = settings.database.url
-    store = measured(stores.threads, metrics, url.kind)
-    observe_batches((stores.db, stores.threads), metrics, url.kind)
+    stores.threads.metrics = CommitMetrics(metrics, settings.database.url.kind)
+    stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
-    access = ThreadAccess(store, utc_now)
+    access = ThreadAccess(stores.threads, utc_now)
     stack.push_async_callback(access.close)
     return Services(
         settings=settings,
         stores=stores,
-        store=store,
         open_store=lambda: _second_way(settings, stores),
         graph_db=graph_db,
         graph_store=graph_store,
@@ -182,7 +185,7 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     )
 
 
-def _http_services(services: Services) -> HttpServices:
+def _http_services(services: Services, cors: Cors) -> HttpServices:
     server, limits = services.settings.server, services.settings.limits
     custom = open_custom_auth(services.settings)
     return HttpServices(
@@ -191,7 +194,7 @@ def _http_services(services: Services) -> HttpServices:
             services.stores.keys,
             clock=services.clock,
             open_locally=server.auth == "auto" and server.is_loopback,
-            allowed_origins=server.allowed_origins,
+            allowed_origins=cors,
             tokens=open_tokens(services.settings.auth, services.clock),
             custom=None if custom is None else custom.principal,
         ),
@@ -206,10 +209,8 @@ def _http_services(services: Services) -> HttpServices:
 
 
 @asynccontextmanager
-async def _audit(
-    services: Services, authenticator: Authenticator
-) -> AsyncGenerator[Callable[[ASGIApp], ASGIApp] | None]:
-    """Middleware that records requests; the trail is written and trimmed inside the block. None if it is off."""
+async def _audit(services: Services, authenticator: Authenticator) -> AsyncGenerator[Audit | None]:
+    """Records requests; the trail is written and trimmed inside the block. None if it is off."""
     audit, trail = services.settings.audit, services.stores.audit_trail
     if audit.record == "never":
         yield None
@@ -223,14 +224,15 @@ async def _audit(
 
     writer = AuditWriter(trail)
     async with writer.writing(), sweeping([Chore(name="trim_audit_trail", seconds=3600, do=trim)]):
-        yield lambda app: Audit(app, writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
+        yield Audit(writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
 
 
 def _http(
     services: Services,
     shared: HttpServices,
     routers: Iterable[APIRouter],
-    audit: Callable[[ASGIApp], ASGIApp] | None,
+    audit: Audit | None,
+    options: HttpOptions,
 ) -> FastAPI:
     settings = services.settings
     return create_http(
@@ -239,19 +241,11 @@ def _http(
         metrics=services.metrics,
         new_id=services.new_id,
         max_body_bytes=settings.limits.body_bytes,
-        allowed_origins=settings.server.allowed_origins,
+        options=options,
         limits=shared.limits,
         tenant_of=services.store.tenant_of,
         audit=audit,
         authorization=shared.authorization,
-        security=_security(settings),
-    )
-
-
-def _security(settings: Settings) -> SecuritySchemes | None:
-    own = settings.custom_auth
-    return (
-        None if own is None else SecuritySchemes(schemes=own.schemes, security=own.security, paths=own.paths)
     )
 
 
@@ -306,8 +300,8 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
     return [
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
-        threads_router(services.store, access=services.access),
-        audit_trail_router(stores.audit_trail),
+        threads_router(services.store, access=services.access, numbering=services.numbering),
+        audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
     ]
@@ -393,6 +387,7 @@ def _retention_routers(services: Services, execution: "Execution") -> list[APIRo
                 cleanup=cleanup,
                 access=services.access,
                 gate=gate,
+                numbering=services.numbering,
                 clock=services.clock,
                 is_memory=is_memory,
             )

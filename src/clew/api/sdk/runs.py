@@ -14,9 +14,10 @@ from clew.api.audit import note_thread
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
+from clew.api.headers import with_headers
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
+from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut, Uuid
 from clew.api.sdk.streaming import CutOff, JoinResponse, RunStream
 from clew.api.start_policy import said
 from clew.api.streams import Streams
@@ -31,7 +32,7 @@ from clew.engine.runs import Action, Runs
 from clew.ports.streams import PartReader, StreamParts
 
 ThreadId = Annotated[Id, Path()]
-RunId = Annotated[Id, Path()]
+RunId = Annotated[Uuid, Path()]
 # How many runs one request may start.
 MOST = 100
 _PLACE = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -246,7 +247,7 @@ class RunRoutes:
     async def _spec(self, caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await self._assistants.resolve(body.assistant_id, caller.owner)
         spec = body.spec(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return replace(furnished(spec, assistant), user=caller.stored_user)
+        return replace(with_headers(furnished(spec, assistant)), user=caller.stored_user)
 
     async def _start_streaming(self, caller: Principal, thread_id: str | None, body: RunIn) -> Response:
         # The reader is there before the first part is written.
