@@ -65,13 +65,13 @@ def ws_router(
     access: ThreadAccess,
     streams: Streams,
     limits: RateLimits,
+    authorization: Authorization,
     send_seconds: float = SEND_SECONDS,
     ping_seconds: float = PING_SECONDS,
     auth_seconds: float = AUTH_SECONDS,
-    authorization: Authorization | None = None,
 ) -> APIRouter:
     router = Router(tags=["events"])
-    door = SocketAuthenticator(authenticator, limits, auth_seconds, authorization or Authorization())
+    door = SocketAuthenticator(authenticator, limits, auth_seconds, authorization)
 
     # Public for the guard, authenticated inside: a browser can only send its key as the first message.
     @router.websocket("/ws/events", dependencies=[PUBLIC])
