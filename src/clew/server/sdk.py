@@ -21,7 +21,8 @@ from clew.api.sdk.loopback import Loopback, loopback
 from clew.api.sdk.reports import report
 from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
-from clew.api.sdk.threads import sdk_threads_router
+from clew.api.sdk.thread_stream import ThreadStreamRoutes
+from clew.api.sdk.threads import SdkThreadsRoutes
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
@@ -135,6 +136,15 @@ async def open_langgraph(
         streams=streams,
         authenticator=authenticator,
     )
+    thread_routes = SdkThreadsRoutes(threads=runs.threads, runs=runs, parts=execution.chunks, access=access)
+    thread_stream = ThreadStreamRoutes(
+        runs=runs,
+        parts=execution.chunks,
+        access=access,
+        streams=streams,
+        authenticator=authenticator,
+        read_state=thread_routes.state_of,
+    )
     async with (
         runs.queue.running(),
         run_hooks.running(),
@@ -145,7 +155,8 @@ async def open_langgraph(
             info_router(version=__version__, langgraph_version=version("langgraph")),
             assistants_router(assistants, execution.introspection),
             store_router(StoreItems(items=items)),
-            sdk_threads_router(runs.threads, runs, access=access),
+            thread_routes.router(),
+            thread_stream.router(),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),

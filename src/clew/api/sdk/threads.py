@@ -40,6 +40,7 @@ from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
+from clew.ports.streams import StreamParts
 
 ThreadId = Annotated[Id, Path()]
 
@@ -53,6 +54,7 @@ WITHOUT_STATE = frozenset(
 class SdkThreadsRoutes:
     threads: Threads
     runs: Runs
+    parts: StreamParts
     access: ThreadAccess
 
     def router(self) -> APIRouter:
@@ -191,17 +193,17 @@ class SdkThreadsRoutes:
 
     async def get_thread_state(self, caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, subgraphs=subgraphs)
+        return await self.state_of(thread, subgraphs=subgraphs)
 
     async def get_thread_state_at(
         self, caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
     ) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
+        return await self.state_of(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
 
     async def get_thread_state_of(self, caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
+        return await self.state_of(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
 
     async def update_thread_state(self, caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
@@ -212,6 +214,7 @@ class SdkThreadsRoutes:
         written = await self.threads.update_state(
             thread_id, caller.owner, body.values, as_node=body.as_node, place=place
         )
+        await self.parts.tell_update(thread_id, fence=await self.threads.store.fence(thread_id))
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
     async def get_thread_history(self, caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
@@ -234,7 +237,7 @@ class SdkThreadsRoutes:
         why: Json = None
         try:
             if has_state and thread.is_readable:
-                now = await self._state(thread)
+                now = await self.state_of(thread)
         except NotFound:
             pass  # this server no longer has its graph
         except (Corrupt, SchemaMismatch, Permanent) as exc:
@@ -264,7 +267,7 @@ class SdkThreadsRoutes:
         except NotFound:
             return None
 
-    async def _state(
+    async def state_of(
         self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
     ) -> Mapping[str, Json]:
         posed = await self.threads.with_graph(thread)
@@ -278,10 +281,6 @@ class SdkThreadsRoutes:
         if place is not None and found["checkpoint"] is None:
             raise NotFound(f"thread {thread.id!r} has no such checkpoint")
         return _without(found, await redacted_texts(self.threads.store, thread))
-
-
-def sdk_threads_router(threads: Threads, runs: Runs, *, access: ThreadAccess) -> APIRouter:
-    return SdkThreadsRoutes(threads=threads, runs=runs, access=access).router()
 
 
 def _selected(shown: Mapping[str, Json], body: SearchIn) -> dict[str, Json]:
