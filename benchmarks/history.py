@@ -22,7 +22,8 @@ from langgraph.store.postgres import AsyncPostgresStore
 from langgraph.store.sqlite import AsyncSqliteStore
 
 from clew import ChatHistory, create_graph_store
-from clew.domain.history import NewMessage, chunk_key, chunk_of, tail_chunks
+from clew.history.chunks import tail_chunks
+from clew.ports.histories import NewMessage, chunk_key, chunk_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.postgres import postgres_server

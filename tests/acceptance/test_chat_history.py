@@ -30,12 +30,11 @@ from langgraph.store.sqlite import AsyncSqliteStore
 from clew import create_checkpointer, create_graph_store
 from clew.config import load_settings
 from clew.domain.errors import Invalid, Unavailable
-from clew.domain.history import HistoryId, HistoryMessage, NewMessage, Shape
 from clew.history.agent_node import AgentNode
 from clew.history.chat_history import ChatHistory, HistoryOutcome
 from clew.history.graph_store import GraphStore
 from clew.history.keys import DEFAULT_CANDIDATES
-from clew.ports.histories import Histories
+from clew.ports.histories import Histories, HistoryId, HistoryMessage, NewMessage, Shape
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows

@@ -60,6 +60,9 @@ class Desk:
         found = [json.loads(line) for line in lines]
         return [call for call in found if call["prompt"].startswith(f"You are the {role}")]
 
+    def listed(self) -> list[str]:
+        return [each["id"] for each in self.api.ask("GET", "/api/workflows")["workflows"]]
+
     def ask(self, path: Path | str, *, headers: Any = None, **more: Any) -> httpx.Response:
         """A start as it is answered, whatever the answer."""
         body = {"graph": "coding", "issueId": "SHOP-7", "worktreePath": str(path), "prompt": ISSUE, **more}
@@ -213,10 +216,10 @@ class TestCreation:
     def test_an_issue_that_cannot_be_had_is_said_so_and_nothing_is_made(
         self, desk: Desk, issue_id: str, status: int, code: str
     ) -> None:
-        before = desk.api.ask("GET", "/api/workflows")
+        before = desk.listed()
         answer = desk.ask(desk.repository(), issueId=issue_id, profile="github", prompt=None)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-        assert desk.api.ask("GET", "/api/workflows") == before
+        assert desk.listed() == before
         assert TOKEN not in answer.text
         assert TOKEN not in desk.api.server.log
         if status == 404:

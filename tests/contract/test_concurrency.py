@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from clew.domain.errors import Conflict, Unavailable
-from clew.domain.fold import rebuild
+from clew.domain.events import rebuild
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.work import Database, Statement, Work

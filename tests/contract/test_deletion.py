@@ -28,8 +28,8 @@ from tests.samples import NOW, asks, new_id, opened, recorded, said
 
 pytestmark = pytest.mark.anyio
 
-# Remembers which threads must not come back, and is what a purge works on.
-KEPT = {"tombstones"}
+# Tombstones remember which threads must not come back; the audit trail remembers what was done with them.
+KEPT = {"tombstones", "audit"}
 
 
 async def tables_of_threads(db: Database) -> dict[str, list[tuple[str, str]]]:

@@ -23,8 +23,8 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
     UserMessage,
+    rebuild,
 )
-from clew.domain.fold import rebuild
 from clew.domain.lifecycle import (
     Change,
     Stamp,

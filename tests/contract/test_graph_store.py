@@ -23,8 +23,8 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from clew.domain.errors import Invalid, InvalidState
-from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.history.graph_store import GraphStore
+from clew.ports.histories import HistoryId, NewMessage, Shape
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database, Statement, Work

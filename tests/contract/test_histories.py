@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from clew.domain.errors import NotFound
-from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.thread import Owner
-from clew.ports.histories import Histories
+from clew.ports.histories import Histories, HistoryId, NewMessage, Shape
 from clew.ports.threads import Store
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.work import Database

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from clew.domain.errors import Invalid, InvalidState
-from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.items import (
     Answer,
     DeleteItem,
@@ -20,7 +19,7 @@ from clew.domain.items import (
     PutItem,
     Question,
 )
-from clew.ports.histories import Histories
+from clew.ports.histories import Histories, HistoryId, NewMessage, Shape
 from clew.ports.items import Items
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows

@@ -322,3 +322,16 @@ async def test_what_a_runner_does_not_know_of_is_given_back_and_the_rest_stays(s
     (lease,) = await store.claim("r3", lease=LONG, limit=10)
     assert lease.thread_id not in (known, other.thread_id)
     assert lease.recoveries == 0
+
+
+async def test_leases_of_a_dead_runner_run_out_at_once_and_count_as_recoveries(store: Store) -> None:
+    for name in ("t1", "t2", "t3"):
+        await saved(store, opened(name))
+    dead = await store.claim("dead", lease=LONG, limit=2)
+    await store.claim("other", lease=LONG, limit=1)
+    assert set(await store.lease_owners()) == {"dead", "other"}
+    assert await store.end_leases("dead") == 2
+    assert await store.lease_owners() == ["other"]
+    assert await store.end_leases("dead") == 0
+    taken = await store.claim("r3", lease=LONG, limit=10)
+    assert {lease.thread_id: lease.recoveries for lease in taken} == {lease.thread_id: 1 for lease in dead}

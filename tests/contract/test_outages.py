@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from clew.domain.errors import Unavailable
-from clew.domain.fold import rebuild
-from clew.domain.history import HistoryId, NewMessage, Shape
+from clew.domain.events import rebuild
 from clew.domain.thread import Thread
 from clew.ports.checkpoints import StoredCheckpoint, Superstep
+from clew.ports.histories import HistoryId, NewMessage, Shape
 from clew.ports.threads import Store
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_histories import open_histories

@@ -12,9 +12,9 @@ from clew.domain.errors import Conflict, Duplicate
 from clew.domain.events import RoundFinished
 from clew.domain.records import Incoming, RunHook
 from clew.domain.thread import Status
-from clew.domain.thread_metadata import ThreadSearch
 from clew.ports.inbox import Inbox
 from clew.ports.run_hooks import RunHookStore
+from clew.ports.thread_metadata import ThreadSearch
 from clew.ports.threads import Store
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.run_hooks import RunHookRows, add_hook

@@ -10,8 +10,7 @@ import pytest
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.thread import Owner, Status
-from clew.domain.thread_metadata import MOST, ThreadSearch
-from clew.ports.thread_metadata import ThreadMetadata
+from clew.ports.thread_metadata import MOST, ThreadMetadata, ThreadSearch
 from clew.ports.threads import Store
 from clew.stores.sql.thread_metadata import ThreadMetadataRows
 from clew.stores.sql.trash import TrashRows

@@ -11,8 +11,7 @@ from typing import Any
 
 from clew import failpoints
 from clew.domain.errors import NotFound
-from clew.domain.events import Log, Opening
-from clew.domain.fold import rebuild
+from clew.domain.events import Log, Opening, rebuild
 from clew.domain.lifecycle import (
     Change,
     Stamp,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from clew.domain.events import BODIES, Event
-from clew.domain.fold import rebuild
+from clew.domain.events import BODIES, Event, rebuild
 from clew.domain.tool_calls import fold_calls
 from clew.domain.views import logs, messages
 from clew.stores.codec import VERSION, dump_body, load_event

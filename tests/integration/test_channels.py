@@ -19,8 +19,8 @@ from clew.channels.wecom_api import WeComBotClient
 from clew.channels.wecom_crypto import Envelope, read_key, sign
 from clew.config import load_settings
 from clew.domain.errors import ConfigError, Permanent
-from clew.domain.history import HistoryId
 from clew.domain.thread import Owner, Status, Thread
+from clew.ports.histories import HistoryId
 from clew.server.app import Server, open_app
 from clew.server.database import open_histories
 from tests.databases import SHARED, locate, query

@@ -14,12 +14,11 @@ import psycopg
 import pytest
 
 from clew.domain.errors import ClewError, InvalidState, Unavailable
-from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult
-from clew.domain.fold import rebuild
-from clew.domain.ledger import CUT_OFF, NOT_BEGUN, NOT_RUN
+from clew.domain.events import AssistantMessage, Body, Log, Opening, Resolution, ToolCall, ToolResult, rebuild
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import SYSTEM, Lease
 from clew.domain.thread import Owner, Status, SuspensionKind, Thread
+from clew.domain.tool_calls import CUT_OFF, NOT_BEGUN, NOT_RUN
 from clew.engine import outages
 from clew.engine.commands import Request
 from clew.engine.recorder import Recorder

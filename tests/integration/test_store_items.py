@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clew.domain.errors import InvalidState
-from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.items import Namespace, history_namespace
 from clew.domain.thread import Owner
 from clew.history.store_items import StoreItems
+from clew.ports.histories import HistoryId, NewMessage, Shape
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database

@@ -8,7 +8,7 @@ import pytest
 
 from clew.domain.assistants import Assistant, AssistantPatch, Search, new_assistant, revised
 from clew.domain.errors import Invalid
-from clew.domain.thread_metadata import contains
+from clew.domain.items import contains
 from clew.engine.assistants import as_id, system_id
 from tests.samples import NOW
 

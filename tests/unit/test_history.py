@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.domain import history
-from clew.domain.history import HistoryMessage, HistorySummary, Merged, Shape
+from clew.domain.items import storable
+from clew.history import chunks, merging
+from clew.history.merging import Merged
+from clew.ports import histories
+from clew.ports.histories import HistoryMessage, HistorySummary, Shape
 
 AT = datetime(2026, 2, 26, 20, 30, tzinfo=UTC)
 
@@ -21,17 +24,17 @@ class Said(NamedTuple):
 
 
 def merge(tail: Sequence[Said], current: Sequence[Said]) -> Merged[Said]:
-    return history.merge(tail, current, identity=lambda said: said.id, is_turn=lambda said: not said.tool)
+    return merging.merge(tail, current, identity=lambda said: said.id, is_turn=lambda said: not said.tool)
 
 
 def test_the_seeds_example_of_a_chunk() -> None:
-    assert history.chunk_key(history.chunk_of(4231, 200)) == "chunk:000021"
-    assert history.chunk_range(21, 200, 4231) == (4201, 4231)
+    assert histories.chunk_key(histories.chunk_of(4231, 200)) == "chunk:000021"
+    assert histories.chunk_range(21, 200, 4231) == (4201, 4231)
 
 
 @pytest.mark.parametrize(("seq", "chunk"), [(0, 0), (1, 0), (200, 0), (201, 1), (400, 1), (401, 2)])
 def test_a_full_chunk_is_followed_by_the_next(seq: int, chunk: int) -> None:
-    assert history.chunk_of(seq, 200) == chunk
+    assert histories.chunk_of(seq, 200) == chunk
 
 
 @pytest.mark.parametrize(
@@ -50,17 +53,17 @@ def test_a_full_chunk_is_followed_by_the_next(seq: int, chunk: int) -> None:
     ],
 )
 def test_only_the_exact_key_names_a_chunk(key: str, index: int | None) -> None:
-    assert history.chunk_index(key) == index
+    assert histories.chunk_index(key) == index
 
 
 @given(last_seq=st.integers(0, 10**6), limit=st.integers(0, 1000), size=st.integers(1, 500))
 def test_a_tail_touches_only_the_chunks_it_needs(last_seq: int, limit: int, size: int) -> None:
-    chunks = history.tail_chunks(last_seq, limit, size)
-    seqs = [history.chunk_range(index, size, last_seq) for index in chunks]
+    touched = chunks.tail_chunks(last_seq, limit, size)
+    seqs = [histories.chunk_range(index, size, last_seq) for index in touched]
     held = sum(end - start + 1 for start, end in seqs)
     assert held >= min(limit, last_seq)
-    assert len(chunks) <= -(-limit // size) + 1
-    if chunks:
+    assert len(touched) <= -(-limit // size) + 1
+    if touched:
         assert seqs[-1][1] == last_seq
         assert held - (seqs[0][1] - seqs[0][0] + 1) < limit
 
@@ -95,7 +98,7 @@ def test_the_items_are_the_seeds() -> None:
 
 
 def test_the_value_field_names_the_text() -> None:
-    assert history.message_item(HistoryMessage(seq=1, role="user", content="Hi"), "text") == {
+    assert histories.message_item(HistoryMessage(seq=1, role="user", content="Hi"), "text") == {
         "seq": 1,
         "role": "user",
         "text": "Hi",
@@ -114,12 +117,12 @@ def test_the_value_field_names_the_text() -> None:
     ],
 )
 def test_a_text_is_made_fit_for_every_database(text: str, kept: str) -> None:
-    assert history.storable(text) == kept
+    assert storable(text) == kept
 
 
 def test_retries_wait_longer_each_time_and_end() -> None:
-    assert [history.retry_delay(n, 0.0) for n in (1, 2, 3, 4)] == [0.025, 0.05, 0.1, None]
-    assert history.retry_delay(1, 1.0) == pytest.approx(0.0375)
+    assert [chunks.retry_delay(n, 0.0) for n in (1, 2, 3, 4)] == [0.025, 0.05, 0.1, None]
+    assert chunks.retry_delay(1, 1.0) == pytest.approx(0.0375)
 
 
 def test_a_first_turn_is_new_whatever_it_says() -> None:
@@ -179,12 +182,12 @@ def test_every_message_is_there_once(tail: list[str], current: list[str]) -> Non
 
 def test_the_prompt_starts_at_the_latest_reset() -> None:
     said = ["a", "/reset", "b", "/reset", "c"]
-    assert history.since_reset(said, lambda text: text == "/reset") == ["/reset", "c"]
-    assert history.since_reset(said, lambda text: text == "/new") == said
-    assert history.since_reset([], lambda text: True) == []
+    assert merging.since_reset(said, lambda text: text == "/reset") == ["/reset", "c"]
+    assert merging.since_reset(said, lambda text: text == "/new") == said
+    assert merging.since_reset([], lambda text: True) == []
 
 
 def test_the_newest_are_kept() -> None:
-    assert history.newest([1, 2, 3], 2) == [2, 3]
-    assert history.newest([1, 2, 3], 5) == [1, 2, 3]
-    assert history.newest([1, 2, 3], 0) == []
+    assert merging.newest([1, 2, 3], 2) == [2, 3]
+    assert merging.newest([1, 2, 3], 5) == [1, 2, 3]
+    assert merging.newest([1, 2, 3], 0) == []

@@ -17,7 +17,8 @@ from clew.domain.events import (
     ToolResult,
     UserMessage,
 )
-from clew.domain.ledger import (
+from clew.domain.thread import Executor, Status, SuspensionKind
+from clew.domain.tool_calls import (
     CUT_OFF,
     INTERRUPTED,
     NO_RESULT,
@@ -27,16 +28,17 @@ from clew.domain.ledger import (
     NOT_REPORTED,
     NOT_RUN,
     Ask,
+    Call,
+    CallStatus,
     Go,
     OnCrash,
     Settled,
     Terms,
     approved,
     fate,
+    fold_calls,
     judge,
 )
-from clew.domain.thread import Executor, Status, SuspensionKind
-from clew.domain.tool_calls import Call, CallStatus, fold_calls
 from clew.graph.context_window import render, unanswered
 from clew.graph.tools import tool
 from tests.samples import NOW, asks, waits

@@ -20,8 +20,9 @@ from clew.domain.events import (
     StageChanged,
     ToolResult,
     UserMessage,
+    apply,
+    rebuild,
 )
-from clew.domain.fold import apply, rebuild
 from clew.domain.lifecycle import (
     CANCELLED,
     EXPIRED,

@@ -3,8 +3,8 @@
 import pytest
 
 from clew.domain.events import AssistantMessage, Body, Event, Resolution, RoundStarted, RunSpec
-from clew.domain.ledger import GATE
 from clew.domain.thread import Executor
+from clew.domain.tool_calls import GATE
 from clew.engine.outcomes import Completed, Failed, ended
 from tests.samples import NOW, waits
 

@@ -16,7 +16,6 @@ from clew.domain.events import (
     Suspension,
     UserMessage,
 )
-from clew.domain.ledger import GATE
 from clew.domain.lifecycle import next_round, retry_round
 from clew.domain.records import SYSTEM, RunScope
 from clew.domain.recovery import (
@@ -37,6 +36,7 @@ from clew.domain.recovery import (
     woken_by,
 )
 from clew.domain.thread import Executor, Status, SuspensionKind
+from clew.domain.tool_calls import GATE
 from tests.samples import NOW, asks, opened, recorded, stamp, waits
 
 ANSWER = AssistantMessage(content="so be it")

@@ -7,11 +7,10 @@ import pytest
 
 from clew.domain.errors import InvalidState
 from clew.domain.events import Body, Event, Opening, Redacted, Resolution, RoundFinished, RunSpec, UserMessage
-from clew.domain.ledger import GATE
 from clew.domain.lifecycle import Change, next_round, open_idle, resume_run, retry_round, start_run, stop
 from clew.domain.runs import Run, RunStatus, answers_in, runs_of, still_asked, undone, unquoted
 from clew.domain.thread import Status, Thread
-from clew.domain.tool_calls import fold_calls
+from clew.domain.tool_calls import GATE, fold_calls
 from tests.samples import ANN, recorded, stamp, waits
 
 

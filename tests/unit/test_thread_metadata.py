@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.domain.errors import Invalid
-from clew.domain.thread_metadata import DEEPEST, LONGEST, MOST, grown, leaves, readable_leaf
+from clew.ports.thread_metadata import DEEPEST, LONGEST, MOST, grown, leaves, readable_leaf
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2),

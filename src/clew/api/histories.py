@@ -14,10 +14,10 @@ from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import StrictBody, WireModel
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.history import NewMessage, Role
 from clew.domain.thread import Owner
 from clew.history.access import ChatHistories
 from clew.history.keys import MAX_LENGTH
+from clew.ports.histories import NewMessage, Role
 
 logger = logging.getLogger(__name__)
 

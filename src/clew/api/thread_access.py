@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from clew.domain.durations import after
 from clew.domain.errors import StorageFull, Unavailable
+from clew.domain.retention import after
 from clew.domain.thread import Owner, Thread, marked
 from clew.ports.clock import Clock
 from clew.ports.threads import Store

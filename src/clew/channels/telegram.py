@@ -17,7 +17,7 @@ from clew.channels.message import (
 )
 from clew.channels.phrases import language_of
 from clew.domain.errors import Invalid, Permanent, Transient, Unauthenticated
-from clew.domain.history import storable
+from clew.domain.items import storable
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
 from clew.history import keys

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from clew.channels.message import Attachment, ChannelMessage, ChatMessage, fingerprint
 from clew.domain.errors import Invalid
-from clew.domain.history import storable
+from clew.domain.items import storable
 from clew.domain.thread import Json
 from clew.history import keys
 

@@ -8,9 +8,9 @@ from clew.cli.opening import read_settings, run
 from clew.cli.output import say, say_json
 from clew.config import Settings
 from clew.domain.errors import ConfigError, Invalid
-from clew.domain.history import HistoryMessage, HistorySummary, NewMessage, Role, message_item
 from clew.domain.thread import Owner
 from clew.history.access import ChatHistories
+from clew.ports.histories import HistoryMessage, HistorySummary, NewMessage, Role, message_item
 from clew.server.database import open_database, open_histories
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 from clew.domain.errors import Contradictory
 from clew.domain.events import RunSpec
+from clew.domain.items import contains
 from clew.domain.runs import without_auth
 from clew.domain.thread import Json
-from clew.domain.thread_metadata import contains
 
 Object: TypeAlias = Mapping[str, Json]
 SortKey: TypeAlias = Literal["assistant_id", "graph_id", "name", "created_at", "updated_at"]

@@ -11,8 +11,8 @@ from cronsim import CronSim, CronSimError
 
 from clew.domain.errors import Invalid
 from clew.domain.events import RunSpec
+from clew.domain.items import contains
 from clew.domain.thread import Json, Owner
-from clew.domain.thread_metadata import contains
 
 SortKey: TypeAlias = Literal[
     "cron_id", "assistant_id", "thread_id", "next_run_date", "end_time", "created_at", "updated_at"

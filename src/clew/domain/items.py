@@ -248,3 +248,25 @@ def is_of_histories(namespace: Sequence[str], usual: Sequence[str]) -> bool:
     if namespace and namespace[0].startswith(_USER):
         namespace = namespace[1:]
     return bool(namespace) and (namespace[0] in usual[:1] or namespace[0].startswith(_TENANT))
+
+
+def contains(whole: Json, part: Json) -> bool:
+    """Whether an object has every field of another, with objects inside of it treated likewise; else the same value."""
+    if isinstance(part, Mapping) and isinstance(whole, Mapping):
+        return all(name in whole and contains(whole[name], value) for name, value in part.items())
+    return same(whole, part)
+
+
+def check_namespace(labels: Sequence[str]) -> None:
+    """Raises Invalid for labels that could be taken for others: a path is labels with periods between them."""
+    if not labels or labels[0] == "langgraph":
+        raise Invalid("a namespace has at least one label, and the first is not 'langgraph'", "namespace")
+    if any(not label or "." in label or storable(label) != label for label in labels):
+        raise Invalid("a label of a namespace is a text without periods", "namespace")
+
+
+def storable(text: str) -> str:
+    """The text as every database can hold it: without NUL and without halves of characters."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")

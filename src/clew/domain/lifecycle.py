@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
-from clew.domain.durations import require_duration
 from clew.domain.errors import Conflict, Invalid, InvalidState
 from clew.domain.events import (
     CALLS,
@@ -24,13 +23,13 @@ from clew.domain.events import (
     Suspension,
     ToolResult,
     UserMessage,
+    apply,
     id_prefix,
 )
-from clew.domain.fold import apply
-from clew.domain.ledger import is_yes
+from clew.domain.retention import require_duration
 from clew.domain.runs import undone
 from clew.domain.thread import Executor, Json, Pending, Status, SuspensionKind, Thread
-from clew.domain.tool_calls import Call
+from clew.domain.tool_calls import Call, is_yes
 
 NewId: TypeAlias = Callable[[], str]
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 
 from clew.domain.errors import InvalidState
-from clew.domain.ledger import GATE
 from clew.domain.runs import names_questions
 from clew.domain.thread import Json, Pending, SuspensionKind, Thread
+from clew.domain.tool_calls import GATE
 
 _YES = frozenset(
     (

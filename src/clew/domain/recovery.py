@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from clew.domain.events import Event, Log, Resolution, RoundStarted, RunSpec, Suspension, UserMessage
-from clew.domain.ledger import GATE, is_yes
 from clew.domain.records import SYSTEM, RunScope
 from clew.domain.thread import Json, Thread
+from clew.domain.tool_calls import GATE, is_yes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ from clew.domain.events import (
     Suspension,
     ToolResult,
 )
-from clew.domain.ledger import GATE
 from clew.domain.records import Incoming
 from clew.domain.redaction import lacks_a_message
 from clew.domain.thread import Json, Status, Thread
+from clew.domain.tool_calls import GATE
 
 # How LangGraph writes the id of an interrupt.
 _INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")

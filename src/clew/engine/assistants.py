@@ -8,12 +8,12 @@ from uuid import UUID, uuid5
 
 from clew.domain.assistants import Assistant, AssistantPatch, Object, Search, new_assistant, revised
 from clew.domain.errors import Conflict, Invalid, InvalidState, NotFound
+from clew.domain.items import contains
 from clew.domain.thread import Owner
-from clew.domain.thread_metadata import ThreadSearch, contains
 from clew.ports.assistants import Assistants
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphIntrospection, Graphs
-from clew.ports.thread_metadata import ThreadMetadata
+from clew.ports.thread_metadata import ThreadMetadata, ThreadSearch
 
 # Of the ids that LangGraph gives to its own assistants, one for each graph.
 NAMESPACE = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from clew.domain.errors import Drained, Unavailable
 from clew.domain.events import Body, Event, Resolution, RoundStarted, Suspension
-from clew.domain.ledger import GATE, is_yes
 from clew.domain.thread import Executor
+from clew.domain.tool_calls import GATE, is_yes
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,22 @@ from clew.domain.events import (
     ToolCall,
     ToolResult,
 )
-from clew.domain.ledger import Ask, Go, Settled, Terms, Verdict, approved, args_hash, fate, judge
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import ModelCall, RunScope, Summary
 from clew.domain.thread import Json, SuspensionKind, Thread
-from clew.domain.tool_calls import Call, CallStatus
+from clew.domain.tool_calls import (
+    Ask,
+    Call,
+    CallStatus,
+    Go,
+    Settled,
+    Terms,
+    Verdict,
+    approved,
+    args_hash,
+    fate,
+    judge,
+)
 from clew.engine.recorder import LONGEST_WAIT, SHORTEST_WAIT, Recorder
 from clew.failpoints import failpoint
 from clew.ports.model_calls import ModelCalls, Summaries

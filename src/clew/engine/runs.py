@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 from clew.domain.assistants import described
 from clew.domain.errors import Conflict, InvalidState, NotFound
 from clew.domain.events import Event, Opening, RunSpec
-from clew.domain.ledger import GATE
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message, without
 from clew.domain.runs import (
@@ -23,6 +22,7 @@ from clew.domain.runs import (
     unquoted,
 )
 from clew.domain.thread import Json, Owner, Status, Thread, is_marked
+from clew.domain.tool_calls import GATE
 from clew.engine.commands import Commands
 from clew.engine.redaction import redacted_texts
 from clew.engine.run_queue import RunQueue

@@ -12,12 +12,11 @@ from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message
 from clew.domain.thread import Json, KeptUnderMark, Owner, Status, Thread, marked
-from clew.domain.thread_metadata import leaves
 from clew.domain.views import OpenQuestions
 from clew.engine.commands import Commands
 from clew.failpoints import failpoint
 from clew.ports.graphs import GraphDriver
-from clew.ports.thread_metadata import ThreadMetadata
+from clew.ports.thread_metadata import ThreadMetadata, leaves
 from clew.ports.threads import Store
 
 

@@ -29,10 +29,10 @@ from pydantic_core import to_jsonable_python
 
 from clew.domain.errors import InvalidState
 from clew.domain.events import AssistantMessage, Event, ToolCall
-from clew.domain.ledger import Terms
 from clew.domain.records import ModelCall
 from clew.domain.retry import MAX_ANSWER
 from clew.domain.thread import ModelSettings, Thread
+from clew.domain.tool_calls import Terms
 from clew.failpoints import failpoint
 from clew.graph.context_window import Compaction, ContextBudget, Rendered, Turn, render, unanswered
 from clew.graph.run import current_run

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from clew.domain.events import AssistantMessage, Content, Event, ToolCall, ToolResult, UserMessage
-from clew.domain.ledger import NO_RESULT, Settled
 from clew.domain.records import Summary
 from clew.domain.thread import Json
+from clew.domain.tool_calls import NO_RESULT, Settled
 
 RESULT_EXPIRED = "[result expired]"
 _UNKNOWN = Settled(ok=False, result=None, error=NO_RESULT)

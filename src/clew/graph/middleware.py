@@ -11,7 +11,7 @@ from langgraph.types import Command
 
 from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
-from clew.domain.ledger import OnCrash, Settled, Terms
+from clew.domain.tool_calls import OnCrash, Settled, Terms
 from clew.graph.run import current_run
 from clew.graph.stream import storable
 from clew.graph.tools import INVALID, LedgerTool, own_ids, settled_message, through_ledger

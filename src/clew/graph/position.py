@@ -16,8 +16,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
-from clew.domain.ledger import GATE
 from clew.domain.recovery import Breakpoint, OpenInterrupt, Position, Reopened
+from clew.domain.tool_calls import GATE
 from clew.graph.approval import APPROVED, UNDECIDED, ApprovalChannel
 from clew.graph.tools import CALL
 

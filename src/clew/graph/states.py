@@ -12,8 +12,8 @@ from clew.checkpointer.rows import FENCE
 from clew.checkpointer.saver import Checkpointer
 from clew.domain.errors import Corrupt, InvalidState
 from clew.domain.events import Event
-from clew.domain.ledger import GATE
 from clew.domain.thread import Json, Status, Thread
+from clew.domain.tool_calls import GATE
 from clew.domain.views import GraphState, OpenQuestions
 from clew.graph import snapshots
 from clew.graph.containment import Contained

@@ -14,11 +14,11 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 from pydantic import ConfigDict, ValidationError
 
-from clew.domain.durations import require_seconds
 from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
-from clew.domain.ledger import Ask, OnCrash, Settled, Terms
+from clew.domain.retention import require_seconds
 from clew.domain.thread import Executor, Json
+from clew.domain.tool_calls import Ask, OnCrash, Settled, Terms
 from clew.failpoints import failpoint
 from clew.graph.run import current_run
 from clew.graph.stream import storable

@@ -4,20 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clew.domain.errors import Invalid, NotFound
-from clew.domain.history import (
+from clew.domain.items import check_namespace, from_path, storable, user_label
+from clew.domain.thread import Owner
+from clew.history import keys
+from clew.ports.histories import (
     NAMESPACE,
+    Histories,
     HistoryId,
     HistoryMessage,
     HistorySummary,
     NewMessage,
     Shape,
-    check_namespace,
-    storable,
 )
-from clew.domain.items import from_path, user_label
-from clew.domain.thread import Owner
-from clew.history import keys
-from clew.ports.histories import Histories
 
 # Conversations deleted in one transaction.
 PORTION = 100

@@ -25,14 +25,15 @@ from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.store.base import BaseStore
 
-from clew.domain import history
 from clew.domain.errors import ConfigError, Invalid, Permanent
-from clew.domain.history import HistoryMessage, Merged, NewMessage
+from clew.domain.items import check_namespace
 from clew.domain.thread import ModelSettings
 from clew.history import keys
 from clew.history.chat_history import ChatHistory, HistoryOutcome, backend_of
 from clew.history.graph_store import GraphStore
+from clew.history.merging import Merged, merge, newest, since_reset
 from clew.history.model_settings import settings_of
+from clew.ports.histories import NAMESPACE, HistoryMessage, NewMessage, Shape
 from clew.telemetry import Metrics, channel_label, shared_metrics
 from clew.texts.reasoning import without_thoughts
 
@@ -71,7 +72,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         reset_command: str = "",
         max_tool_rounds: int = 25,
         use_graph_chat_history: bool = False,
-        history_namespace: Sequence[str] = history.NAMESPACE,
+        history_namespace: Sequence[str] = NAMESPACE,
         history_key_template: str = keys.DEFAULT_TEMPLATE,
         history_key_candidates: Sequence[str] = keys.DEFAULT_CANDIDATES,
         history_meta_key_suffix: str = "__meta__",
@@ -85,9 +86,9 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         for template in (history_key_template, *history_key_candidates):
             if keys.is_ambiguous(template):
                 raise Invalid(f"put a ':' between the names in {template!r}", "history_key_candidates")
-        history.check_namespace(history_namespace)
+        check_namespace(history_namespace)
         # Made only to be checked: a wrong value fails here, not in the middle of a conversation.
-        history.Shape(
+        Shape(
             chunk_size=history_chunk_size, value_field=history_value_field, meta_key=history_meta_key_suffix
         )
         self.name = name
@@ -186,7 +187,7 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
         except Exception:  # noqa: BLE001 - a foreign store may raise anything; it was logged and counted
             # What of the thread is stored cannot be known now, but its last turn is surely not.
             return Merged(current, _last_turn(current))
-        return history.merge(
+        return merge(
             [_from_stored(message) for message in tail],
             current,
             identity=lambda message: message.id,
@@ -201,8 +202,8 @@ class AgentNode(Runnable[Any, dict[str, Any]]):
             instructions.insert(0, SystemMessage(self.system_prompt))
         turns = [message for message in messages if not isinstance(message, SystemMessage)]
         if self.reset_command:
-            turns = list(history.since_reset(turns, self._is_reset))
-        kept = list(history.newest(turns, self.max_messages))
+            turns = list(since_reset(turns, self._is_reset))
+        kept = list(newest(turns, self.max_messages))
         if len(kept) < len(turns) and memory:
             memory.history.count_truncation(memory.key)
         while kept and isinstance(kept[0], ToolMessage):

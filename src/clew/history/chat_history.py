@@ -13,24 +13,22 @@ import orjson
 from langgraph.store.base import BaseStore
 
 from clew.domain.errors import ClewError, Conflict, Invalid
-from clew.domain.history import (
+from clew.domain.items import check_namespace, history_namespace, storable
+from clew.history import keys
+from clew.history.chunks import ChunkItems
+from clew.history.graph_store import GraphStore
+from clew.ports.clock import Clock
+from clew.ports.histories import (
     NAMESPACE,
+    Histories,
     HistoryId,
     HistoryMessage,
     HistorySummary,
     NewMessage,
     Role,
     Shape,
-    check_namespace,
     message_item,
-    storable,
 )
-from clew.domain.items import history_namespace
-from clew.history import keys
-from clew.history.chunks import ChunkItems
-from clew.history.graph_store import GraphStore
-from clew.ports.clock import Clock
-from clew.ports.histories import Histories
 from clew.telemetry import Metrics, channel_label, shared_metrics
 
 logger = logging.getLogger(__name__)

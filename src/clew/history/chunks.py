@@ -19,7 +19,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
 from clew.domain.errors import Conflict, Corrupt, InvalidState
-from clew.domain.history import (
+from clew.domain.thread import Owner
+from clew.ports.clock import Clock
+from clew.ports.histories import (
     HistoryId,
     HistoryMessage,
     HistorySummary,
@@ -28,11 +30,7 @@ from clew.domain.history import (
     chunk_key,
     chunk_of,
     chunk_range,
-    retry_delay,
-    tail_chunks,
 )
-from clew.domain.thread import Owner
-from clew.ports.clock import Clock
 
 # Which id each of the newest messages had, which work wrote it, and which turns are merged. The documented items have no
 # place for it.
@@ -462,3 +460,24 @@ def _lock(store: BaseStore, path: tuple[str, ...]) -> asyncio.Lock:
     """One lock a conversation and store, however many nodes write to it. A lock belongs to one event loop."""
     locks = _locks.setdefault(store, WeakValueDictionary())
     return locks.setdefault((id(asyncio.get_running_loop()), path), asyncio.Lock())
+
+
+# Waits before the second, third and fourth try of a write that another writer overtook, in seconds; jitter comes on top.
+RETRY_DELAYS: Final = (0.025, 0.05, 0.1)
+
+
+def tail_chunks(last_seq: int, limit: int, size: int) -> range:
+    """The chunks that hold the newest `limit` messages: at most ceil(limit / size) + 1 of them, in order."""
+    if last_seq < 1 or limit < 1:
+        return range(0)
+    return range(chunk_of(max(last_seq - limit + 1, 1), size), chunk_of(last_seq, size) + 1)
+
+
+def retry_delay(attempt: int, jitter: float) -> float | None:
+    """How long to wait after the attempt (1, 2, ...) failed; None when that was the last one.
+
+    `jitter` is between 0 and 1 and adds up to a half.
+    """
+    if attempt > len(RETRY_DELAYS):
+        return None
+    return RETRY_DELAYS[attempt - 1] * (1 + jitter / 2)

@@ -20,9 +20,9 @@ from langgraph.store.base import (
 )
 
 from clew.domain import items
-from clew.domain.durations import minutes
 from clew.domain.errors import ClewError, Invalid
 from clew.domain.items import Namespace, Question, asked_below, check_filter, shown_below, user_label
+from clew.domain.retention import minutes
 from clew.domain.thread import Owner
 from clew.ports.histories import Histories
 from clew.ports.items import Items

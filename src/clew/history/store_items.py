@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Final, cast
 
 from clew.domain.errors import ClewError, Invalid, InvalidState
-from clew.domain.history import NAMESPACE
 from clew.domain.items import (
     DeleteItem,
     FindItems,
@@ -26,6 +25,7 @@ from clew.domain.items import (
     user_label,
 )
 from clew.domain.thread import Json, Owner
+from clew.ports.histories import NAMESPACE
 from clew.ports.items import Items
 
 logger = logging.getLogger(__name__)

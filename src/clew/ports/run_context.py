@@ -8,7 +8,6 @@ from collections.abc import (
 from typing import Protocol
 
 from clew.domain.events import Body, Event, ToolCall
-from clew.domain.ledger import Settled, Terms, Verdict
 from clew.domain.lifecycle import Stamp
 from clew.domain.records import (
     ModelCall,
@@ -16,6 +15,7 @@ from clew.domain.records import (
     Summary,
 )
 from clew.domain.thread import Json, Thread
+from clew.domain.tool_calls import Settled, Terms, Verdict
 
 
 class Ledger(Protocol):

@@ -123,6 +123,14 @@ class Store(Protocol):
         A claim whose answer was lost has taken effect without the runner's knowledge."""
         ...
 
+    async def lease_owners(self) -> Collection[str]:
+        """The runners whose leases have not run out."""
+        ...
+
+    async def end_leases(self, runner: str) -> int:
+        """Let all leases of a runner that died run out now; returns how many. The next claim counts a recovery."""
+        ...
+
     async def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Collection[str]:
         """Record an access to these threads: they expire later. Returns those that were written.
 

@@ -14,8 +14,10 @@ from clew.domain.records import FIRST_FENCE, Lease
 from clew.engine.step import Step
 from clew.failpoints import failpoint
 from clew.ports.guards import Claim
+from clew.ports.liveness import Liveness
 from clew.ports.threads import Store
 from clew.runners.backoff import OutageBackoff
+from clew.runners.dead_runners import WATCHED, DeadRunners
 from clew.runners.heartbeat import Heartbeat
 from clew.runners.quarantine import Quarantine
 from clew.runners.slots import Slots
@@ -66,11 +68,13 @@ class LocalRunner:
         grace_seconds: float,
         graphs: Collection[str] = (),
         call: Callable[[], None] = lambda: None,
+        liveness: Liveness | None = None,
     ) -> None:
         """`graphs` are those it can run, all if none is named; threads of other graphs are left to other runners.
 
-        `call` notifies the runners of other processes that a thread can be claimed."""
-        self._name = name
+        `call` notifies the runners of other processes that a thread can be claimed. Without `liveness` the threads of
+        a dead process are claimed when its leases run out."""
+        self._name = name if liveness is None else WATCHED + name
         self._store = store
         self._step = step
         self._lease = lease
@@ -85,7 +89,7 @@ class LocalRunner:
         # How many threads were surely claimable since the last claim.
         self._wakes = 0
         self._draining = False
-        self._heartbeat = Heartbeat(name, open_store, self._held, self._lost, lease=lease)
+        self._heartbeat = Heartbeat(self._name, open_store, self._held, self._lost, lease=lease)
         # A cancelled run that does not end occupies no slot.
         self._slots = Slots(concurrency, lambda: len(self._held()))
         self._backoff = OutageBackoff(
@@ -94,6 +98,10 @@ class LocalRunner:
             seconds=PATIENT_BEATS * self._heartbeat.seconds,
             now=self._loop.time,
         )
+        self._watching: AbstractAsyncContextManager[None] = contextlib.nullcontext()
+        if liveness is not None:
+            dead = DeadRunners(self._name, store=store, liveness=liveness, found=self.wake)
+            self._watching = dead.watching()
         self._quarantine = Quarantine(
             max_recoveries=step.max_recoveries, poll_seconds=poll_seconds, now=self._loop.time
         )
@@ -105,15 +113,16 @@ class LocalRunner:
         Active runs end at a safe point or are left to other runners. The block continues meanwhile: the server need not
         finish its streams and requests before the drain begins.
         """
-        self._heartbeat.start()
-        claiming = asyncio.create_task(self._claim_forever())
-        ending = asyncio.create_task(self._end(claiming, stopping))
-        try:
-            yield
-        finally:
-            stopping.set()
-            await ending
-            await asyncio.to_thread(self._heartbeat.stop)
+        async with self._watching:
+            self._heartbeat.start()
+            claiming = asyncio.create_task(self._claim_forever())
+            ending = asyncio.create_task(self._end(claiming, stopping))
+            try:
+                yield
+            finally:
+                stopping.set()
+                await ending
+                await asyncio.to_thread(self._heartbeat.stop)
 
     async def _end(self, claiming: "asyncio.Task[None]", stopping: asyncio.Event) -> None:
         try:

@@ -19,6 +19,7 @@ from clew.ports.audit import AuditTrail
 from clew.ports.files import Files
 from clew.ports.histories import Histories
 from clew.ports.inbox import Inbox
+from clew.ports.liveness import Liveness
 from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.notifier import ClusterNotifier
 from clew.ports.numbers import Numbers
@@ -41,6 +42,7 @@ from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
+from clew.stores.sqlite_liveness import LockFiles
 from clew.stores.sqlite_notifier import SQLiteNotifier
 from clew.stores.sqlite_space import SQLiteSpace
 
@@ -108,6 +110,18 @@ def open_bell(db: Database, settings: Settings) -> ClusterNotifier:
     return PostgresNotifier(
         (database.direct_url or database.url).reveal(), deadline=database.statement_seconds
     )
+
+
+def open_liveness(db: Database, settings: Settings) -> Liveness | None:
+    """How processes that share this database see that one died. None where only leases show it."""
+    database = settings.database
+    if isinstance(db, SQLiteDatabase):
+        return LockFiles(database.url.path) if database.url.path is not None else None
+    if database.direct_url is None and database.is_behind_transaction_pooler:
+        return None
+    from clew.stores.postgres_liveness import AdvisoryLocks  # noqa: PLC0415 - the extra may be missing
+
+    return AdvisoryLocks((database.direct_url or database.url).reveal(), deadline=database.statement_seconds)
 
 
 @dataclass(slots=True)

@@ -189,6 +189,7 @@ def _runner(services: Services, graphs: GraphRuntime) -> Runner:
         grace_seconds=settings.server.shutdown_seconds,
         graphs=graphs.registry.graphs,
         call=services.cluster.call,
+        liveness=services.liveness,
     )
 
 

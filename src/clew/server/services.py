@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from clew.api.numbers import Numbering
 from clew.api.thread_access import ThreadAccess
 from clew.config import Settings
+from clew.ports.liveness import Liveness
 from clew.ports.notifier import ClusterNotifier
 from clew.ports.threads import Store
 from clew.server.database import Stores
@@ -32,6 +33,8 @@ class Services:
     """Of the graph store: the database of `stores`, unless the settings name another."""
     graph_store: "GraphStore"
     cluster: ClusterNotifier
+    liveness: Liveness | None
+    """None where only leases show that a process died."""
     access: ThreadAccess
     numbering: Numbering
     metrics: Metrics

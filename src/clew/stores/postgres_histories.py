@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from clew.domain.history import HistoryId, NewMessage, Shape
 from clew.domain.items import to_path
+from clew.ports.histories import HistoryId, NewMessage, Shape
 from clew.stores.postgres import PostgresDatabase
 from clew.stores.sql.histories import NEXT_SEQS, HistoryRows
 from clew.stores.sql.work import Database

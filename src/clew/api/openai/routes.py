@@ -16,7 +16,7 @@ from clew.api.followed_runs import FollowedRun, FollowedRuns, RunCall
 from clew.api.guard import Caller
 from clew.api.openai.answers import Completion, event, questions_text
 from clew.api.openai.errors import SERVER, UnknownModel, errors, needs
-from clew.api.openai.schemas import CompletionIn, unheard
+from clew.api.openai.schemas import CompletionIn, ModelName, unheard
 from clew.api.routing import Router
 from clew.api.sdk.streaming import failure
 from clew.domain.assistants import Assistant, Search, schema_fields
@@ -83,7 +83,7 @@ class OpenAIRoutes:
         )
         return ModelsOut(data=[_shown(one) for one in found if await self._takes_messages(one, caller.owner)])
 
-    async def get_model(self, caller: Caller, model: str) -> ModelOut:
+    async def get_model(self, caller: Caller, model: ModelName) -> ModelOut:
         return _shown(await self._assistant(model, caller.owner))
 
     async def create_completion(

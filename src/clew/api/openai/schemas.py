@@ -11,6 +11,7 @@ from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 SYSTEM = ("system", "developer")
 
 # Values that ask for nothing: clients send them by themselves.
@@ -74,7 +75,7 @@ class CompletionIn(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName
     messages: Annotated[list[ChatMessageIn], Field(min_length=1)]
     stream: bool = False
     stream_options: StreamOptionsIn | None = None

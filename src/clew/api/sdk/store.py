@@ -11,9 +11,9 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.wire import Moment
-from clew.domain.durations import LONGEST_MINUTES, minutes
 from clew.domain.errors import Invalid, InvalidState
 from clew.domain.items import Item, Namespace
+from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.history.store_items import StoreItems
 
 MAX_OFFSET = 2**31 - 1

@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from clew.api.sdk.extraction import Paths
 from clew.api.sdk.run_schemas import CheckpointIn, Id, Object
 from clew.api.sdk.wire import Moment
-from clew.domain.durations import LONGEST_MINUTES, minutes
+from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.domain.thread import Json, Status, Thread
-from clew.domain.thread_metadata import SortKey
+from clew.ports.thread_metadata import SortKey
 
 ThreadStatus: TypeAlias = Literal["idle", "busy", "interrupted", "error"]
 

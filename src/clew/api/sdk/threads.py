@@ -35,12 +35,12 @@ from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFoun
 from clew.domain.redaction import without
 from clew.domain.runs import RunStatus, still_asked
 from clew.domain.thread import Json, Owner, Status, Thread, marked
-from clew.domain.thread_metadata import ThreadSearch
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
 from clew.ports.streams import StreamParts
+from clew.ports.thread_metadata import ThreadSearch
 
 ThreadId = Annotated[Id, Path()]
 

@@ -30,9 +30,9 @@ from clew.apps.drivers.inquiries import Purpose, Workplace
 from clew.apps.drivers.session import DriverSession, SingleAttempt
 from clew.domain.errors import Invalid, Permanent
 from clew.domain.events import AssistantMessage, Level, Log, Resolution, RoundStarted, Suspension
-from clew.domain.ledger import is_yes
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, SuspensionKind, Thread
+from clew.domain.tool_calls import is_yes
 from clew.graph.stream import clew_message
 from clew.ports.run_context import RunContext
 

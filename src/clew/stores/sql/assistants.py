@@ -7,8 +7,8 @@ from typing import Final
 
 from clew.domain.assistants import Assistant, Object, Search
 from clew.domain.errors import NotFound
+from clew.domain.items import contains
 from clew.domain.thread import Owner
-from clew.domain.thread_metadata import contains
 from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 
 from clew.domain.errors import Conflict
-from clew.domain.history import HistoryId, HistoryMessage, HistorySummary, NewMessage, Shape, chunk_range
 from clew.domain.items import below, from_path, to_path, user_label
 from clew.domain.thread import Owner
+from clew.ports.histories import HistoryId, HistoryMessage, HistorySummary, NewMessage, Shape, chunk_range
 from clew.stores.codec import moment
 from clew.stores.sql.existence import hold_unless_new
 from clew.stores.sql.work import (

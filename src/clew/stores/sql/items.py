@@ -6,7 +6,6 @@ from typing import Final
 
 from clew.domain.documents import clean_json
 from clew.domain.errors import Corrupt, Invalid, InvalidState
-from clew.domain.history import HistorySummary, chunk_index, chunk_key
 from clew.domain.items import (
     Answer,
     DeleteItem,
@@ -26,6 +25,7 @@ from clew.domain.items import (
     user_label,
 )
 from clew.domain.thread import Json, Owner
+from clew.ports.histories import HistorySummary, chunk_index, chunk_key
 from clew.stores.codec import MICROSECOND, UNREADABLE, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
 from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes

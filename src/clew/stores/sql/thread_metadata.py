@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from clew.domain.thread import Json
-from clew.domain.thread_metadata import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
+from clew.ports.thread_metadata import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
 from clew.stores.codec import legible
 from clew.stores.sql.existence import hold_alone
 from clew.stores.sql.threads import owned

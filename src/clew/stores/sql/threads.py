@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from clew.domain.errors import ClewError, Corrupt, NotFound
-from clew.domain.events import Event
-from clew.domain.fold import rebuild
+from clew.domain.events import Event, rebuild
 from clew.domain.lifecycle import Change
 from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status, Thread
@@ -244,6 +243,19 @@ class ThreadRows(Tables):
             (Texts(but), runner),
         )
 
+    @reads
+    def lease_owners(self) -> Work[list[str]]:
+        rows = yield Statement(f"SELECT DISTINCT lease_owner FROM threads WHERE {_LEASED}")
+        return [owner for (owner,) in rows]
+
+    @writes
+    def end_leases(self, runner: str) -> Work[int]:
+        rows = yield Statement(
+            f"UPDATE threads SET lease_until = clew_now() WHERE {_LEASED} AND lease_owner = $1 RETURNING id",
+            (runner,),
+        )
+        return len(rows)
+
     @writes
     def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Work[list[str]]:
         rows = yield Statement(
@@ -294,6 +306,7 @@ class ThreadRows(Tables):
                 logger.exception("a table of buried threads cannot be purged: %s", table)
 
 
+_LEASED = "status = 'running' AND deleted_at IS NULL AND lease_until > clew_now()"
 # A lease that ran out while a runner held it means that the runner died: that is a recovery.
 _RECOVERIES = "recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END"
 

@@ -1,0 +1,55 @@
+"""A killed server's runs are recovered long before its leases run out."""
+
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.acceptance.conftest import Api, api_serving
+from tests.processes import filled, until
+
+pytestmark = pytest.mark.timeout(120)
+
+# Nothing here waits for so long.
+LEASE = {"CLEW_RUNNER_LEASE_SECONDS": "600"}
+RUNS = 6
+
+
+def killed_in_the_middle(api: Api, marks: Callable[[int], Path]) -> list[str]:
+    """Kill the server once each of its runs has begun."""
+    runs = [api.start("walking", log=[], marks=str(marks(number))) for number in range(RUNS)]
+    for number in range(RUNS):
+        until(filled(marks(number)))
+    api.server.signal(signal.SIGKILL)
+    api.server.wait()
+    return runs
+
+
+def test_another_server_recovers_the_runs_of_a_killed_one(postgres_url: str, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    with ExitStack() as stack:
+        one, other = (
+            Api(stack.enter_context(api_serving(tmp_path / name, CLEW_DATABASE_URL=postgres_url, **LEASE)))
+            for name in ("one", "other")
+        )
+        runs = killed_in_the_middle(one, lambda number: tmp_path / f"marks-{number}")
+        assert [other.rest(run)["status"] for run in runs] == ["completed"] * RUNS
+        for run in runs:
+            assert len(other.state(run)["log"]) == 40
+    assert "a process died" in other.server.log
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (
+            0,
+        )
+
+
+def test_a_restarted_server_recovers_its_own_runs_on_sqlite(tmp_path: Path) -> None:
+    with api_serving(tmp_path, **LEASE) as server:
+        runs = killed_in_the_middle(Api(server), lambda number: tmp_path / f"marks-{number}")
+    with api_serving(tmp_path, **LEASE) as server:
+        api = Api(server)
+        assert [api.rest(run)["status"] for run in runs] == ["completed"] * RUNS
