@@ -24,7 +24,7 @@ async def test_a_cloned_template_is_served_and_what_has_no_effect_is_named(tmp_p
     with serving(tmp_path, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server:
         warnings = [json.loads(line) for line in server.log.splitlines()]
         said = " ".join(line["event"] for line in warnings if line["level"] == "warning")
-        for part in (".env, which does not exist", "store has no effect", "did you mean graphs?"):
+        for part in (".env, which does not exist", "store.index has no effect", "did you mean graphs?"):
             assert part in said
         assert "python_version" not in server.log
         async with get_client(url=server.address, api_key=None) as client:
@@ -68,3 +68,8 @@ def test_a_server_does_not_start_without_the_protection_it_was_told_of(
     assert refused.returncode != 0
     assert named in one_line(refused)
     assert "Remove the key" in refused.stderr
+    write_project(tmp_path, ui={"a": "./ui.tsx"}, **keys)
+    ignored = named.removeprefix("langgraph.json: ").removesuffix(": ")
+    said = clew(tmp_path, "doctor", CLEW_LANGGRAPH_IGNORE_KEYS=ignored).stdout
+    assert f"{ignored} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says" in said
+    assert "ui has no effect" in said

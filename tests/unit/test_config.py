@@ -840,69 +840,6 @@ class TestGraphs:
             f"{tmp_path}/langgraph.json: env names {tmp_path}/.env, which does not exist; no variables are read",
         )
 
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("auth", {"path": "./auth.py:auth"}),
-            ("auth", {"disable_studio_auth": True}),
-            ("encryption", {"path": "./keys.py:encryption"}),
-            ("webhooks", {"url": {"allowed_domains": ["example.com"]}}),
-            ("http", {"disable_threads": True}),
-            ("http", {"disable_runs": True}),
-            ("http", {"disable_assistants": True}),
-            ("http", {"disable_store": True}),
-            ("http", {"disable_meta": True}),
-            ("http", {"disable_webhooks": True}),
-        ],
-    )
-    def test_a_protection_that_would_not_be_there_keeps_it_from_starting(
-        self, tmp_path: Path, key: str, value: dict[str, Any]
-    ) -> None:
-        write_project(tmp_path, graphs={"a": "x:y"}, **{key: value})
-        name = key if key in ("auth", "encryption") else f"{key}.{next(iter(value))}"
-        message = refusal(tmp_path)
-        assert message.startswith(f"{tmp_path}/langgraph.json: {name}: ")
-        assert "Remove the key" in message
-
-    def test_a_protection_that_is_not_asked_for_is_none(self, tmp_path: Path) -> None:
-        write_project(
-            tmp_path,
-            auth=None,
-            encryption={},
-            http={"disable_store": False, "disable_mcp": True, "disable_a2a": True, "disable_ui": True},
-            webhooks={"url": None},
-        )
-        assert load(tmp_path).warnings == ()
-
-    def test_keys_without_an_effect_are_named(self, tmp_path: Path) -> None:
-        write_project(
-            tmp_path,
-            graphs={"a": {"path": "x:y", "descripton": "A."}},
-            store={"index": {"dims": 3}},
-            checkpointer={"ttl": {"default_ttl": 5}},
-            http={"app": "./app.py:app", "cors": {"allow_origins": ["*"]}, "disable_mpc": True},
-            webhooks={"headers": {"A": "b"}},
-            ui={"a": "./ui.tsx"},
-            grpahs={},
-            **{
-                "python_version": "3.12",
-                "$schema": "x",
-                "dockerfile_lines": ["RUN x"],
-                "image_distro": "wolfi",
-            },
-        )
-        said = [warning.removeprefix(f"{tmp_path}/langgraph.json: ") for warning in load(tmp_path).warnings]
-        unsupported = "has no effect: Clew does not support it yet"
-        assert sorted(said) == sorted(
-            [
-                *(f"{key} {unsupported}" for key in ("store", "checkpointer", "http.app", "http.cors")),
-                *(f"{key} {unsupported}" for key in ("webhooks.headers", "ui")),
-                "graphs.a.descripton has no effect: there is no such key; did you mean description?",
-                "http.disable_mpc has no effect: there is no such key; did you mean disable_mcp?",
-                "grpahs has no effect: there is no such key; did you mean graphs?",
-            ]
-        )
-
     def test_its_variables_reach_graphs_but_never_replace_what_is_set(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from dotenv import dotenv_values
 from pydantic import SecretStr
 
-from clew.config.files import read_json, read_text
-from clew.config.project_keys import check_keys
+from clew.config.files import read_text
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -44,7 +43,7 @@ class LangGraphProject:
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """What in the file has no effect."""
+    """What the file names and is not there."""
 
 
 def read_graphs(place: ConfigNode) -> dict[str, GraphSource]:
@@ -55,17 +54,16 @@ def read_graphs(place: ConfigNode) -> dict[str, GraphSource]:
     return _graphs(place)
 
 
-def read_langgraph_json(path: Path) -> LangGraphProject:
-    """A key without an effect is a warning: the file is not ours. Raises ConfigError."""
-    project = ConfigNode(path, "", read_json(path))
+def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
+    """The keys that Clew honours; `check_keys` names the others. Raises ConfigError."""
     entries = project.entries()
-    nothing = ConfigNode(path, "", None)
+    nothing = ConfigNode(project.file, "", None)
     environment, missing = _environment(entries.get("env", nothing))
     return LangGraphProject(
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=environment,
-        warnings=(*check_keys(project), *missing),
+        warnings=missing,
     )
 
 

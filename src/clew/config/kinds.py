@@ -29,6 +29,7 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
+_PROJECT_KEY = re.compile(r"[A-Za-z_]{1,64}(?:\.[A-Za-z_]{1,64}){0,3}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 
 _FLAGS = {
@@ -179,6 +180,18 @@ def variables() -> SettingKind[tuple[str, ...]]:
         raise ValueError
 
     return SettingKind("a list of names of variables, none of them Clew's own", read)
+
+
+def project_keys() -> SettingKind[tuple[str, ...]]:
+    def read(raw: object) -> tuple[str, ...]:
+        given = raw.split(",") if isinstance(raw, str) else raw
+        if isinstance(given, list):
+            keys = tuple(_text(key).strip() for key in given)
+            if all(_PROJECT_KEY.fullmatch(key) for key in keys):
+                return keys
+        raise ValueError
+
+    return SettingKind("a list of keys like auth, http.disable_store", read)
 
 
 def repository() -> SettingKind[str]:

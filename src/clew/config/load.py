@@ -8,9 +8,10 @@ from pydantic import SecretStr
 
 from clew.config.apps import read_app_sections
 from clew.config.channels import read_channels
-from clew.config.files import read_yaml
+from clew.config.files import read_json, read_yaml
 from clew.config.graphs import LangGraphProject, read_graphs, read_langgraph_json
 from clew.config.profiles import read_profiles
+from clew.config.project_keys import check_keys
 from clew.config.resolve import choose_database, choose_graph_store, doubts, require_whole_auth
 from clew.config.settings import SECTIONS, SETTINGS, Settings
 from clew.config.sources import Options, Variables, YamlFile, read_sections
@@ -42,7 +43,8 @@ def load_settings(
     cwd = cwd.absolute()
     file, project_file = _files(cwd, config)
     top = ConfigNode(file, "", read_yaml(file, environ)).known(_TOP) if file else {}
-    project = read_langgraph_json(project_file) if project_file else LangGraphProject()
+    project_keys = ConfigNode(project_file, "", read_json(project_file)) if project_file else None
+    project = read_langgraph_json(project_keys) if project_keys else LangGraphProject()
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
     made, sources = read_sections(Options(options or {}), Variables(environ), YamlFile(sections))
@@ -72,6 +74,7 @@ def load_settings(
             *doubts(database, made.cleanup, sources, environ),
             *profiles.warnings,
             *project.warnings,
+            *(check_keys(project_keys, ignored=made.langgraph.ignore_keys) if project_keys else ()),
         ),
     )
 

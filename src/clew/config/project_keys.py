@@ -1,63 +1,138 @@
-"""Keys of langgraph.json: those Clew obeys, those without an effect, and those it refuses to start with."""
+"""Keys of langgraph.json: one line for each says what Clew does with it. docs/howto/langgraph-project.md shows this table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from clew.config.tree import ConfigNode, suggestion
 from clew.domain.errors import ConfigError
 
-# A star stands for any name. Clew has no /mcp, no /a2a and no /ui, so these are switched off as it is.
-_OBEYED = (
-    *("graphs.*", "graphs.*.path", "graphs.*.description", "dependencies", "env"),
-    *("http.disable_mcp", "http.disable_a2a", "http.disable_ui"),
-)
-# For `langgraph build`, which makes an image. Clew makes none.
-_FOR_IMAGES = (
-    *("$schema", "python_version", "node_version", "api_version", "_INTERNAL_docker_tag", "base_image"),
-    *("image_distro", "dockerfile_lines", "pip_config_file", "pip_installer", "keep_pkg_tools", "source"),
-)
-_UNSUPPORTED = (
-    *("store", "checkpointer", "priority", "ui", "ui_config", "webhooks.env_prefix", "webhooks.headers"),
-    *("http.app", "http.cors", "http.configurable_headers", "http.logging_headers", "http.mount_prefix"),
-    *("http.middleware_order", "http.enable_custom_route_auth"),
-)
-_SERVED = (
-    "Clew cannot switch these endpoints off yet and would serve them. Remove the key to start with them."
-)
-# Each promises a protection. A server that starts without it would do what its operator has ruled out.
-_REFUSED: Mapping[str, str] = {
-    "auth": "Clew does not support custom authentication yet, so callers it would refuse would be let in."
-    " Remove the key, and give callers API keys: clew keys create",
-    "encryption": "Clew does not support custom encryption yet, so data would be stored unencrypted."
-    " Remove the key to start without it.",
-    "webhooks.url": "Clew does not support this policy yet. Remove the key, and set CLEW_LANGGRAPH_WEBHOOKS to"
-    " public or off.",
-    "http.disable_assistants": _SERVED,
-    "http.disable_threads": _SERVED,
-    "http.disable_runs": _SERVED,
-    "http.disable_store": _SERVED,
-    "http.disable_meta": _SERVED,
-    "http.disable_webhooks": "Clew would still send webhooks. Remove the key, and set CLEW_LANGGRAPH_WEBHOOKS=off.",
-}
-_SILENT = frozenset((*_OBEYED, *_FOR_IMAGES))
-_KNOWN = _SILENT | {*_UNSUPPORTED, *_REFUSED}
+
+class KeyOutcome(StrEnum):
+    HONOURED = "honoured"
+    IMAGE_ONLY = "image only"
+    """For `langgraph build`, which makes an image. Clew makes none."""
+    WARNED = "warned"
+    """Without an effect, and the log says so at start."""
+    REFUSED = "refused"
+    """It promises a protection. A server that starts without it would do what its operator has ruled out."""
 
 
-def check_keys(project: ConfigNode) -> tuple[str, ...]:
-    """Warnings, one for each key without an effect. Raises ConfigError for one that promises a protection."""
-    return tuple(_warnings(project, ""))
+@dataclass(frozen=True, slots=True)
+class ProjectKey:
+    """A star stands for any name. What holds for a key holds for those below it without a line of their own."""
+
+    key: str
+    outcome: KeyOutcome
+    about: str
 
 
-def _warnings(place: ConfigNode, pattern: str) -> Iterator[str]:
+def _honoured(key: str, about: str) -> ProjectKey:
+    return ProjectKey(key, KeyOutcome.HONOURED, about)
+
+
+def _image_only(*keys: str) -> list[ProjectKey]:
+    return [ProjectKey(key, KeyOutcome.IMAGE_ONLY, "for `langgraph build`") for key in keys]
+
+
+def _warned(key: str, about: str = "Clew does not support it yet") -> ProjectKey:
+    return ProjectKey(key, KeyOutcome.WARNED, about)
+
+
+def _refused(key: str, about: str) -> ProjectKey:
+    return ProjectKey(key, KeyOutcome.REFUSED, about)
+
+
+_SERVED = "Clew cannot switch these endpoints off yet and would serve them"
+
+KEYS: tuple[ProjectKey, ...] = (
+    _honoured("graphs.*", "`path:attribute`, or an object"),
+    _honoured("graphs.*.path", "`path:attribute`"),
+    _honoured("graphs.*.description", "shown with the assistant"),
+    _honoured("dependencies", "folders are imported from; packages must be installed"),
+    _honoured("env", "variables for the graphs, as an object or a file"),
+    _warned("store.index"),
+    _warned("store.ttl"),
+    _warned("store.path", "Clew has a store of its own"),
+    _warned("checkpointer.ttl"),
+    _warned("checkpointer.backend", "Clew has a checkpointer of its own"),
+    _warned("checkpointer.path", "Clew has a checkpointer of its own"),
+    _warned("checkpointer.uri", "Clew has a checkpointer of its own"),
+    _warned("checkpointer.serde", "Clew has a serializer of its own, which never reads pickle"),
+    _refused("auth", "Clew does not support custom authentication yet and would let in callers it refuses"),
+    _refused("encryption", "Clew does not support custom encryption yet and would store data unencrypted"),
+    _warned("priority"),
+    _refused("webhooks.url", "Clew does not support this policy yet"),
+    _warned("webhooks.headers"),
+    _warned("webhooks.env_prefix"),
+    _refused("webhooks.allowed_fields", "Clew does not support this yet and would send all fields"),
+    _warned("http.app"),
+    _warned("http.cors"),
+    _warned("http.configurable_headers"),
+    _warned("http.logging_headers"),
+    _warned("http.mount_prefix"),
+    _warned("http.middleware_order"),
+    _warned("http.enable_custom_route_auth"),
+    _refused("http.disable_assistants", _SERVED),
+    _refused("http.disable_threads", _SERVED),
+    _refused("http.disable_runs", _SERVED),
+    _refused("http.disable_store", _SERVED),
+    _refused("http.disable_meta", _SERVED),
+    _refused(
+        "http.disable_webhooks", "Clew would still send webhooks; CLEW_LANGGRAPH_WEBHOOKS=off ends that"
+    ),
+    _refused("http.disable_mcp", _SERVED),
+    _honoured("http.disable_a2a", "Clew has no `/a2a`"),
+    _honoured("http.disable_ui", "Clew has no `/ui`"),
+    _warned("ui"),
+    _warned("ui_config"),
+    *_image_only("$schema", "python_version", "node_version", "api_version", "_INTERNAL_docker_tag"),
+    *_image_only("base_image", "image_distro", "dockerfile_lines", "pip_config_file", "pip_installer"),
+    *_image_only("keep_pkg_tools", "source"),
+)
+_BY_KEY = {line.key: line for line in KEYS}
+REFUSED = tuple(line.key for line in KEYS if line.outcome is KeyOutcome.REFUSED)
+
+
+def check_keys(project: ConfigNode, *, ignored: Collection[str] = ()) -> tuple[str, ...]:
+    """Warnings, one for each key without an effect.
+
+    Raises ConfigError for one that promises a protection, unless it is among those the operator says to ignore.
+    """
+    # No colon after a name: what follows `api_key:` is masked in the log.
+    needless = [
+        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, REFUSED)}"
+        for key in ignored
+        if key not in REFUSED
+    ]
+    return (*_warnings(project, "", ignored), *needless)
+
+
+def _warnings(place: ConfigNode, pattern: str, ignored: Collection[str]) -> Iterator[str]:
     if not isinstance(place.value, dict):
         return  # what it must be is for the reader of this key to say
-    inside = {known.removeprefix(pattern).partition(".")[0] for known in _KNOWN if known.startswith(pattern)}
+    inside = {key.removeprefix(pattern).partition(".")[0] for key in _BY_KEY if key.startswith(pattern)}
     for name, entry in place.entries().items():
         known = name if name in inside else "*" if "*" in inside else None
         if known is None:
             yield f"{entry.file}: {entry.key} has no effect: there is no such key{suggestion(name, inside)}"
-        elif (key := pattern + known) in _REFUSED and entry.value:
-            raise ConfigError(f"{entry.where}: {_REFUSED[key]}")
-        elif key in _UNSUPPORTED and entry.value:
-            yield f"{entry.file}: {entry.key} has no effect: Clew does not support it yet"
-        elif any(longer.startswith(f"{key}.") for longer in _KNOWN):
-            yield from _warnings(entry, f"{key}.")
+            continue
+        key = pattern + known
+        line = _BY_KEY.get(key)
+        if line is not None and entry.value and (warning := _warning(line, entry, ignored)):
+            yield warning
+        elif any(longer.startswith(f"{key}.") for longer in _BY_KEY):
+            yield from _warnings(entry, f"{key}.", ignored)
+
+
+def _warning(line: ProjectKey, entry: ConfigNode, ignored: Collection[str]) -> str | None:
+    if line.outcome is KeyOutcome.WARNED:
+        return f"{entry.file}: {entry.key} has no effect: {line.about}"
+    if line.outcome is not KeyOutcome.REFUSED:
+        return None
+    if line.key in ignored:
+        return f"{entry.file}: {entry.key} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says: {line.about}"
+    raise ConfigError(
+        f"{entry.where}: {line.about}. Remove the key, or start without it with"
+        f" CLEW_LANGGRAPH_IGNORE_KEYS={line.key}"
+    )

@@ -33,6 +33,7 @@ from clew.config.kinds import (
     model_name,
     origins,
     postgres_url,
+    project_keys,
     repository,
     seconds,
     secret,
@@ -347,6 +348,9 @@ class LangGraphSettings(Section):
     crons: Annotated[int, whole(0, 100_000)] = setting(1000, "Crons one user may have.")
     built_in_graphs: Annotated[bool, flag()] = setting(
         True, "Whether Clew's own graphs, such as `chat`, have assistants beside those of yours."
+    )
+    ignore_keys: Annotated[tuple[str, ...], project_keys()] = setting(
+        [], "Keys of langgraph.json that promise a protection Clew has not, and without which it may start."
     )
 
 
