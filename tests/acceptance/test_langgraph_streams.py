@@ -58,7 +58,8 @@ def encoded(value: Any) -> Any:
             return {"graph": None, "update": None, "resume": value.resume, "goto": []}
         case BaseException():
             return {"error": type(value).__name__, "message": str(value)}
-    raise TypeError(type(value).__name__)
+        case _:
+            raise TypeError(type(value).__name__)
 
 
 def bared(value: Any) -> Any:
@@ -181,14 +182,14 @@ async def test_a_thread_is_streamed_over_all_its_runs(clients: Clients, thread: 
     # Every reader sees the same under the same ids, and one that was cut off anywhere sees the rest.
     everything = await collect(await clients.ann.threads.join_stream(thread, last_event_id="0"), runs=3)
     assert everything == parts
-    (done,) = [at for at, part in enumerate(parts) if part.data == expected[len(first) - 1][1]]
-    for at in (1, done - 1, done, done + 2):
+    end = len(first) - 1
+    for at in (1, end - 1, end, end + 2):
         left = sum(part.data.get("status") == "run_done" for part in parts[at + 1 :])
         rest = await clients.ann.threads.join_stream(thread, last_event_id=parts[at].id)
         assert told_by(await collect(rest, runs=left)) == told_by(parts[at + 1 :])
-    told = await stated
-    assert {part.event for part in told} == {"metadata", "state_update"}
-    (update,) = [part.data for part in told if part.event == "state_update"]
+    seen = await stated
+    assert {part.event for part in seen} == {"metadata", "state_update"}
+    (update,) = [part.data for part in seen if part.event == "state_update"]
     assert (update["thread_id"], update["state"]["values"]["words"][-1]) == (thread, "by hand")
 
 
