@@ -128,7 +128,9 @@ async def open_app(
             *_retention_routers(services, execution),
             *_operation_routers(services, shared),
             *_workflow_routers(services, execution, shared),
-            histories_router(ChatHistories(histories=services.graph_store.histories)),
+            histories_router(
+                ChatHistories(histories=services.graph_store.histories), numbering=services.numbering
+            ),
             channels_router(doors),
             *langgraph,
             *_app_routers(services, execution),
@@ -294,8 +296,8 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
     return [
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
-        threads_router(services.store, access=services.access),
-        audit_trail_router(stores.audit_trail),
+        threads_router(services.store, access=services.access, numbering=services.numbering),
+        audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
     ]
@@ -380,6 +382,7 @@ def _retention_routers(services: Services, execution: "Execution") -> list[APIRo
                 cleanup=cleanup,
                 access=services.access,
                 gate=gate,
+                numbering=services.numbering,
                 clock=services.clock,
                 is_memory=is_memory,
             )

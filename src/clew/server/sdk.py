@@ -22,8 +22,9 @@ from clew.api.sdk.loopback import Loopback, loopback
 from clew.api.sdk.reports import report
 from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
+from clew.api.sdk.thread_states import ShownStates
 from clew.api.sdk.thread_stream import ThreadStreamRoutes
-from clew.api.sdk.threads import SdkThreadsRoutes
+from clew.api.sdk.threads import sdk_threads_router
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
@@ -44,6 +45,7 @@ from clew.ports.run_hooks import Webhooks
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.server.engine import Execution
+from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.crons import CronRows
 from clew.stores.sql.run_hooks import RunHookRows
@@ -139,14 +141,13 @@ async def open_langgraph(
         streams=streams,
         authenticator=authenticator,
     )
-    thread_routes = SdkThreadsRoutes(threads=runs.threads, runs=runs, parts=execution.chunks, access=access)
     thread_stream = ThreadStreamRoutes(
         runs=runs,
         parts=execution.chunks,
         access=access,
         streams=streams,
         authenticator=authenticator,
-        read_state=thread_routes.state_of,
+        read_state=ShownStates(threads=runs.threads).read,
     )
     async with (
         runs.queue.running(),
@@ -162,7 +163,7 @@ async def open_langgraph(
             ),
             assistants_router(assistants, execution.introspection),
             store_router(StoreItems(items=items)),
-            thread_routes.router(),
+            sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
             thread_stream.router(),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
