@@ -84,6 +84,19 @@ def test_agui_http_agent(folder: Path, served: SdkServer) -> None:
     assert "it does not work" in str(told["failed"])
 
 
+def test_agui_langgraph_agent(folder: Path, served: SdkServer) -> None:
+    with played(folder / "agui.mjs", "langGraphAgent", served) as script:
+        told = script.all()
+    assert {"STEP_STARTED", "TEXT_MESSAGE_START", "MESSAGES_SNAPSHOT", "RUN_FINISHED"} <= {*told["types"]}
+    assert told["text"] == "you said hi"
+    assert told["talked"][2:] == [["user", "ho"], ["assistant", "you said ho"]]
+    assert told["asked"] == 1
+    assert told["answered"] == ["assistant", "you are Ann"]
+    assert told["on_interrupt"] == ['{"question":"Who are you?"}']
+    assert told["resumed"] == ["assistant", "you are Bob"]
+    assert told["painted"] == ["assistant", "painted a line (success)"]
+
+
 def test_runs_of_both_survive_the_kill_of_their_server(folder: Path, stage: Stage, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with (

@@ -74,7 +74,7 @@ class RunCall:
             is_temporary=self.thread_id is None,
         )
         return RunRequest(
-            spec=with_headers(furnished(spec, self.assistant)),
+            spec=replace(with_headers(furnished(spec, self.assistant)), user=caller.stored_user),
             input=self.input,
             message=said(self.input),
             resumes=self.resumes,
@@ -163,7 +163,7 @@ class FollowedRuns:
             return None
 
     async def start(self, caller: Principal, call: RunCall) -> FollowedRun:
-        """Raises NotFound, InvalidState, Invalid, Forbidden."""
+        """Raises NotFound, InvalidState, Invalid, and Forbidden for an answer of a caller who may not approve."""
         if call.resumes and call.decides:
             caller.require("approve")
         request = call.request(caller, self.runs)

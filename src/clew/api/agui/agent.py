@@ -48,7 +48,7 @@ def encoded(event: BaseEvent) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class AguiAgent:
     runs: FollowedRuns
     caller: Principal
     assistant: Assistant

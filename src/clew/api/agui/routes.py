@@ -39,11 +39,11 @@ class AguiRoutes:
         self, caller: Caller, assistant: Annotated[str, Path(max_length=256)], body: dict[str, Json]
     ) -> Response:
         """Run the graph with an AG-UI RunAgentInput. Without anything new, send where its thread is."""
-        from clew.api.agui.agent import Agent  # noqa: PLC0415 - the protocol's types take 0.3 s to import
+        from clew.api.agui.agent import AguiAgent  # noqa: PLC0415 - the protocol's types take 0.3 s to import
 
         try:
             found = await self._runs.assistants.resolve(assistant, caller.owner)
         except Invalid:
             raise NotFound(f"no assistant {assistant!r}") from None
         schemas = await self._introspection.schemas(found, caller.owner)
-        return await Agent(runs=self._runs, caller=caller, assistant=found, schemas=schemas).answer(body)
+        return await AguiAgent(runs=self._runs, caller=caller, assistant=found, schemas=schemas).answer(body)
