@@ -5,7 +5,7 @@ import asyncio
 import json
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,6 @@ def lonely(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
     more: dict[str, Any] = {"CLEW_RUNNER_LEASE_SECONDS": "2", "CLEW_LANGGRAPH_WEBHOOKS": "private"}
     with stage_on(kind, request, tmp_path, **more) as stage:
         yield stage
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
 
 
 @pytest.fixture
