@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from clew.config.files import read_text
 from clew.config.project_http import ProjectHttp, read_project_http
+from clew.config.store_index import StoreIndexSource, read_store_index
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -44,6 +45,7 @@ class LangGraphProject:
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
     http: ProjectHttp = field(default_factory=ProjectHttp)
+    store_index: StoreIndexSource | None = None
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
@@ -66,6 +68,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         import_paths=_import_paths(entries.get("dependencies", nothing)),
         environment=environment,
         http=read_project_http(entries.get("http", nothing)),
+        store_index=read_store_index(entries.get("store"), is_ours=False),
         warnings=missing,
     )
 
