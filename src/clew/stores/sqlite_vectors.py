@@ -16,7 +16,7 @@ def add_vectors(connection: sqlite3.Connection) -> None:
     if not LOADS_EXTENSION:
         connection.create_function("vec_distance_cosine", 2, cosine_distance, deterministic=True)
         return
-    import sqlite_vec  # noqa: PLC0415 - an extra
+    import sqlite_vec  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
 
     connection.enable_load_extension(True)
     try:
