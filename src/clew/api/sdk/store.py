@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.wire import Moment
+from clew.api.sdk.wire import Moment, RequestBody
 from clew.domain.errors import Invalid, InvalidState, Unavailable
 from clew.domain.items import Item, Namespace
 from clew.domain.retention import LONGEST_MINUTES, minutes
@@ -25,7 +25,7 @@ Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
 
 
-class ItemNameIn(BaseModel):
+class ItemNameIn(RequestBody):
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
 
@@ -38,7 +38,7 @@ class ItemIn(ItemNameIn):
     """In minutes, from the last time it was written or read."""
 
 
-class ItemSearchIn(BaseModel):
+class ItemSearchIn(RequestBody):
     namespace_prefix: Labels | None = None
     filter: dict[str, Any] | None = None
     limit: Limit = 10
@@ -48,7 +48,7 @@ class ItemSearchIn(BaseModel):
     refresh_ttl: bool | None = None
 
 
-class NamespacesIn(BaseModel):
+class NamespacesIn(RequestBody):
     prefix: Labels | None = None
     suffix: Labels | None = None
     max_depth: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
