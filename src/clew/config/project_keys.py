@@ -58,7 +58,7 @@ KEYS: tuple[ProjectKey, ...] = (
     _warned("checkpointer.uri", "Clew has a checkpointer of its own"),
     _warned("checkpointer.serde", "Clew has a serializer of its own, which never reads pickle"),
     _refused("auth", "Clew does not support custom authentication yet and would let in callers it refuses"),
-    _refused("encryption", "Clew does not support custom encryption yet and would store data unencrypted"),
+    _refused("encryption", "Clew does not support it: event log, checkpoints and store would be plain text"),
     _warned("priority"),
     _refused("webhooks.url", "Clew does not support this policy yet"),
     _warned("webhooks.headers"),

@@ -19,7 +19,7 @@ from clew.engine.notifier import LocalNotifier
 from clew.engine.run_context import RunStores
 from clew.engine.step import Step
 from clew.engine.stream_parts import LocalStreamParts
-from clew.engine.sweeper import Chores, sweeping
+from clew.engine.sweeper import Chore, Chores, sweeping
 from clew.engine.tokens import LocalTokens
 from clew.graph.containment import contained_tasks
 from clew.graph.driver import LangGraphDriver
@@ -36,7 +36,7 @@ from clew.ports.threads import Store
 from clew.retention.cleanup import Cleanup
 from clew.runners.local import LocalRunner
 from clew.server.apps import OpenApps, open_apps
-from clew.server.database import open_space
+from clew.server.database import open_space, open_thread_memory
 from clew.server.drivers import retry_policy
 from clew.server.services import Services
 from clew.stores.sql.checkpoints import CheckpointRows
@@ -89,7 +89,7 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
         commands = _commands(services, graphs, runner)
         cleanup = _cleanup(services, commands)
         async with (
-            sweeping([*_chores(services, commands).all(), *cleanup.chores()]),
+            sweeping([*_chores(services, commands).all(), *cleanup.chores(), *_memory_chores(services)]),
             services.cluster.listening(graphs.notifier.ring, runner.look),
             runner.running(services.stopping),
         ):
@@ -226,6 +226,12 @@ def _chores(services: Services, commands: Commands) -> Chores:
         items=services.graph_store,
         audit_ttl=None if days is None else timedelta(days=days),
     )
+
+
+def _memory_chores(services: Services) -> list[Chore]:
+    """Where chat histories are in the database of the threads, they are purged with them."""
+    memory = open_thread_memory(services.stores.db, services.graph_db)
+    return [] if memory is None else memory.chores()
 
 
 def _cleanup(services: Services, commands: Commands) -> Cleanup:
