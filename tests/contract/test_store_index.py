@@ -43,8 +43,8 @@ def embed() -> Letters:
 
 
 @pytest.fixture
-async def store(database: Database, embed: Letters) -> GraphStore:
-    await require_vectors(database)
+async def store(database: Database, where: str, embed: Letters) -> GraphStore:
+    await require_vectors(database, "postgres" if where.startswith("postgres") else "sqlite")
     index = EmbeddedItems.of({"embed": embed, "dims": len(LETTERS), "fields": ["text"]})
     return GraphStore(ItemRows(database), HistoryRows(database), index=index)
 
@@ -139,6 +139,12 @@ async def test_a_batch_is_embedded_once_and_is_written_whole_or_not_at_all(
     wrong = EmbeddedItems.of({"embed": embed, "dims": 3})
     with pytest.raises(Unavailable, match="3 numbers"):
         await GraphStore(ItemRows(database), HistoryRows(database), index=wrong).aput(("a",), "b", {"c": "d"})
+    for number in (float("nan"), float("inf"), 1e39):
+        odd = EmbeddedItems.of({"embed": lambda texts, n=number: [[n] for _ in texts], "dims": 1})
+        with pytest.raises(Unavailable, match="32-bit"):
+            await GraphStore(ItemRows(database), HistoryRows(database), index=odd).aput(
+                ("a",), "b", {"c": "d"}
+            )
 
 
 async def test_tenants_users_and_embeddings_of_other_sizes_are_apart(
@@ -178,8 +184,7 @@ async def test_without_an_index_a_query_is_refused(database: Database) -> None:
             EmbeddedItems.of(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_synchronous_function_does_not_block_the_loop(database: Database, store: GraphStore) -> None:
-    await require_vectors(database)
+async def test_a_synchronous_function_does_not_block_the_loop(database: Database) -> None:
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -66,6 +66,7 @@ def load_settings(
         **{**dict(made), "database": database},
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
+        custom_auth=project.auth,
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
         http=project.http,
         store_index=read_store_index(top.get("store")) or project.store_index,

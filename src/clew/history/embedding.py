@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 WHOLE: Final = "$"
 SECONDS: Final = 60.0
+# As many as pgvector compares, and the largest 32-bit float.
+MOST_DIMENSIONS: Final = 16_000
+LARGEST: Final = 3.4e38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +37,10 @@ class EmbeddedItems:
     def of(cls, config: IndexConfig) -> "EmbeddedItems":
         """From LangGraph's own configuration. Raises ConfigError."""
         dims, embed = config.get("dims"), config.get("embed")
-        if not isinstance(dims, int) or dims < 1:
-            raise ConfigError("store.index.dims: expected the number of dimensions that `embed` returns")
+        if not isinstance(dims, int) or not 1 <= dims <= MOST_DIMENSIONS:
+            raise ConfigError(
+                f"store.index.dims: expected the number of dimensions that `embed` returns, 1 to {MOST_DIMENSIONS}"
+            )
         if embed is None:
             raise ConfigError(
                 "store.index.embed: expected a function, an Embeddings object or a provider:model"
@@ -78,6 +83,9 @@ class EmbeddedItems:
             raise Unavailable(
                 f"the embedding does not return {self.dims} numbers for each text, as store.index says"
             )
+        # One that a database refuses to compare would spoil every later search.
+        if not all(abs(number) <= LARGEST for vector in vectors for number in vector):
+            raise Unavailable("the embedding returned something that is no 32-bit number")
         return {text: tuple(map(float, vector)) for text, vector in zip(texts, vectors, strict=True)}
 
 

@@ -48,7 +48,7 @@ async def create_graph_store(
         made = await open_index(settings, db) if isinstance(settings, Settings) and index is None else None
         if index is not None:
             made = EmbeddedItems.of(index)
-            await require_vectors(db)
+            await require_vectors(db, url.kind)
         yield graph_store_on(db, backend=url.kind, tenant=tenant, ttl=ttl, index=made)
 
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 from clew.config import Settings
 from clew.config.store_index import StoreIndexSource
 from clew.domain.errors import ConfigError
-from clew.stores.postgres import PostgresDatabase
-from clew.stores.postgres_vectors import require_pgvector
 from clew.stores.sql.work import Database
 from clew.stores.sqlite_vectors import LOADS_EXTENSION
 
@@ -29,13 +27,15 @@ async def open_index(settings: Settings, db: Database) -> "EmbeddedItems | None"
         index = EmbeddedItems.of({"embed": embed, "dims": source.dims, "fields": list(source.fields)})
     except ConfigError as exc:
         raise ConfigError(f"{source.where}: {exc}") from exc
-    await require_vectors(db)
+    await require_vectors(db, settings.graph_store_url.kind)
     return index
 
 
-async def require_vectors(db: Database) -> None:
+async def require_vectors(db: Database, backend: str) -> None:
     """Raises ConfigError for a Postgres server without pgvector; SQLite without sqlite-vec is slower."""
-    if isinstance(db, PostgresDatabase):
+    if backend == "postgres":
+        from clew.stores.postgres_vectors import require_pgvector  # noqa: PLC0415 - an extra
+
         await require_pgvector(db)
     elif not LOADS_EXTENSION:
         logger.warning(

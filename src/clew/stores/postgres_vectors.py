@@ -3,11 +3,10 @@
 import asyncpg
 
 from clew.domain.errors import ClewError, ConfigError
-from clew.stores.postgres import PostgresDatabase
-from clew.stores.sql.work import Statement, Work
+from clew.stores.sql.work import Database, Statement, Work
 
 
-async def require_pgvector(db: PostgresDatabase) -> None:
+async def require_pgvector(db: Database) -> None:
     """Create the extension in this database if it is not there. Raises ConfigError."""
     if await db.read(_is_there):
         return
