@@ -15,7 +15,12 @@ from langgraph_sdk import get_sync_client
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer, sdk_serving_on
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    # RemoteGraph makes clients of its own, and never closes them.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
