@@ -1,11 +1,13 @@
 """Round driver: one attempt at one round, from the position of its graph to the decision and what LangGraph makes of it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.schema import StreamEvent
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot, StreamMode
@@ -30,7 +32,15 @@ from clew.domain.thread import Json
 from clew.graph.approval import APPROVED, ApprovalChannel
 from clew.graph.context import context_of
 from clew.graph.position import NULL_TASK, ROUND, Graph, GraphPosition, clear_decision, read_position
-from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_spec, spec_config
+from clew.graph.run_config import (
+    MOST_STEPS,
+    command_of,
+    is_written,
+    newest_spec,
+    spec_config,
+    user_config,
+    user_of,
+)
 from clew.graph.stream import completed, messages_in, missed, said, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.suspensions import suspensions
@@ -84,6 +94,7 @@ class RoundDriver:
                 FENCE: fence,
                 TENANT: thread.owner.tenant,
                 USER: thread.owner.user_id,
+                **user_config(user_of(log)),
             },
             "metadata": {ROUND: thread.round},
             "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),
@@ -215,18 +226,9 @@ class RoundDriver:
             modes.add("messages")  # only where it is read: it makes LangGraph follow every call inside a node
         if self._parts is not None:
             modes.update(self._parts.modes)
-        spec = self._spec
-        parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
-            value,
-            self._config if found.position.has_begun else self._first_config(),
-            context=self._context,
-            stream_mode=[*modes],
-            subgraphs=spec is not None and spec.subgraphs,
-            durability="sync",
-            control=control,
-        )
+        stream = self._graph_stream(value, control, found, modes)
         try:
-            async for *inside, mode, part in parts:
+            async for *inside, mode, part in stream:
                 ns = inside[0] if inside else ()
                 if self._parts is not None:
                     self._parts.hear(ns, mode, part)
@@ -257,8 +259,40 @@ class RoundDriver:
             for body in returned:
                 yield body
             raise
+        finally:
+            await stream.aclose()
         for body in returned:
             yield body
+
+    def _graph_stream(
+        self, value: Any, control: RunControl, found: GraphPosition, modes: Collection[StreamMode]
+    ) -> AsyncGenerator[tuple[Any, ...]]:
+        spec = self._spec
+        config = self._config if found.position.has_begun else self._first_config()
+        options: dict[str, Any] = {
+            "context": self._context,
+            "stream_mode": [*modes],
+            "subgraphs": spec is not None and spec.subgraphs,
+            "durability": "sync",
+            "control": control,
+        }
+        if spec is None or self._parts is None or not self._parts.has_events:
+            return self._graph.astream(value, config, **options)  # type: ignore[return-value]
+        return self._with_events(value, {**config, "run_id": UUID(spec.run_id)}, options, self._parts)
+
+    async def _with_events(
+        self, value: Any, config: RunnableConfig, options: dict[str, Any], encoder: StreamEncoder
+    ) -> AsyncGenerator[tuple[Any, ...]]:
+        """The stream of the graph, picked out of its events. The other events go to the client."""
+        events = cast(
+            "AsyncGenerator[StreamEvent]", self._graph.astream_events(value, config, version="v2", **options)
+        )
+        async with aclosing(events):
+            async for event in events:
+                if event["event"] == "on_chain_stream" and event["run_id"] == str(config["run_id"]):
+                    yield event["data"]["chunk"]
+                else:
+                    encoder.hear_event(event)
 
     def _first_config(self) -> RunnableConfig:
         """Where the round begins: where the thread stands, or where its run says."""
