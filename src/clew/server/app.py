@@ -119,6 +119,7 @@ async def open_app(
                 access=services.access,
                 streams=shared.streams,
                 authenticator=shared.authenticator,
+                limits=shared.limits,
                 stopping=services.stopping,
             )
         )
