@@ -46,10 +46,14 @@ async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.mark.parametrize("transport", ["sse", "websocket"])
-async def test_the_client_streams_asks_and_resumes(clients: Clients, transport: str) -> None:
+async def test_the_client_streams_asks_and_resumes(
+    clients: Clients, served: SdkServer, transport: str
+) -> None:
+    # The client sends the key of `get_client` by HTTP alone.
+    asked: Any = {"transport": transport, "headers": {"X-API-Key": served.keys["ann"]}}
     async with (
         asyncio.timeout(60),
-        clients.ann.threads.stream(assistant_id="polite", transport=transport) as thread,
+        clients.ann.threads.stream(assistant_id="polite", **asked) as thread,
     ):
         started = await thread.run.start(input=X)
         (run,) = await clients.ann.runs.list(thread.thread_id)
@@ -59,20 +63,20 @@ async def test_the_client_streams_asks_and_resumes(clients: Clients, transport: 
             return bool(thread.interrupted)
 
         await until(is_asked)
-        (asked,) = thread.interrupts
-        assert asked["namespace"][0].startswith("child:")
+        (question,) = thread.interrupts
+        assert question["namespace"][0].startswith("child:")
         await thread.run.respond("yes")
         assert (await thread.output)["words"][-1] == "answered yes"
     async with (
         asyncio.timeout(60),
-        clients.ann.threads.stream(assistant_id="broken", transport=transport) as thread,
+        clients.ann.threads.stream(assistant_id="broken", **asked) as thread,
     ):
         await thread.run.start(input=X)
         with pytest.raises(RuntimeError, match="out of luck"):
             await thread.output
     async with (
         asyncio.timeout(60),
-        clients.ann.threads.stream(assistant_id="talker", transport=transport) as thread,
+        clients.ann.threads.stream(assistant_id="talker", **asked) as thread,
     ):
         await thread.run.start(input=X)
         values = [value async for value in thread.values]

@@ -25,7 +25,7 @@ from clew.api.sdk.runs import STREAM
 from clew.api.sdk.thread_follower import CaughtUp, Heard, Quiet, RunBegan, RunEnded, ThreadFollower
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
-from clew.domain.errors import Invalid, NotFound
+from clew.domain.errors import Contradictory, Invalid, NotFound
 from clew.domain.records import StreamPart
 from clew.engine.runs import Runs
 from clew.engine.stream_parts import PARTS
@@ -84,7 +84,9 @@ class ProtocolRoutes:
     def router(self) -> APIRouter:
         router = Router(prefix="/threads", tags=["langgraph"])
         router.post(
-            "/{thread_id}/commands", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+            "/{thread_id}/commands",
+            dependencies=[needs("read")],
+            responses=errors(Contradictory, Invalid, NotFound),
         )(self.thread_command)
         router.post(
             "/{thread_id}/stream/events",
