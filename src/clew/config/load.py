@@ -59,6 +59,7 @@ def load_settings(
         **{**dict(made), "database": database},
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
+        custom_auth=project.auth,
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
         http=project.http,
         channels=read_channels(top.get("channels", nothing), profiles.named),
