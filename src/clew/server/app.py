@@ -123,6 +123,7 @@ async def open_app(
                 streams=shared.streams,
                 authenticator=shared.authenticator,
                 limits=shared.limits,
+                authorization=shared.authorization,
                 stopping=services.stopping,
             )
         )

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.custom_app import custom_route_owner
 from clew.api.followed_runs import FollowedRuns
 from clew.api.limits import RateLimits
@@ -104,6 +105,7 @@ async def open_langgraph(
     streams: Streams,
     authenticator: Authenticator,
     limits: RateLimits,
+    authorization: Authorization,
     stopping: asyncio.Event,
 ) -> AsyncGenerator[list[APIRouter]]:
     """Inside the block queued and scheduled runs are started, and run hooks are worked on."""
@@ -164,7 +166,7 @@ async def open_langgraph(
         authenticator=authenticator,
     )
     socket = ProtocolSocketRoutes(
-        routes=protocol, door=SocketAuthenticator(authenticator, limits, AUTH_SECONDS)
+        routes=protocol, door=SocketAuthenticator(authenticator, limits, AUTH_SECONDS, authorization)
     )
     async with (
         runs.queue.running(),

@@ -143,6 +143,9 @@ class ProtocolSocket:
                 return await self._subscribe(message["id"], params)
             case "subscription.unsubscribe":
                 return self._unsubscribe(message["id"], params)
+            case _ if self._caller.user is not None:
+                # Its handlers are asked about requests, not about messages.
+                return error(message["id"], "not_supported", "Send this command to /commands.")
             case _:
                 return await self._routes.commands.carry_out(self._caller, await self._kept_id(), message)
 
