@@ -23,7 +23,7 @@ from tests.processes import until
 
 pytestmark = pytest.mark.timeout(300)
 SECONDS = 30.0
-HOOKS = ["@langchain/langgraph-sdk/react"]
+HOOKS = ["@langchain/langgraph-sdk/react", "@langchain/react"]
 
 
 @pytest.fixture(scope="module", params=HOOKS)
