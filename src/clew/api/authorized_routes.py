@@ -191,6 +191,18 @@ def _completes(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _assistant_of({"assistant_id": asked.body.get("model")})
 
 
+def _runs_agent(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    assistant = asked.params.get("assistant")
+    value: dict[str, Any] = {
+        "thread_id": as_id(asked.body.get("threadId")),
+        "assistant_id": as_id(assistant),
+        "metadata": {},
+        "kwargs": {},
+    }
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=True)
+    yield _assistant_of({"assistant_id": assistant})
+
+
 def _calls_tool(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     if asked.body.get("method") == "tools/call":
         arguments = _object(_object(asked.body, "params"), "arguments")
@@ -407,6 +419,7 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     "create_completion": _completes,
     "thread_command": _commands,
     "handle_mcp": _calls_tool,
+    "run_agent": _runs_agent,
     **dict.fromkeys(("list_models", "search_assistants", "count_assistants"), _searches_assistants),
     "get_model": lambda asked: iter([_assistant_of({"assistant_id": asked.params["model"]})]),
     "create_assistant": _assistant("create"),

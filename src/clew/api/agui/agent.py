@@ -24,7 +24,7 @@ from starlette.responses import Response, StreamingResponse
 
 from clew.api.agui.interrupts import for_older_clients, outcome_of
 from clew.api.agui.messages import as_shown, is_chat
-from clew.api.agui.run_events import GIVEN, MODES, RunEvents, shared_state
+from clew.api.agui.run_events import GIVEN, MODES, AguiEvents, shared_state
 from clew.api.agui.run_input import answer_of, forwarded, news, parsed
 from clew.api.credentials import Principal
 from clew.api.events import Tell
@@ -157,13 +157,13 @@ class ToldRun:
 
     async def _events(self) -> AsyncGenerator[BaseEvent | None]:
         yield _started(self._given)
-        events = RunEvents(self._shown)
+        events = AguiEvents(self._shown)
         if self._replays:
             backlog = await self._followed.backlog()
             output = await self._followed.output()
             for event in _snapshots(output):
                 yield event
-            events = RunEvents(self._shown, known=_ids(output))
+            events = AguiEvents(self._shown, known=_ids(output))
             for event in _unknown(events, backlog):
                 yield event
         async for part in self._followed.parts():
@@ -195,7 +195,7 @@ class ToldRun:
         ]
 
 
-def _unknown(events: RunEvents, backlog: Iterable[StreamPart]) -> Iterator[BaseEvent]:
+def _unknown(events: AguiEvents, backlog: Iterable[StreamPart]) -> Iterator[BaseEvent]:
     """Of the newest attempt, what snapshots do not show: active steps, and messages that are being said."""
     told: list[BaseEvent] = []
     for part in backlog:

@@ -65,7 +65,7 @@ class _OpenMessage:
     calls: dict[Json, str] = field(default_factory=dict)
 
 
-class RunEvents:
+class AguiEvents:
     """`shown` are the names of the state that clients see. Of messages in `known` there are no events."""
 
     def __init__(self, shown: Collection[str] | None, known: Collection[str] = ()) -> None:
