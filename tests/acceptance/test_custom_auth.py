@@ -1,6 +1,8 @@
 """Custom authentication of a LangGraph project: its own Auth object protects every door, and nodes know their user."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -66,6 +68,10 @@ async def users(served: Protected) -> AsyncGenerator[tuple[Any, Any]]:
 
 def http(served: Protected, token: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=served.server.address, headers={"Authorization": f"Bearer {token}"})
+
+
+def database_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and "clew" in path.name)
 
 
 async def refused(work: Any, status: int = 404) -> None:
@@ -237,3 +243,45 @@ async def test_no_caller_is_let_in_unauthenticated(protected: Protected) -> None
     async with http(protected, ALICE) as alice:
         for path in ("/api/audit", "/metrics"):
             assert (await alice.get(path)).status_code == 403
+
+
+@pytest.mark.parametrize("way", ["started", "queued"])
+async def test_a_run_keeps_its_user_through_a_kill(way: str, tmp_path: Path) -> None:
+    write_project(tmp_path, "private")
+    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "CLEW_RUNNER_LEASE_SECONDS": "1"}
+    headers = {"Authorization": f"Bearer {ALICE}"}
+    with serving(tmp_path, port=0, **environ) as server:
+        async with get_client(url=server.address, headers=headers) as alice:
+            thread = (await alice.threads.create())["thread_id"]
+            await alice.runs.create(thread, "who", input={"seen": [2]})
+            if way == "queued":
+                await alice.runs.create(thread, "who", input={"seen": [0]})
+    stored = database_of(tmp_path)
+    assert stored
+    assert ALICE.encode() not in stored
+    with serving(tmp_path, port=0, **environ) as server:
+        async with get_client(url=server.address, headers=headers) as alice:
+            wanted = 2 if way == "queued" else 1
+            async with asyncio.timeout(100):
+                while True:
+                    seen = (await alice.threads.get_state(thread))["values"].get("seen", [])
+                    told = [one["ids"] for one in seen if isinstance(one, dict)]
+                    if len(told) >= wanted:
+                        break
+                    await asyncio.sleep(0.2)
+            assert told[:wanted] == [["alice", ["threads:read"]]] * wanted
+
+
+async def test_the_example_of_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "custom-auth.md").read_text()
+    for name, block in re.findall(r"`([a-z.]+)`:\n\n```(?:python|json)\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(block)
+    with serving(tmp_path, port=0) as server:
+        for user, other in (("alice", "bob"), ("bob", "alice")):
+            headers = {"Authorization": f"Bearer token-of-{user}"}
+            async with get_client(url=server.address, headers=headers) as client:
+                thread = await client.threads.create()
+                answer = await client.runs.wait(thread["thread_id"], "agent", input={"text": ""})
+                assert answer == {"text": f"Hello {user}"}
+                found = [one["metadata"]["owner"] for one in await client.threads.search()]
+                assert found == [user] != [other]

@@ -59,7 +59,9 @@ def guarded(server: Server) -> Iterator[tuple[str, str, RouteRule]]:
 
 
 async def ask(client: httpx.AsyncClient, method: str, path: str, mood: str) -> httpx.Response:
-    body: dict[str, Any] | None = {} if method in ("POST", "PUT", "PATCH") else None
+    body: Any = {} if method in ("POST", "PUT", "PATCH") else None
+    if path == "/runs/batch":
+        body = [{}]
     query = {"namespace": "a", "key": "b"} if path == "/store/items" and method == "GET" else None
     return await client.request(method, path, json=body, params=query, headers={"x-mood": mood})
 

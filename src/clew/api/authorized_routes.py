@@ -191,6 +191,14 @@ def _completes(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _assistant_of({"assistant_id": asked.body.get("model")})
 
 
+def _runs_agent(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    """A run of AG-UI's clients, who send the thread in the body."""
+    assistant = {"assistant_id": asked.params.get("assistant")}
+    value = {"thread_id": as_id(asked.body.get("threadId")), **assistant, "metadata": {}, "kwargs": {}}
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=True)
+    yield _assistant_of(assistant)
+
+
 def _calls_tool(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     if asked.body.get("method") == "tools/call":
         arguments = _object(_object(asked.body, "params"), "arguments")
@@ -380,6 +388,7 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     **dict.fromkeys(("approve", "reject", "approve_unprefixed", "reject_unprefixed"), _goes_on),
     "create_completion": _completes,
     "handle_mcp": _calls_tool,
+    "run_agent": _runs_agent,
     **dict.fromkeys(("list_models", "search_assistants", "count_assistants"), _searches_assistants),
     "get_model": lambda asked: iter([_assistant_of({"assistant_id": asked.params["model"]})]),
     "create_assistant": _assistant("create"),

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
@@ -218,6 +218,8 @@ class CustomRouteUser(BaseUser):
 
 def _user(caller: Principal) -> BaseUser:
     """A caller on this machine while no key exists is unknown."""
+    if caller.user is not None:
+        return cast("BaseUser", caller.user)  # as the project's own handler knows it
     return CustomRouteUser(caller) if caller.user_id or caller.key_id else UnauthenticatedUser()
 
 
