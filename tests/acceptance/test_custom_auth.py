@@ -13,6 +13,8 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import APIStatusError
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.acceptance import auth_project
 from tests.postgres import PostgresServer
@@ -285,3 +287,28 @@ async def test_the_example_of_the_page(tmp_path: Path) -> None:
                 assert answer == {"text": f"Hello {user}"}
                 found = [one["metadata"]["owner"] for one in await client.threads.search()]
                 assert found == [user] != [other]
+
+
+async def test_sockets_show_each_user_its_own_threads(protected: Protected) -> None:
+    address = protected.server.address.replace("http", "ws") + "/ws/events"
+    signed = {"additional_headers": {"Authorization": f"Bearer {BOB}"}}
+    async with (
+        http(protected, ALICE) as alice,
+        connect(address) as mine,
+        connect(address, **signed) as others,
+    ):
+        # A browser sends no header: the token is its first message.
+        await mine.send(json.dumps({"type": "auth", "key": ALICE}))
+        await mine.send(json.dumps({"type": "ping"}))
+        assert json.loads(await mine.recv())["type"] == "pong"
+        body = {"graph": "ask", "input": {"seen": []}}
+        thread = (await alice.post("/api/workflows/start?wait=20", json=body)).json()["id"]
+        assert json.loads(await mine.recv())["payload"]["workflow_id"] == thread
+        await others.send(json.dumps({"type": "subscribe", "workflow_id": thread}))
+        told = json.loads(await others.recv())
+        assert (told["type"], told["error"]["code"]) == ("error", "NOT_FOUND")
+        await alice.delete(f"/api/threads/{thread}")
+    async with connect(address) as stranger:
+        await stranger.send(json.dumps({"type": "auth", "key": "wrong"}))
+        with pytest.raises(ConnectionClosed):
+            await stranger.recv()
