@@ -59,13 +59,13 @@ def protected(
 @asynccontextmanager
 async def users(served: Protected) -> AsyncGenerator[tuple[Any, Any]]:
     async with AsyncExitStack() as stack:
-        alice, bob = [
-            await stack.enter_async_context(
-                get_client(url=served.server.address, headers={"Authorization": f"Bearer {token}"})
-            )
-            for token in (ALICE, BOB)
-        ]
+        alice, bob = [await stack.enter_async_context(client(served.server, token)) for token in (ALICE, BOB)]
         yield alice, bob
+
+
+def client(server: Server, token: str) -> Any:
+    """LangGraph's client. Its types promise more than comes."""
+    return get_client(url=server.address, headers={"Authorization": f"Bearer {token}"})
 
 
 def http(served: Protected, token: str) -> httpx.AsyncClient:
@@ -191,8 +191,8 @@ async def test_store_items_assistants_and_crons(protected: Protected) -> None:
         ):
             await refused(refusal)
         # A graph's own assistant needs no permission to run, as with LangGraph's server.
-        for client in (alice, bob):
-            assert (await client.runs.wait(None, "who", input={"seen": []}))["seen"]
+        for caller in (alice, bob):
+            assert (await caller.runs.wait(None, "who", input={"seen": []}))["seen"]
 
         cron = await alice.crons.create("who", schedule="0 0 1 1 *", input={"seen": []})
         assert [one["cron_id"] for one in await alice.crons.search()] == [cron["cron_id"]]
@@ -251,9 +251,8 @@ async def test_no_caller_is_let_in_unauthenticated(protected: Protected) -> None
 async def test_a_run_keeps_its_user_through_a_kill(way: str, tmp_path: Path) -> None:
     write_project(tmp_path, "private")
     environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "CLEW_RUNNER_LEASE_SECONDS": "1"}
-    headers = {"Authorization": f"Bearer {ALICE}"}
     with serving(tmp_path, port=0, **environ) as server:
-        async with get_client(url=server.address, headers=headers) as alice:
+        async with client(server, ALICE) as alice:
             thread = (await alice.threads.create())["thread_id"]
             await alice.runs.create(thread, "who", input={"seen": [2]})
             if way == "queued":
@@ -262,7 +261,7 @@ async def test_a_run_keeps_its_user_through_a_kill(way: str, tmp_path: Path) -> 
     assert stored
     assert ALICE.encode() not in stored
     with serving(tmp_path, port=0, **environ) as server:
-        async with get_client(url=server.address, headers=headers) as alice:
+        async with client(server, ALICE) as alice:
             wanted = 2 if way == "queued" else 1
             async with asyncio.timeout(100):
                 while True:
@@ -280,22 +279,21 @@ async def test_the_example_of_the_page(tmp_path: Path) -> None:
         (tmp_path / name).write_text(block)
     with serving(tmp_path, port=0) as server:
         for user, other in (("alice", "bob"), ("bob", "alice")):
-            headers = {"Authorization": f"Bearer token-of-{user}"}
-            async with get_client(url=server.address, headers=headers) as client:
-                thread = await client.threads.create()
-                answer = await client.runs.wait(thread["thread_id"], "agent", input={"text": ""})
+            async with client(server, f"token-of-{user}") as caller:
+                thread = await caller.threads.create()
+                answer = await caller.runs.wait(thread["thread_id"], "agent", input={"text": ""})
                 assert answer == {"text": f"Hello {user}"}
-                found = [one["metadata"]["owner"] for one in await client.threads.search()]
+                found = [one["metadata"]["owner"] for one in await caller.threads.search()]
                 assert found == [user] != [other]
 
 
 async def test_sockets_show_each_user_its_own_threads(protected: Protected) -> None:
     address = protected.server.address.replace("http", "ws") + "/ws/events"
-    signed = {"additional_headers": {"Authorization": f"Bearer {BOB}"}}
+    signed = {"Authorization": f"Bearer {BOB}"}
     async with (
         http(protected, ALICE) as alice,
         connect(address) as mine,
-        connect(address, **signed) as others,
+        connect(address, additional_headers=signed) as others,
     ):
         # A browser sends no header: the token is its first message.
         await mine.send(json.dumps({"type": "auth", "key": ALICE}))
