@@ -216,6 +216,11 @@ def _assistant_of(body: Mapping[str, Any]) -> AuthorizationCheck:
     return AuthorizationCheck(resource="assistants", action="read", value=value, hides=True)
 
 
+def _reads_model(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    value = {"assistant_id": as_id(asked.params.get("model"))}
+    yield AuthorizationCheck(resource="assistants", action="read", value=value)
+
+
 def _assistant(action: str) -> Callable[[AskedRequest], Iterator[AuthorizationCheck]]:
     def make(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
         body = asked.body
@@ -390,7 +395,7 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     "handle_mcp": _calls_tool,
     "run_agent": _runs_agent,
     **dict.fromkeys(("list_models", "search_assistants", "count_assistants"), _searches_assistants),
-    "get_model": lambda asked: iter([_assistant_of({"assistant_id": asked.params["model"]})]),
+    "get_model": _reads_model,
     "create_assistant": _assistant("create"),
     **dict.fromkeys(("get_assistant", "list_versions", "draw_graph", "get_schemas"), _assistant("read")),
     **dict.fromkeys(("get_subgraphs", "get_subgraph"), _assistant("read")),
