@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from clew.config.files import read_text
 from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
 from clew.config.project_http import ProjectHttp, read_project_http
+from clew.config.store_index import StoreIndexSource, read_store_index
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -46,6 +47,7 @@ class LangGraphProject:
     environment: dict[str, SecretStr] = field(default_factory=dict)
     auth: ProjectAuth | None = None
     http: ProjectHttp = field(default_factory=ProjectHttp)
+    store_index: StoreIndexSource | None = None
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
@@ -69,6 +71,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         environment=environment,
         auth=read_project_auth(entries.get("auth", nothing)),
         http=read_project_http(entries.get("http", nothing)),
+        store_index=read_store_index(entries.get("store"), is_ours=False),
         warnings=(*missing, *studio_warnings(entries.get("auth", nothing))),
     )
 

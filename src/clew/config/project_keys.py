@@ -49,7 +49,7 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("graphs.*.description", "shown with the assistant"),
     _honoured("dependencies", "folders are imported from; packages must be installed"),
     _honoured("env", "variables for the graphs, as an object or a file"),
-    _warned("store.index"),
+    _honoured("store.index", "`embed`, `dims` and `fields`: `query` searches the store by meaning"),
     _warned("store.ttl"),
     _warned("store.path", "Clew has a store of its own"),
     _warned("checkpointer.ttl"),
