@@ -3,10 +3,12 @@
 import json
 import types
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from urllib.parse import urlsplit
 
 import pytest
 from langgraph_cli.schemas import Config
@@ -19,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "langgraph-project.md"
 # Read by LangGraph's server, or written by its tools, and not in the schema of its command line.
 NOT_IN_SCHEMA = {
     *("$schema", "store.path", "checkpointer.backend", "checkpointer.uri", "ui_config"),
-    "webhooks.allowed_fields",
+    *("webhooks.allowed_fields", "webhooks.url.disable_private_ips"),
 }
 
 
@@ -83,24 +85,21 @@ def warnings(folder: Path, **environ: str) -> list[str]:
     return [warning.removeprefix(f"{folder}/langgraph.json: ") for warning in found]
 
 
-@pytest.mark.parametrize("line", KEYS, ids=lambda line: line.key)
+NOT_HONOURED = [line for line in KEYS if line.outcome is not KeyOutcome.HONOURED]
+
+
+@pytest.mark.parametrize("line", NOT_HONOURED, ids=lambda line: line.key)
 def test_a_key_that_is_not_honoured_is_named(tmp_path: Path, line: ProjectKey) -> None:
     write_project(tmp_path, line.key)
-    match line.outcome:
-        case KeyOutcome.WARNED:
-            assert warnings(tmp_path) == [f"{line.key} has no effect: {line.about}"]
-        case KeyOutcome.IMAGE_ONLY:
-            assert warnings(tmp_path) == []
-        case KeyOutcome.REFUSED:
-            with pytest.raises(ConfigError) as refused:
-                warnings(tmp_path)
-            assert str(refused.value).startswith(
-                f"{tmp_path}/langgraph.json: {line.key}: {line.about}. Remove"
-            )
-            said = f"{line.key} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says: {line.about}"
-            assert warnings(tmp_path, CLEW_LANGGRAPH_IGNORE_KEYS=line.key) == [said]
-        case KeyOutcome.HONOURED:
-            pass  # tests of its own
+    if line.outcome is not KeyOutcome.REFUSED:
+        warned = line.outcome is KeyOutcome.WARNED
+        assert warnings(tmp_path) == ([f"{line.key} has no effect: {line.about}"] if warned else [])
+        return
+    with pytest.raises(ConfigError) as refused:
+        warnings(tmp_path)
+    assert str(refused.value).startswith(f"{tmp_path}/langgraph.json: {line.key}: {line.about}. Remove")
+    said = f"{line.key} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says: {line.about}"
+    assert warnings(tmp_path, CLEW_LANGGRAPH_IGNORE_KEYS=line.key) == [said]
 
 
 @pytest.mark.parametrize("key", REFUSED)
@@ -128,3 +127,67 @@ def test_a_key_that_is_not_refused_need_not_be_ignored(tmp_path: Path) -> None:
         "CLEW_LANGGRAPH_IGNORE_KEYS names env, which Clew does not refuse",
         "CLEW_LANGGRAPH_IGNORE_KEYS names http.disable_stor, which Clew does not refuse; did you mean http.disable_store?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("project", "expected"),
+    [
+        ({"store": {"ttl": {"default_ttl": 0}}}, "store.ttl.default_ttl: expected minutes"),
+        ({"store": {"ttl": {"refresh_on_read": "yes"}}}, "store.ttl.refresh_on_read: expected true or false"),
+        (
+            {"checkpointer": {"ttl": {"default_ttl": "7 days"}}},
+            "checkpointer.ttl.default_ttl: expected minutes",
+        ),
+        ({"checkpointer": {"ttl": {"strategy": "archive"}}}, "strategy: expected delete or keep_latest"),
+        ({"webhooks": {"url": {"allowed_ports": [0]}}}, "allowed_ports: expected a list of ports"),
+        ({"webhooks": {"url": {"allowed_domains": ["a.*.b"]}}}, "allowed_domains: expected a list of hosts"),
+        ({"webhooks": {"allowed_fields": ["secret"]}}, "allowed_fields: expected some of"),
+        ({"webhooks": {"headers": {"Host": "x"}}}, "headers.Host: expected a header"),
+        ({"webhooks": {"headers": {"A": "${{ env.HOME }}"}}}, "variables as ${{ env.LG_WEBHOOK_NAME }}"),
+        ({"webhooks": {"headers": {"A": "${{ env.LG_WEBHOOK_A }}"}}}, "the variable LG_WEBHOOK_A is not set"),
+        ({"webhooks": {"headers": {"A": "b\nc"}}}, "headers.A: expected one line of ASCII"),
+    ],
+)
+def test_a_wrong_value_is_refused(tmp_path: Path, project: dict[str, Any], expected: str) -> None:
+    (tmp_path / "langgraph.json").write_text(json.dumps(project))
+    with pytest.raises(ConfigError) as refused:
+        warnings(tmp_path)
+    assert expected in str(refused.value)
+
+
+def test_our_settings_win_over_its_ttl_and_that_is_said(tmp_path: Path) -> None:
+    write_project(tmp_path, "checkpointer.ttl", {"default_ttl": 90, "sweep_interval_minutes": 2})
+    loaded = load_settings({}, cwd=tmp_path)
+    assert (loaded.thread_ttl.delete_after, loaded.cleanup.every_seconds) == (timedelta(minutes=90), 120)
+    assert loaded.warnings == ()
+    environ = {"CLEW_THREAD_TTL_DAYS": "3", "CLEW_CLEANUP_SCHEDULE": "0 3 * * *"}
+    loaded = load_settings(environ, cwd=tmp_path)
+    assert (loaded.thread_ttl.delete_after, loaded.cleanup.every_seconds) == (timedelta(days=3), 0)
+    ttl = f"{tmp_path}/langgraph.json: checkpointer.ttl"
+    assert loaded.warnings == (
+        f"{ttl}.default_ttl has no effect, since CLEW_THREAD_TTL_DAYS is set",
+        f"{ttl}.sweep_interval_minutes has no effect, since CLEW_CLEANUP_SCHEDULE is set",
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://hooks.example.com/x", None),
+        ("https://a.b.example.org", None),
+        ("http://hooks.example.com", "must begin with https"),
+        ("https://example.org", "has a host"),
+        ("https://hooks.example.com.evil.net", "has a host"),
+        ("https://hooks.example.com:8443", "has a port"),
+        ("https://hooks.example.com/" + "x" * 100, "is longer than 100"),
+    ],
+)
+def test_its_policy_decides_which_urls_are_called(tmp_path: Path, url: str, said: str | None) -> None:
+    domains = ["hooks.example.com", "*.Example.org"]
+    policy = {"allowed_domains": domains, "allowed_ports": [443], "max_url_length": 100}
+    write_project(tmp_path, "webhooks.url", policy)
+    parsed = urlsplit(url)
+    refusal = load_settings({}, cwd=tmp_path).webhook_policy.why_refused(
+        scheme=parsed.scheme, host=parsed.hostname or "", port=parsed.port, length=len(url)
+    )
+    assert (refusal is None) if said is None else (refusal or "").startswith(said)

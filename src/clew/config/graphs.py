@@ -7,6 +7,7 @@ from pathlib import Path
 from dotenv import dotenv_values
 from pydantic import SecretStr
 
+from clew.config.dependencies import read_dependencies
 from clew.config.files import read_text
 from clew.config.tree import ConfigNode
 
@@ -45,6 +46,9 @@ class LangGraphProject:
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
+    def revealed(self) -> dict[str, str]:
+        return {name: value.get_secret_value() for name, value in self.environment.items()}
+
 
 def read_graphs(place: ConfigNode) -> dict[str, GraphSource]:
     """`module:attribute`, or a mapping with it as `path`."""
@@ -59,11 +63,12 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
     entries = project.entries()
     nothing = ConfigNode(project.file, "", None)
     environment, missing = _environment(entries.get("env", nothing))
+    folders, absent = read_dependencies(entries.get("dependencies", nothing))
     return LangGraphProject(
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
-        import_paths=_import_paths(entries.get("dependencies", nothing)),
+        import_paths=folders,
         environment=environment,
-        warnings=missing,
+        warnings=(*missing, *absent),
     )
 
 
@@ -114,14 +119,6 @@ def _description(place: ConfigNode | None) -> str | None:
     if not isinstance(place.value, str):
         raise place.expected("text")
     return place.value
-
-
-def _import_paths(place: ConfigNode) -> tuple[Path, ...]:
-    # "." and "./lib" are folders to import from; anything else is an installed package.
-    given = place.value if place.value is not None else []
-    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
-        raise place.expected("a list of packages and folders")
-    return tuple(place.folder / item for item in given if item.startswith("."))
 
 
 def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ...]]:

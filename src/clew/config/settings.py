@@ -41,8 +41,10 @@ from clew.config.kinds import (
     variables,
     whole,
 )
+from clew.config.project_ttl import StoreTtl, ThreadTtl
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
+from clew.domain.webhook_policy import WebhookPolicy
 
 
 class ServerSettings(Section):
@@ -439,6 +441,10 @@ class Settings:
 
     graph_store_url: DatabaseUrl
     """Where the graph store is, after `graph_store` and `database` had their say."""
+    store_ttl: StoreTtl
+    thread_ttl: ThreadTtl
+    """By `threads.ttl_days` and langgraph.json."""
+    webhook_policy: WebhookPolicy
     import_paths: tuple[Path, ...]
     """Folders from which graphs are imported."""
     graph_environment: Mapping[str, SecretStr]

@@ -42,13 +42,17 @@ class StoreItems:
     Chat histories, which graphs see among them, are written by ChatHistory alone: where they are kept, nothing else is."""
 
     items: Items
+    ttl: timedelta | None = None
+    """Of items that say nothing of their own."""
+    refreshes: bool = True
+    """Whether reading an item starts its time anew where the reader does not say."""
 
     async def put(
         self, owner: Owner, namespace: Namespace, key: str, value: Json, *, ttl: timedelta | None = None
     ) -> None:
         """Raises Invalid, InvalidState."""
         _require_writable(namespace, key)
-        change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl)
+        change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl or self.ttl)
         await self.items.change(owner.tenant, [], [change])
 
     async def delete(self, owner: Owner, namespace: Namespace, key: str) -> None:
@@ -57,10 +61,12 @@ class StoreItems:
         change = DeleteItem(namespace=(*_root(owner), *namespace), key=key)
         await self.items.change(owner.tenant, [], [change])
 
-    async def get(self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool = True) -> Item | None:
+    async def get(
+        self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool | None = None
+    ) -> Item | None:
         """Reading an item restarts its time to live, unless `refresh` is off."""
         found = await self._ask(owner, GetItem(namespace=namespace, key=key))
-        if refresh and isinstance(found, Item):
+        if self._is_refreshed(refresh) and isinstance(found, Item):
             await self._refresh(owner, [found])
         return cast("Item | None", found)
 
@@ -72,13 +78,13 @@ class StoreItems:
         wanted: Mapping[str, Json] | None = None,
         limit: int,
         offset: int,
-        refresh: bool = True,
+        refresh: bool | None = None,
     ) -> Sequence[Item]:
         """Items in the namespace and below it, the newest change first. Raises Invalid for an unknown filter operator."""
         check_filter(wanted)
         question = FindItems(prefix=prefix, filter=wanted or None, limit=limit, offset=offset)
         found = cast("Sequence[Item]", await self._ask(owner, question))
-        if refresh:
+        if self._is_refreshed(refresh):
             await self._refresh(owner, found)
         return found
 
@@ -99,6 +105,9 @@ class StoreItems:
             offset=offset,
         )
         return cast("Sequence[Namespace]", await self._ask(owner, question))
+
+    def _is_refreshed(self, asked: bool | None) -> bool:
+        return self.refreshes if asked is None else asked
 
     async def _ask(self, owner: Owner, question: Question) -> object:
         root = _root(owner)

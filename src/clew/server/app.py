@@ -148,7 +148,7 @@ async def open_app(
 
 async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     """Raises ConfigError where other machines could connect and no API key exists."""
-    from clew.server.library import graph_store_on  # noqa: PLC0415 - LangGraph takes seconds
+    from clew.server.library import graph_store_on, ttl_config  # noqa: PLC0415 - LangGraph takes seconds
 
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
@@ -157,7 +157,9 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     store = measured(stores.threads, metrics, url.kind)
     observe_batches((stores.db, stores.threads), metrics, url.kind)
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
-    graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind)
+    graph_store = graph_store_on(
+        graph_db, backend=settings.graph_store_url.kind, ttl=ttl_config(settings.store_ttl)
+    )
     access = ThreadAccess(store, utc_now)
     stack.push_async_callback(access.close)
     return Services(

@@ -8,7 +8,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.store.base import TTLConfig
 
 from clew.checkpointer.saver import Checkpointer
-from clew.config import DatabaseUrl, Settings, read_database_url
+from clew.config import DatabaseUrl, Settings, StoreTtl, read_database_url
 from clew.domain.errors import ConfigError
 from clew.domain.retention import Selection, owned_by
 from clew.history.graph_store import DEFAULT_TENANT, GraphStore
@@ -45,6 +45,14 @@ def graph_store_on(
     db: Database, *, backend: str, tenant: str = DEFAULT_TENANT, ttl: TTLConfig | None = None
 ) -> GraphStore:
     return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl)
+
+
+def ttl_config(ttl: StoreTtl) -> TTLConfig:
+    """As LangGraph's stores are told."""
+    config = TTLConfig(refresh_on_read=ttl.refreshes)
+    if ttl.default is not None:
+        config["default_ttl"] = ttl.default / timedelta(minutes=1)
+    return config
 
 
 @asynccontextmanager

@@ -100,13 +100,14 @@ async def open_langgraph(
         agent=f"clew/{__version__}",
         is_open=settings.langgraph.webhooks != "off",
         private=_private(settings, authenticator),
+        policy=settings.webhook_policy,
     )
     runs = _runs(settings, stores, store, execution, webhooks, stopping)
     run_hooks = RunHooks(
         hooks=RunHookRows(stores.db),
         runs=runs,
         webhooks=webhooks,
-        report=report(utc_now),
+        report=report(utc_now, fields=settings.webhook_policy.fields),
         clock=utc_now,
         poll_seconds=settings.runner.poll_seconds,
     )
@@ -144,7 +145,11 @@ async def open_langgraph(
         yield [
             info_router(version=__version__, langgraph_version=version("langgraph")),
             assistants_router(assistants, execution.introspection),
-            store_router(StoreItems(items=items)),
+            store_router(
+                StoreItems(
+                    items=items, ttl=settings.store_ttl.default, refreshes=settings.store_ttl.refreshes
+                )
+            ),
             sdk_threads_router(runs.threads, runs, access=access),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
@@ -195,7 +200,7 @@ def _runs(
         commands=execution.commands,
         graph_driver=execution.graph_driver,
         metadata=metadata,
-        ttl=timedelta(days=settings.threads.ttl_days),
+        ttl=settings.thread_ttl.delete_after,
     )
     return Runs(
         store=store,
