@@ -11,8 +11,9 @@ import httpx
 from fastapi import APIRouter, FastAPI
 
 from clew.api.auth import Authenticator
+from clew.api.cors import Cors
 from clew.api.credentials import SCOPES, mint
-from clew.api.http import create_http
+from clew.api.http import HttpOptions, create_http
 from clew.config import load_settings
 from clew.domain.thread import Owner
 from clew.ports.api_keys import Keys
@@ -91,7 +92,7 @@ async def small_api(
             authenticator=authenticator,
             metrics=metrics,
             new_id=new_id,
-            allowed_origins=allowed_origins,
+            options=HttpOptions(cors=Cors(origins=tuple(allowed_origins))),
             **{"max_body_bytes": 1024, **options},
         )
         yield SmallApi(http, keys, metrics)

@@ -31,7 +31,7 @@ def document(label: str, *contents: TaskContent, data: bytes = b"") -> TaskDocum
     name, _, ext = label.rpartition(".")
     return {
         "id": f"doc_{label}",
-        "fileId": f"file_{label}",
+        "fileId": 1,
         "name": name,
         "ext": ext,
         "data": b64encode(data).decode(),

@@ -64,7 +64,6 @@ async def test_a_key_for_langsmith_in_the_environment_is_no_obstacle_where_none_
     [
         ({"auth": {"path": "./auth.py:auth"}}, "langgraph.json: auth: "),
         ({"encryption": {"path": "./keys.py:encryption"}}, "langgraph.json: encryption: "),
-        ({"http": {"disable_store": True}}, "langgraph.json: http.disable_store: "),
     ],
 )
 def test_a_server_does_not_start_without_the_protection_it_was_told_of(

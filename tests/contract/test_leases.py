@@ -10,7 +10,7 @@ from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.events import Body, StageChanged, StageCompleted
 from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
 from clew.domain.records import FIRST_FENCE, Lease
-from clew.domain.thread import Status, SuspensionKind, Thread
+from clew.domain.thread import Owner, Status, SuspensionKind, Thread
 from clew.ports.guards import Claim, Fence, Guard
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
@@ -335,3 +335,16 @@ async def test_leases_of_a_dead_runner_run_out_at_once_and_count_as_recoveries(s
     assert await store.end_leases("dead") == 0
     taken = await store.claim("r3", lease=LONG, limit=10)
     assert {lease.thread_id: lease.recoveries for lease in taken} == {lease.thread_id: 1 for lease in dead}
+
+
+async def test_a_tenant_s_threads_are_claimed_in_its_turn_oldest_first(store: Store) -> None:
+    for number in (2, 0, 1):
+        await saved(store, opened(f"a{number}", owner=Owner(tenant="a"), seconds=number))
+    await saved(store, opened("b0", owner=Owner(tenant="b")))
+    assert await store.waiting_tenants() == {"a": 0, "b": 0}
+    (lease,) = await store.claim("r1", lease=LONG, limit=1, tenant="a")
+    assert lease.thread_id == "a0"
+    assert await store.waiting_tenants() == {"a": 1, "b": 0}
+    assert [one.thread_id for one in await store.claim("r1", lease=LONG, limit=5, tenant="b")] == ["b0"]
+    assert await store.waiting_tenants(graphs=["chat"]) == {"a": 1}
+    assert await store.waiting_tenants(graphs=["other"]) == {}

@@ -49,7 +49,7 @@ async def test_changes_reads_and_refusals_are_recorded_with_their_caller(server:
         ("start_workflow", 200),
     ]
     assert {one["tenant"] for one in found} == {ANN.tenant}
-    assert {one["userId"] for one in found} == {ANN.user_id}
+    assert {one["user"] for one in found} == {ANN.user_id}
     assert len({one["actor"] for one in found}) == 2
     assert all(one["requestId"] and "prompt" not in str(one) for one in found)
 
@@ -79,7 +79,7 @@ async def test_a_key_of_one_user_sees_that_users_entries_only(server: Server) ->
     async with client_of(server.http, ann) as first, client_of(server.http, bob) as second:
         for client in (first, second):
             await client.post("/api/workflows/start", json={"prompt": "hi", "hold": True})
-        assert {one["userId"] for one in await trail(second, userId=ANN.user_id)} == {BOB.user_id}
+        assert {one["user"] for one in await trail(second, user=ANN.user_id)} == {BOB.user_id}
 
 
 async def test_pages_lead_to_the_first_entry(server: Server) -> None:

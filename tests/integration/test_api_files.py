@@ -408,7 +408,9 @@ async def test_a_file_is_deleted_once_and_its_documents_stay(door: Door) -> None
         data = pdf("a page")
         made = await upload(client, "r.pdf", data)
         file = await door.files.get_file(made["id"])
-        documents = Documents(files=door.files, extractor=extractor, clock=lambda: NOW)
+        documents = Documents(
+            files=door.files, extractor=extractor, clock=lambda: NOW, numbers=NumberRows(door.db)
+        )
         await documents.take_in("doc_1", "t1", file)
         first = await client.delete(f"/api/files/{made['id']}")
         second = await client.delete(f"/api/files/{made['id']}")
@@ -423,7 +425,9 @@ async def test_a_file_is_deleted_once_and_its_documents_stay(door: Door) -> None
 async def test_a_document_is_taken_in_once(door: Door) -> None:
     await ThreadRows(door.db).commit(opened())
     async with open_extractor() as extractor:
-        documents = Documents(files=door.files, extractor=extractor, clock=lambda: NOW)
+        documents = Documents(
+            files=door.files, extractor=extractor, clock=lambda: NOW, numbers=NumberRows(door.db)
+        )
         data = pdf("one", "two", "three")
         file = await door.uploads.add("Big Report.pdf", whole(data), owner=ANN)
         taken = await documents.take_in("doc_1", "t1", file)

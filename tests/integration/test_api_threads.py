@@ -108,7 +108,7 @@ async def test_a_thread_shows_what_it_is_and_what_it_waits_for(app: Server, ann:
     }
     assert thread["createdAt"] == NOW.isoformat().replace("+00:00", "Z")
     assert thread["lastSeq"] == 3
-    assert {"tenant", "fence", "leaseOwner"}.isdisjoint(thread)
+    assert {"fence", "leaseOwner"}.isdisjoint(thread)
     # Of the settings those of the model alone, and these were opened without one.
     assert thread["settings"] == {"provider": "", "model": "", "systemPrompt": ""}
 

@@ -234,6 +234,10 @@ class TestWithAModel:
                 documents = await chat.documents(thread)
                 said = await chat.messages(thread)
                 added = await chat.house.bodies(thread, DocumentAdded)
+                ids = [documents[label][0].file_id for label in ("report.pdf", "first.bin")]
+                numbers = {
+                    *(await chat.house.app.stores.numbers.of("file", thread.owner.tenant, ids)).values()
+                }
         assert thread.status is Status.COMPLETED
         first, second = tasks_of(folder)
         assert set(first) == {
@@ -252,6 +256,9 @@ class TestWithAModel:
         assert context["timestamp"].endswith("+00:00")
         (given,) = first["inputDocuments"]
         assert set(given) == {"id", "fileId", "name", "ext", "data", "contents"}
+        assert numbers == {given["fileId"] for given in second["inputDocuments"]}
+        assert given["fileId"] in numbers
+        assert {type(number) for number in numbers} == {int}
         assert (given["name"], given["ext"]) == ("report", "pdf")
         assert b64decode(given["data"]) == report
         assert len(given["contents"]) == 3

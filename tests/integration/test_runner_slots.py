@@ -12,6 +12,7 @@ from clew.domain.errors import Conflict, Unavailable
 from clew.domain.events import Opening
 from clew.domain.lifecycle import Change, Stamp, open_thread
 from clew.domain.thread import Owner, Status, Thread
+from clew.engine.commands import Request
 from tests.app import House, open_house
 from tests.databases import query
 from tests.waiting import until
@@ -67,6 +68,27 @@ async def test_where_all_places_are_taken_it_waits_for_one(house: House, tmp_pat
     assert [await held(house, one) for one in (second, third)] == [(False, 0, 0)] * 2
     await commands.stop(first.id, None)
     assert {(await house.rest(one)).status for one in (second, third)} == {Status.COMPLETED}
+
+
+async def test_tenants_take_turns_for_the_places(house: House, tmp_path: Path) -> None:
+    commands = house.app.execution.commands
+    first = await house.start("slow", marks=str(tmp_path / "marks"))
+    many = [
+        await commands.start(
+            Opening(owner=Owner(tenant="many"), graph="two_steps"), Request(graph_input={"log": []})
+        )
+        for _ in range(10)
+    ]
+    single = await commands.start(
+        Opening(owner=Owner(tenant="single"), graph="two_steps"), Request(graph_input={"log": []})
+    )
+    await commands.stop(first.id, None)
+    for thread in (*many, single):
+        await house.rest(thread)
+    ended = await query(
+        house.app.stores.db, "SELECT tenant FROM threads WHERE graph = 'two_steps' ORDER BY last_active_at"
+    )
+    assert "single" in [tenant for (tenant,) in ended][:2]
 
 
 @pytest.mark.parametrize("failure", [Unavailable("the answer was lost"), asyncio.CancelledError()])

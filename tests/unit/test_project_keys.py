@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "langgraph-project.md"
 # Read by LangGraph's server, or written by its tools, and not in the schema of its command line.
 NOT_IN_SCHEMA = {
     *("$schema", "store.path", "checkpointer.backend", "checkpointer.uri", "ui_config"),
-    *("webhooks.allowed_fields", "webhooks.url.disable_private_ips"),
+    *("webhooks.allowed_fields", "webhooks.url.disable_private_ips", "http.disable_event_streaming"),
 }
 
 
@@ -123,9 +123,10 @@ def test_a_key_that_langgraph_does_not_have_gets_the_nearest(tmp_path: Path, key
 
 def test_a_key_that_is_not_refused_need_not_be_ignored(tmp_path: Path) -> None:
     write_project(tmp_path, "python_version")
-    assert warnings(tmp_path, CLEW_LANGGRAPH_IGNORE_KEYS="env,http.disable_stor") == [
-        "CLEW_LANGGRAPH_IGNORE_KEYS names env, which Clew does not refuse",
-        "CLEW_LANGGRAPH_IGNORE_KEYS names http.disable_stor, which Clew does not refuse; did you mean http.disable_store?",
+    wrong = {"env": "", **{key[:-1]: f"; did you mean {key}?" for key in REFUSED}}
+    assert warnings(tmp_path, CLEW_LANGGRAPH_IGNORE_KEYS=",".join(wrong)) == [
+        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{hint}"
+        for key, hint in wrong.items()
     ]
 
 

@@ -16,11 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clew.api.access import RouteRule, needs
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.guard import RULE, Caller
+from clew.api.numbers import MandateId, Numbering, OwnerNumbers, UserNumber
 from clew.api.observe import REQUEST
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import WireModel
-from clew.domain.errors import ClewError, Invalid
+from clew.domain.errors import ClewError, Invalid, NotFound
+from clew.domain.thread import Owner
 from clew.ports.audit import AuditEntry, AuditQuery, AuditTrail
 from clew.ports.clock import Clock
 
@@ -183,8 +185,12 @@ def _status(message: Message) -> int | None:
 class AuditEntryOut(WireModel):
     id: str
     at: datetime
+    mandate_id: int
+    """The number of the tenant."""
+    user_id: int
+    """The number of the user; 0 without a user."""
     tenant: str
-    user_id: str
+    user: str
     actor: str
     action: str
     method: str
@@ -194,8 +200,22 @@ class AuditEntryOut(WireModel):
     request_id: str
 
     @classmethod
-    def of(cls, entry: AuditEntry) -> "AuditEntryOut":
-        return cls(**{name: getattr(entry, name) for name in cls.model_fields})
+    def of(cls, entry: AuditEntry, numbers: OwnerNumbers) -> "AuditEntryOut":
+        return cls(
+            id=entry.id,
+            at=entry.at,
+            mandate_id=numbers.tenant,
+            user_id=numbers.user,
+            tenant=entry.tenant,
+            user=entry.user_id,
+            actor=entry.actor,
+            action=entry.action,
+            method=entry.method,
+            path=entry.path,
+            thread_id=entry.thread_id,
+            status=entry.status,
+            request_id=entry.request_id,
+        )
 
 
 class AuditOut(WireModel):
@@ -207,10 +227,13 @@ class AuditOut(WireModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrailRoutes:
     trail: AuditTrail
+    numbering: Numbering
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/audit", tags=["operation"])
-        router.get("", dependencies=[needs("admin")], responses=errors(Invalid))(self.list_audit_entries)
+        router.get("", dependencies=[needs("admin")], responses=errors(Invalid, NotFound))(
+            self.list_audit_entries
+        )
         return router
 
     async def list_audit_entries(
@@ -219,32 +242,44 @@ class AuditTrailRoutes:
         tenant: Annotated[
             str | None, Query(max_length=64, description="Another tenant, or * for all: with scope operator.")
         ] = None,
-        user_id: Annotated[str, Query(alias="userId", max_length=256)] = "",
+        user: Annotated[str | None, Query(max_length=256)] = None,
+        mandate_id: MandateId = None,
+        user_number: UserNumber = None,
         thread_id: Annotated[str, Query(alias="threadId", max_length=256)] = "",
         action: Annotated[str, Query(max_length=100)] = "",
         before: Annotated[str, Query(max_length=64, description="Entries older than this one.")] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> AuditOut:
         """Who did what, newest first: requests that changed something, and reads of threads."""
+        whose = None if "operator" in caller.scopes else caller.tenant
+        tenant = await self.numbering.named("tenant", whose, mandate_id, tenant)
         if tenant is None:
             tenant = caller.tenant
         elif tenant != caller.tenant:
             caller.require("operator")
+        whose = None if tenant == "*" else tenant
+        if whose is None and user_number is not None:
+            raise Invalid("a user number belongs to one tenant; name the tenant", field="userId")
+        user = await self.numbering.named("user", whose, user_number, user)
         found = await self.trail.find(
             AuditQuery(
-                tenant=None if tenant == "*" else tenant,
-                user_id=caller.user_id or user_id,
+                tenant=whose,
+                user_id=caller.user_id or user or "",
                 thread_id=thread_id,
                 action=action,
                 before=before,
                 limit=limit,
             )
         )
+        owners = [Owner(tenant=entry.tenant, user_id=entry.user_id) for entry in found]
+        numbers = await self.numbering.owners(owners)
         return AuditOut(
-            entries=[AuditEntryOut.of(entry) for entry in found],
+            entries=[
+                AuditEntryOut.of(entry, numbers[owner]) for entry, owner in zip(found, owners, strict=True)
+            ],
             next=found[-1].id if len(found) == limit else None,
         )
 
 
-def audit_trail_router(trail: AuditTrail) -> APIRouter:
-    return AuditTrailRoutes(trail=trail).router()
+def audit_trail_router(trail: AuditTrail, *, numbering: Numbering) -> APIRouter:
+    return AuditTrailRoutes(trail=trail, numbering=numbering).router()

@@ -3,7 +3,7 @@
 import hmac
 import ipaddress
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Container
 from functools import lru_cache
 
 from starlette.datastructures import Headers
@@ -42,7 +42,7 @@ class Authenticator:
         *,
         clock: Clock,
         open_locally: bool,
-        allowed_origins: Collection[str] = (),
+        allowed_origins: Container[str] = (),
         tokens: Callable[[str], Awaitable[Principal]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,7 +50,7 @@ class Authenticator:
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
-        self._allowed_origins = frozenset(allowed_origins)
+        self._allowed_origins = allowed_origins
         self._monotonic = monotonic
         self._is_open = open_locally and tokens is None
         self._looked_at = float("-inf")

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
@@ -14,11 +14,12 @@ from starlette.requests import Request as HttpRequest
 from clew.api.access import PUBLIC
 from clew.api.cleanup_auth import CleanupAuth
 from clew.api.errors import OutOfRange
+from clew.api.numbers import MandateId, Numbering, UserNumber
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.thread_access import ThreadAccess
 from clew.domain import retention
-from clew.domain.errors import InvalidState, Unauthenticated, Unavailable
+from clew.domain.errors import Invalid, InvalidState, NotFound, Unauthenticated, Unavailable
 from clew.domain.thread import Owner
 from clew.ports.clock import Clock
 from clew.retention.cleanup import Cleanup, CleanupOutcome
@@ -44,8 +45,11 @@ Soft = Annotated[bool, Query(description="Soft delete: threads can be restored f
 Force = Annotated[bool, Query(description="Delete even if the clock jumped recently.")]
 Tenant = Annotated[str | None, Query(max_length=256, description="Only this tenant's.")]
 UserId = Annotated[
-    str, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
+    str | None, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
 ]
+
+# A tenant by name and by number, a user by name and by number.
+Whose: TypeAlias = tuple[str | None, int | None, str | None, int | None]
 
 
 class CleanupOut(BaseModel):
@@ -94,6 +98,7 @@ class Sweep:
     cleanup: Cleanup
     access: ThreadAccess
     gate: CleanupAuth
+    numbering: Numbering
     clock: Clock
     is_memory: bool
 
@@ -118,6 +123,16 @@ class Sweep:
             return CleanupOut.of(await self.cleanup.preview(wanted), what)
         return CleanupOut.of(await self.cleanup.run(wanted, force=force), what)
 
+    async def owner(
+        self, tenant: str | None, mandate_id: int | None, user: str | None, user_number: int | None
+    ) -> Owner | None:
+        """Whose threads; None for everyone's. Names and numbers of any tenant: its callers have no tenant."""
+        tenant = await self.numbering.named("tenant", None, mandate_id, tenant)
+        user = await self.numbering.named("user", tenant or Owner().tenant, user_number, user)
+        if tenant is None:
+            return Owner(user_id=user) if user else None
+        return Owner(tenant=tenant, user_id=user or "")
+
     @asynccontextmanager
     async def in_time(self) -> AsyncGenerator[None]:
         """The caller is answered before its own timeout, with Unavailable at the latest."""
@@ -136,7 +151,7 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
     @router.post(
         "/cleanup",
         dependencies=[PUBLIC],
-        responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable),
+        responses=errors(Unauthenticated, Invalid, NotFound, OutOfRange, InvalidState, Unavailable),
     )
     async def clean_up(
         request: HttpRequest,
@@ -145,15 +160,19 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
         soft: Soft = False,
         force: Force = False,
         tenant: Tenant = None,
-        user_id: UserId = "",
+        user_id: UserId = None,
+        mandate_id: MandateId = None,
+        user_number: UserNumber = None,
     ) -> CleanupOut:
         """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
-        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+        return await cleaned_up(
+            request, days_old, dry_run, soft, force, (tenant, mandate_id, user_id, user_number)
+        )
 
     @router.get(
         "/cleanup",
         dependencies=[PUBLIC],
-        responses=errors(Unauthenticated, OutOfRange, InvalidState, Unavailable),
+        responses=errors(Unauthenticated, Invalid, NotFound, OutOfRange, InvalidState, Unavailable),
     )
     async def clean_up_by_cron(
         request: HttpRequest,
@@ -162,10 +181,14 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
         soft: Soft = False,
         force: Force = False,
         tenant: Tenant = None,
-        user_id: UserId = "",
+        user_id: UserId = None,
+        mandate_id: MandateId = None,
+        user_number: UserNumber = None,
     ) -> CleanupOut:
         """The same as POST, for cron services that can only send GET."""
-        return await cleaned_up(request, days_old, dry_run, soft, force, _owner(tenant, user_id))
+        return await cleaned_up(
+            request, days_old, dry_run, soft, force, (tenant, mandate_id, user_id, user_number)
+        )
 
     async def cleaned_up(
         request: HttpRequest,
@@ -173,13 +196,14 @@ def cleanup_router(sweep: Sweep) -> APIRouter:
         dry_run: bool,
         soft: bool,
         force: bool,
-        owner: Owner | None,
+        whose: Whose,
     ) -> CleanupOut:
         query = request.url.query
         target = f"{CLEANUP}?{query}" if query else CLEANUP
         try:
             async with sweep.in_time():
                 await sweep.gate.admit(request.headers, request.method, target)
+                owner = await sweep.owner(*whose)
                 return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
         except Unavailable as exc:
             logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
@@ -195,9 +219,3 @@ def _days(text: str | None) -> int | None:
     if not is_number or int(text) not in DAYS_OLD:
         raise OutOfRange("expected a whole number from 1 to 365", field="days_old")
     return int(text)
-
-
-def _owner(tenant: str | None, user_id: str) -> Owner | None:
-    if tenant is None:
-        return Owner(user_id=user_id) if user_id else None
-    return Owner(tenant=tenant, user_id=user_id)

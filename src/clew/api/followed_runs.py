@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.events import EventStream, Tell
+from clew.api.headers import with_headers
 from clew.api.start_policy import said
 from clew.api.streams import Streams, first_of
 from clew.api.thread_access import ThreadAccess
@@ -64,7 +65,7 @@ class RunCall:
             is_temporary=self.thread_id is None,
         )
         return RunRequest(
-            spec=furnished(spec, self.assistant),
+            spec=with_headers(furnished(spec, self.assistant)),
             input=self.input,
             message=said(self.input),
             resumes=self.resumes,

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
-from starlette.routing import BaseRoute, Match, Router
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.access import RouteRule, principal_of
@@ -34,11 +34,13 @@ class Guard:
         self._limits = limits
         self._authenticator = authenticator
 
-    def router(self, rules: Sequence[RouteRule]) -> Router:
-        """Starlette's, of the routes behind this guard. Those that are polled come first, as they are tried in order."""
+    def routes(self, rules: Sequence[RouteRule]) -> list[BaseRoute]:
+        """The routes behind this guard. Those that are polled come first, as they are tried in order."""
         in_order = sorted(rules, key=lambda rule: not is_direct(rule.context.endpoint))
-        routes = [GuardedRoute(rule, self) for rule in in_order]
-        return Router(routes, redirect_slashes=False, default=partial(self._not_found, rules))
+        return [GuardedRoute(rule, self) for rule in in_order]
+
+    def not_found(self, rules: Sequence[RouteRule]) -> ASGIApp:
+        return partial(self._not_found, rules)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send, rule: RouteRule) -> None:
         scope[RULE] = rule
@@ -61,12 +63,16 @@ class Guard:
     async def refuse(self, scope: Scope, wording: Wording, error: ClewError) -> NoReturn:
         """Raises the error. A caller without a key gets another: it cannot even learn which routes exist."""
         scope[WORDING] = wording
+        await self.authenticate(scope)
+        raise error
+
+    async def authenticate(self, scope: Scope) -> Principal:
+        """The caller, also of a request that no rule is about. Raises what the authenticator raises."""
         try:
-            await self._caller(scope)
+            return await self._caller(scope)
         except Unauthenticated:
             self._count_wrong_key(scope)
             raise
-        raise error
 
     async def _not_found(self, rules: Sequence[RouteRule], scope: Scope, *_: Receive | Send) -> None:
         first = _first_part(scope["path"].removeprefix(scope.get("root_path", "")))

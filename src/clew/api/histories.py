@@ -10,6 +10,7 @@ from pydantic import Field
 
 from clew.api.access import needs
 from clew.api.guard import Caller
+from clew.api.numbers import Numbering, UserNumber
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import StrictBody, WireModel
@@ -70,6 +71,7 @@ class HistoriesDeletedOut(WireModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoriesRoutes:
     histories: ChatHistories
+    numbering: Numbering
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/histories", tags=["histories"])
@@ -82,7 +84,9 @@ class HistoriesRoutes:
         router.delete("/{key}", dependencies=[needs("write")], responses=errors(Invalid, NotFound))(
             self.delete_history
         )
-        router.delete("", dependencies=[needs("admin")], responses=errors(Invalid))(self.delete_histories)
+        router.delete("", dependencies=[needs("admin")], responses=errors(Invalid, NotFound))(
+            self.delete_histories
+        )
         return router
 
     async def read_history(
@@ -125,14 +129,16 @@ class HistoriesRoutes:
         self,
         caller: Caller,
         user: Annotated[
-            str, Query(max_length=256, description="Only those begun by runs of this user.")
-        ] = "",
+            str | None, Query(max_length=256, description="Only those begun by runs of this user.")
+        ] = None,
+        user_number: UserNumber = None,
         everything: Annotated[
             bool, Query(alias="all", description="All of the tenant; needed without `user`.")
         ] = False,
     ) -> HistoriesDeletedOut:
         """Delete the histories of one user, or of the whole tenant, permanently."""
-        owner = _deleted_owner(caller.owner, user, everything)
+        user = await self.numbering.named("user", caller.tenant, user_number, user)
+        owner = _deleted_owner(caller.owner, user or "", everything)
         deleted = await self.histories.delete_all(owner)
         logger.info(
             "chat histories deleted",
@@ -141,13 +147,13 @@ class HistoriesRoutes:
         return HistoriesDeletedOut(deleted=deleted)
 
 
-def histories_router(histories: ChatHistories) -> APIRouter:
-    return HistoriesRoutes(histories=histories).router()
+def histories_router(histories: ChatHistories, *, numbering: Numbering) -> APIRouter:
+    return HistoriesRoutes(histories=histories, numbering=numbering).router()
 
 
 def _deleted_owner(caller: Owner, user: str, everything: bool) -> Owner:
     """A key of one user deletes only that user's."""
     user = caller.user_id or user
     if bool(user) == everything:
-        raise Invalid("name either a `user` or `all=true`", "user")
+        raise Invalid("name either a `user` (or its number, `userId`) or `all=true`", "user")
     return Owner(tenant=caller.tenant, user_id=user)

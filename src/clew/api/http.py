@@ -1,30 +1,44 @@
 """HTTP application: the routers, and the middleware around them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Router as StarletteRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew import __version__
 from clew.api.access import RouteRule, needs, rules_of
 from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
+from clew.api.cors import Cors
+from clew.api.custom_app import UNSHADOWED, CustomApp, warn_of_shadowed
+from clew.api.disabled import is_disabled
 from clew.api.errors import ErrorMiddleware
 from clew.api.guard import RULE, Guard
+from clew.api.headers import HeaderFilter, RunHeaders
 from clew.api.limits import RateLimits
-from clew.api.observe import REQUEST_ID, Observe
-from clew.api.openapi import describe
+from clew.api.mount_prefix import MountPrefix
+from clew.api.observe import Observe
+from clew.api.openapi import add_custom, describe
 from clew.api.routing import Router
-from clew.api.sdk.wire import NEXT, TOTAL
 from clew.api.tenant_ids import ChosenIds, ShownIds, TenantOf
 from clew.telemetry import Metrics
 
-# What a page of another origin may read of an answer's headers.
-EXPOSED = ("Content-Location", "Location", "ETag", "Retry-After", "WWW-Authenticate", REQUEST_ID, TOTAL, NEXT)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """What a project says about the server's HTTP: `http` of langgraph.json."""
+
+    cors: Cors = field(default_factory=Cors)
+    custom: CustomApp | None = None
+    run_headers: HeaderFilter = field(default_factory=HeaderFilter)
+    logged_headers: HeaderFilter = field(default_factory=HeaderFilter)
+    mount_prefix: str = ""
+    disabled: frozenset[str] = frozenset()
 
 
 def create_http(
@@ -35,7 +49,7 @@ def create_http(
     new_id: Callable[[], str],
     max_body_bytes: int,
     body_seconds: float = BODY_SECONDS,
-    allowed_origins: Iterable[str] = (),
+    options: HttpOptions | None = None,
     limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
     audit: Callable[[ASGIApp], ASGIApp] | None = None,
@@ -50,9 +64,12 @@ def create_http(
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is in `Observe`
     )
+    options = options or HttpOptions()
+    rules: list[RouteRule] = []
     # Not included: that would make every route at once, and anew.
-    for router in (*routers, _about(app)):
+    for router in (*routers, _about(app, rules, options)):
         app.router.routes.extend(router.routes)
+    rules += (rule for rule in rules_of(app.routes) if not is_disabled(rule.path, options.disabled))
 
     # From the inside out. FastAPI's own layers would log what was refused.
     way: ASGIApp = AsyncExitStackMiddleware(
@@ -61,23 +78,39 @@ def create_http(
     if tenant_of is not None:
         way = ChosenIds(way, tenant_of)
     way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
+    if options.run_headers:
+        way = RunHeaders(way, options.run_headers)
+    if options.custom is not None:
+        way = options.custom.around_routes(way)
     guard = Guard(way, authenticator=authenticator, limits=limits or RateLimits())
-    way = ErrorMiddleware(guard.router(rules_of(app.routes)))
+    way = ErrorMiddleware(_router(guard, rules, options.custom, way))
     if tenant_of is not None:
         way = ShownIds(way)
     if audit is not None:
         way = audit(way)
-    if origins := list(allowed_origins):
-        way = CORSMiddleware(
-            way,
-            allow_origins=origins,
-            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
-            # Clients and proxies have headers of their own; none of them proves anything to us.
-            allow_headers=["*"],
-            expose_headers=EXPOSED,
-        )
-    app.middleware_stack = Observe(way, metrics=metrics, new_id=new_id)
+    way = options.cors.wrap(way)
+    if options.custom is not None:
+        way = options.custom.around_all(way)
+    if options.mount_prefix:
+        way = MountPrefix(way, options.mount_prefix)
+    app.middleware_stack = Observe(way, metrics=metrics, new_id=new_id, headers=options.logged_headers)
     return app
+
+
+def _router(
+    guard: Guard, rules: Sequence[RouteRule], custom: CustomApp | None, inner: ASGIApp
+) -> StarletteRouter:
+    not_found = guard.not_found(rules)
+    if custom is None:
+        return StarletteRouter(guard.routes(rules), redirect_slashes=False, default=not_found)
+    first = [rule for rule in rules if rule.path in UNSHADOWED]
+    rest = [rule for rule in rules if rule.path not in UNSHADOWED]
+    own = custom.routes(guard, inner)
+    warn_of_shadowed(own, rest)
+    # What nothing matches may be one of its paths with a slash too much or too few.
+    redirects = StarletteRouter(own, redirect_slashes=custom.redirects_slashes, default=not_found)
+    routes = [*guard.routes(first), *own, *guard.routes(rest)]
+    return StarletteRouter(routes, redirect_slashes=False, default=redirects)
 
 
 async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,12 +118,17 @@ async def _to_route(scope: Scope, receive: Receive, send: Send) -> None:
     await rule.context.app(scope, receive, send)
 
 
-def _about(app: FastAPI) -> APIRouter:
+def _about(app: FastAPI, rules: Sequence[RouteRule], options: HttpOptions) -> APIRouter:
     router = Router()
 
     @cache
     def document() -> dict[str, Any]:
-        return describe(app, rules_of(app.routes))
+        described = describe(app, rules)
+        if options.custom is not None:
+            add_custom(described, options.custom.openapi(), is_guarded=options.custom.is_guarded)
+        if options.mount_prefix:
+            described["servers"] = [{"url": options.mount_prefix}]
+        return described
 
     @router.get("/openapi.json", dependencies=[needs("read")], include_in_schema=False)
     async def openapi() -> dict[str, Any]:

@@ -2,7 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from fastapi import Query
+
+from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import Document, NumberKind
 from clew.domain.thread import Owner
 from clew.ports.numbers import Numbers
@@ -11,6 +15,13 @@ from clew.ports.numbers import Numbers
 REMEMBERED = 10_000
 # JSON numbers are exact up to here in every client.
 LARGEST = 2**53 - 1
+
+MandateId = Annotated[
+    int | None, Query(alias="mandateId", ge=1, le=LARGEST, description="The tenant by its number.")
+]
+UserNumber = Annotated[
+    int | None, Query(alias="userId", ge=1, le=LARGEST, description="The user by its number.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +55,21 @@ class Numbering:
             return text
         return await self._numbers.name_of("file", tenant, int(text)) or text
 
-    async def name_of(self, kind: NumberKind, tenant: str, number: int) -> str | None:
-        return await self._numbers.name_of(kind, tenant, number)
+    async def named(
+        self, kind: NumberKind, tenant: str | None, number: int | None, name: str | None
+    ) -> str | None:
+        """The name that a request means by a name, by a number, or by both; None without either.
+
+        Raises NotFound for a number that is not of this tenant (None: of any), Invalid if the name has another.
+        """
+        if number is None:
+            return name
+        found = await self._numbers.name_of(kind, tenant, number)
+        if found is None:
+            raise NotFound(f"no {kind} has the number {number}")
+        if name not in (None, found):
+            raise Invalid(f"{name!r} is not the {kind} with the number {number}", field=f"{kind}")
+        return found
 
     async def _of(self, kind: NumberKind, tenant: str, names: Collection[str]) -> Mapping[str, int]:
         unknown = [name for name in names if (kind, tenant, name) not in self._known]

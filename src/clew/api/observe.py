@@ -13,6 +13,7 @@ from clew.api.access import RouteRule
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import CODE, Internal, refuse
 from clew.api.guard import RULE
+from clew.api.headers import HeaderFilter, logged
 from clew.telemetry import Metrics, log_context
 
 logger = logging.getLogger(__name__)
@@ -44,13 +45,24 @@ _SAFE = [
 
 # Under this key a request's scope has its id.
 REQUEST = "clew.request_id"
+# Under this key: the path of a project's own route that answers it.
+CUSTOM = "clew.custom"
 
 
 class Observe:
     """An exception of an inner layer reaches no client as a traceback, and the log without its message."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        new_id: Callable[[], str],
+        headers: HeaderFilter | None = None,
+    ) -> None:
+        """`headers` chooses those of a request that its log line shows."""
         self._app = app
+        self._headers = headers
         self._metrics = metrics
         self._new_id = new_id
         # There are as many as routes and statuses, and finding one takes longer than counting.
@@ -61,7 +73,7 @@ class Observe:
             raise TypeError(f"Clew does not handle {scope['type']!r}: the code that opens the app closes it")
         request_id = self._request_id(scope)
         scope[REQUEST] = request_id
-        answer = ObservedResponse(send, request_id)
+        answer = ObservedResponse(send, request_id, scope)
         started = time.perf_counter()
         with log_context(request_id=request_id):
             try:
@@ -84,7 +96,7 @@ class Observe:
         principal: Principal | None = scope.get(PRINCIPAL)
         method = scope.get("method", "WEBSOCKET")
         method = method if method in _METHODS or scope["type"] == "websocket" else "OTHER"
-        route = rule.path if rule else "none"
+        route = rule.path if rule else scope.get(CUSTOM, "none")
         requests, timer = self._counted(method, route, status)
         requests.inc()
         timer.observe(seconds)
@@ -102,6 +114,7 @@ class Observe:
                 "status_code": status,
                 "seconds": round(seconds, 6),
                 **({"code": scope[CODE]} if CODE in scope else {}),
+                **({"headers": logged(self._headers, scope)} if self._headers else {}),
                 **({"tenant": principal.tenant, "key_id": principal.key_id} if principal else {}),
             },
         )
@@ -115,7 +128,8 @@ class Observe:
 class ObservedResponse:
     """Passes the answer on with the headers every answer has, and remembers its status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, scope: Scope) -> None:
+        self._scope = scope
         self._send = send
         self._request_id = request_id
         self.status: int | None = None
@@ -132,6 +146,9 @@ class ObservedResponse:
         await self._send(message)
 
     def _add_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
-        given = {name.lower() for name, _ in headers}
-        headers.extend(header for header in _SAFE if header[0] not in given)
+        if (
+            CUSTOM not in self._scope
+        ):  # a project's own pages may be framed, cached, and load scripts from elsewhere
+            given = {name.lower() for name, _ in headers}
+            headers.extend(header for header in _SAFE if header[0] not in given)
         headers.append((_REQUEST_ID, self._request_id.encode()))

@@ -1,6 +1,6 @@
 """OpenAPI description: every status a route can answer with, the error bodies of its API, and how to send a key."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,6 +14,8 @@ from clew.api.errors import OURS, Internal, TooLarge, TooMany, TooSlow, Wording
 from clew.api.routing import LazyRoute
 from clew.domain.errors import ClewError, Forbidden, Invalid, Unauthenticated, Unavailable
 
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
+_SCHEMAS = "#/components/schemas/"
 # What any route may answer before or instead of its own code.
 ANYWHERE: tuple[type[ClewError], ...] = (Invalid, TooSlow, TooLarge, TooMany, Internal, Unavailable)
 BEHIND_A_KEY: tuple[type[ClewError], ...] = (Unauthenticated, Forbidden)
@@ -46,6 +48,43 @@ def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
     return document
 
 
+def add_custom(document: dict[str, Any], custom: dict[str, Any], *, is_guarded: bool) -> None:
+    """Add the description of a project's own app. A schema of the same name as another one of Clew's is renamed."""
+    ours = document["components"]
+    theirs = custom.get("components", {})
+    schemas = theirs.get("schemas", {})
+    renamed = {
+        f"{_SCHEMAS}{name}": f"{_SCHEMAS}Custom{name}"
+        for name in schemas
+        if ours["schemas"].get(name, schemas[name]) != schemas[name]
+    }
+    for name, schema in schemas.items():
+        shown = renamed.get(_SCHEMAS + name, _SCHEMAS + name).removeprefix(_SCHEMAS)
+        ours["schemas"][shown] = _with_refs(schema, renamed)
+    ours["securitySchemes"] = theirs.get("securitySchemes", {}) | ours["securitySchemes"]
+    for path, operations in custom.get("paths", {}).items():
+        shown = _with_refs(operations, renamed)
+        for operation in shown.values():
+            if is_guarded and isinstance(operation, dict):
+                operation.setdefault("security", _SECURITY)
+        document["paths"][path] = document["paths"].get(path, {}) | shown
+
+
+def _with_refs(value: Any, renamed: Mapping[str, str]) -> Any:
+    match value:
+        case dict():
+            return {
+                name: renamed.get(inner, inner)
+                if name == "$ref" and isinstance(inner, str)
+                else _with_refs(inner, renamed)
+                for name, inner in value.items()
+            }
+        case list():
+            return [_with_refs(inner, renamed) for inner in value]
+        case _:
+            return value
+
+
 def _described(context: RouteContext) -> BaseRoute | RouteContext:
     route = context.original_route
     return route.built if isinstance(route, LazyRoute) else context
@@ -65,7 +104,7 @@ def _complete(operation: dict[str, Any], rule: RouteRule) -> None:
     refusals = ANYWHERE
     if rule.access.scope is not None:
         refusals += BEHIND_A_KEY
-        operation["security"] = [{"bearer": []}, {"header": []}]
+        operation["security"] = _SECURITY
         operation["x-scope"] = rule.access.scope
     for refusal in refusals:
         responses.setdefault(str(wording.status_of(refusal)), _response(refusal, wording))

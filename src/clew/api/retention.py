@@ -13,7 +13,7 @@ from clew.api.access import DELETION_SECONDS, needs
 from clew.api.cleanup import DryRun, Force, Soft
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
-from clew.api.numbers import LARGEST, Numbering
+from clew.api.numbers import MandateId, Numbering, UserNumber
 from clew.api.openapi import errors
 from clew.api.retention_schemas import (
     BinnedListOut,
@@ -28,7 +28,6 @@ from clew.api.schemas import ThreadOut
 from clew.api.thread_access import ThreadAccess
 from clew.domain import retention
 from clew.domain.errors import Corrupt, Invalid, InvalidState, NotFound
-from clew.domain.records import NumberKind
 from clew.domain.retention import Selection
 from clew.engine.commands import Commands
 from clew.ports.clock import Clock
@@ -99,7 +98,8 @@ class RetentionRoutes:
     ) -> BinnedListOut:
         """Soft-deleted threads, the most recently deleted first."""
         found = await self.trash.find(caller.owner, limit=limit)
-        return BinnedListOut(threads=[BinnedOut.of(thread) for thread in found])
+        numbers = await self.numbering.owners(thread.owner for thread in found)
+        return BinnedListOut(threads=[BinnedOut.of(thread, numbers[thread.owner]) for thread in found])
 
     async def clean_up_threads(
         self,
@@ -124,36 +124,21 @@ class RetentionRoutes:
         user_id: Annotated[
             str | None, Query(max_length=256, description="A user of the caller's tenant: all their threads.")
         ] = None,
-        mandate_number: Annotated[
-            int | None, Query(alias="mandateId", ge=1, le=LARGEST, description="The tenant by its number.")
-        ] = None,
-        user_number: Annotated[
-            int | None, Query(alias="userId", ge=1, le=LARGEST, description="The user by its number.")
-        ] = None,
+        mandate_id: MandateId = None,
+        user_number: UserNumber = None,
     ) -> DeletedThreadsOut:
         """Delete all threads of the caller's tenant, or of one of its users, whatever their age and status.
 
         What does not fit into the budget of a cleanup is deleted in the background.
         """
-        if mandate_number is not None:
-            tenant = await self._named(caller, "tenant", mandate_number, tenant)
-        if user_number is not None:
-            user_id = await self._named(caller, "user", user_number, user_id)
+        tenant = await self.numbering.named("tenant", caller.tenant, mandate_id, tenant)
+        user_id = await self.numbering.named("user", caller.tenant, user_number, user_id)
         outcome = await self.cleanup.delete_all(_owned(caller, tenant, user_id))
         logger.info(
             "threads of an owner deleted",
             extra={"tenant": caller.tenant, "count": len(outcome.thread_ids), "key_id": caller.key_id},
         )
         return DeletedThreadsOut.of(outcome)
-
-    async def _named(self, caller: Principal, kind: NumberKind, number: int, name: str | None) -> str:
-        """The name that a number stands for. Raises Invalid if a different name is given too."""
-        found = await self.numbering.name_of(kind, caller.tenant, number)
-        if found is None:
-            raise NotFound(f"no {kind} has the number {number}")
-        if name not in (None, found):
-            raise Invalid(f"{name!r} is not the {kind} with the number {number}", field=f"{kind}")
-        return found
 
     async def export_thread(self, caller: Caller, thread_id: ThreadId) -> Response:
         """The whole thread as a zip: log, messages, documents, and the newest state of its graph.
@@ -179,7 +164,8 @@ class RetentionRoutes:
 
     async def undelete_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadOut:
         """Restore a soft-deleted thread. A run that was under way continues."""
-        return ThreadOut.of(await self.commands.restore(thread_id, caller.owner))
+        thread = await self.commands.restore(thread_id, caller.owner)
+        return ThreadOut.of(thread, await self.numbering.owner(thread.owner))
 
 
 def retention_router(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, Self
 
+from clew.api.numbers import OwnerNumbers
 from clew.api.schemas import WireModel
 from clew.domain.retention import Binned, CleanupJob, Usage
 from clew.retention.cleanup import CleanupOutcome
@@ -62,18 +63,26 @@ class BinnedOut(WireModel):
     id: str
     graph: str
     name: str
-    user_id: str
+    mandate_id: int
+    """The number of the tenant."""
+    user_id: int
+    """The number of the user; 0 without a user."""
+    tenant: str
+    user: str
     deleted_at: datetime
     gone_at: datetime
     """The time after which it cannot be restored."""
 
     @classmethod
-    def of(cls, thread: Binned) -> Self:
+    def of(cls, thread: Binned, numbers: OwnerNumbers) -> Self:
         return cls(
             id=thread.id,
             graph=thread.graph,
             name=thread.name,
-            user_id=thread.owner.user_id,
+            mandate_id=numbers.tenant,
+            user_id=numbers.user,
+            tenant=thread.owner.tenant,
+            user=thread.owner.user_id,
             deleted_at=thread.deleted_at,
             gone_at=thread.gone_at,
         )

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from clew.api.numbers import OwnerNumbers
 from clew.domain.events import Body, Event
 from clew.domain.redaction import shown_body
 from clew.domain.thread import Json, ModelSettings, Stats, Status, Thread
@@ -109,7 +110,12 @@ class ThreadOut(WireModel):
     id: str
     graph: str
     name: str
-    user_id: str
+    mandate_id: int
+    """The number of the tenant."""
+    user_id: int
+    """The number of the user; 0 without a user."""
+    tenant: str
+    user: str
     status: Status
     stage: str
     round: int
@@ -125,12 +131,15 @@ class ThreadOut(WireModel):
     """The status as a conversation has it."""
 
     @classmethod
-    def of(cls, thread: Thread, **more: Any) -> Self:
+    def of(cls, thread: Thread, numbers: OwnerNumbers, **more: Any) -> Self:
         return cls(
             id=thread.id,
             graph=thread.graph,
             name=thread.name,
-            user_id=thread.owner.user_id,
+            mandate_id=numbers.tenant,
+            user_id=numbers.user,
+            tenant=thread.owner.tenant,
+            user=thread.owner.user_id,
             status=thread.status,
             stage=thread.stage,
             round=thread.round,
@@ -161,12 +170,12 @@ class WholeThreadOut(ThreadOut):
     """Of its model when the thread was opened; empty what its graph does not show."""
 
     @classmethod
-    def of(cls, thread: Thread, **more: Any) -> Self:
+    def of(cls, thread: Thread, numbers: OwnerNumbers, **more: Any) -> Self:
         found = ModelSettings.of(thread.settings)
         shown = ModelSettingsOut(
             provider=found.provider, model=found.model, system_prompt=found.system_prompt
         )
-        return super().of(thread, settings=shown, **more)
+        return super().of(thread, numbers, settings=shown, **more)
 
 
 class ThreadsOut(WireModel):

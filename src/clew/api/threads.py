@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from clew.api.access import needs
 from clew.api.guard import Caller
+from clew.api.numbers import Numbering
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeThreadOut
@@ -24,7 +25,7 @@ MAX_SEQ = 2**53 - 1
 ThreadId = Annotated[str, Path(max_length=256)]
 
 
-def threads_router(store: Store, *, access: ThreadAccess) -> APIRouter:
+def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) -> APIRouter:
     router = Router(prefix="/api/threads", tags=["threads"])
 
     @router.get("", dependencies=[needs("read")], responses=errors(Invalid))
@@ -42,15 +43,17 @@ def threads_router(store: Store, *, access: ThreadAccess) -> APIRouter:
             caller.owner, status=status or (), graph=graph, before=before, limit=limit + 1
         )
         page = found[:limit]
+        numbers = await numbering.owners(thread.owner for thread in page)
         return ThreadsOut(
-            threads=[ThreadOut.of(thread) for thread in page],
+            threads=[ThreadOut.of(thread, numbers[thread.owner]) for thread in page],
             next=write_cursor(page[-1]) if len(found) > limit else None,
         )
 
     @router.get("/{thread_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def get_thread(caller: Caller, thread_id: ThreadId) -> WholeThreadOut:
         """One thread. Another owner's is not found."""
-        return WholeThreadOut.of(await access.at(thread_id, caller.owner))
+        thread = await access.at(thread_id, caller.owner)
+        return WholeThreadOut.of(thread, await numbering.owner(thread.owner))
 
     @router.get("/{thread_id}/events", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def list_events(

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -17,7 +18,8 @@ from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
 from clew.api.guard import Caller
-from clew.api.once import IdempotencyKey, MakeOnce, only_once
+from clew.api.numbers import OwnerNumbers
+from clew.api.once import IdempotencyKey, IdempotentRequest
 from clew.api.openapi import errors
 from clew.api.routing import Router
 from clew.api.schemas import ErrorDetail
@@ -42,6 +44,7 @@ from clew.api.workflow_schemas import (
 )
 from clew.api.workflow_views import WorkflowViews
 from clew.domain.errors import (
+    AlreadyDone,
     AtCapacity,
     ClewError,
     Corrupt,
@@ -91,34 +94,16 @@ class Workflows:
         self, body: StartIn, caller: Principal, thread_id: str | None, wait: float, key: str | None
     ) -> StartedOut:
         """Start a workflow, or the next round of one; with `wait`, answer once it is no longer running."""
-        numbering = self.views.numbering
         given: Json = None
-        numbers = await numbering.owner(caller.owner)
-
-        async def start(once: MakeOnce | None) -> Thread:
-            nonlocal given, numbers
-            scope = scope_of(caller)
-            if thread_id is None:
-                made = await self.policy.start(body, caller)
-                given = made.request.graph_input
-                return await self.commands.start(
-                    made.opening, made.request, once, held=body.hold, scope=scope
-                )
-            thread = await self.access.at(thread_id, caller.owner)
-            numbers = await numbering.owner(thread.owner)
-            request = await self.policy.next_round(body, thread, caller)
-            return await self.commands.next_round(thread_id, caller.owner, request, once, scope=scope)
-
+        request = IdempotentRequest.of(self.inbox, caller, key, self._asked(body, thread_id))
         # A stream slot is taken first: a caller that is refused one has started nothing.
         with self.streams.one("poll", caller) if wait else nullcontext():
-            started = await only_once(
-                self.inbox,
-                caller,
-                key,
-                self._asked(body, thread_id),
-                start,
-                lambda thread: _as_json(self.views.started(thread, numbers, given)),
-            )
+            started = await request.stored_answer()
+            if started is None:
+                try:
+                    started, given = await self._begin(body, caller, thread_id, request)
+                except (AlreadyDone, InvalidState) as exc:
+                    started = await request.answer_after(exc)
             note_thread(started["id"])
             if not wait:
                 return started  # type: ignore[no-any-return]
@@ -127,7 +112,32 @@ class Workflows:
         if thread.status is not Status.RUNNING:
             with suppress(Corrupt, SchemaMismatch):  # it has started all the same
                 state = await self.views.state(thread)
-        return self.views.started(thread, await numbering.owner(thread.owner), given, state)
+        numbers = await self.views.numbering.owner(thread.owner)
+        return self.views.started(thread, numbers, given, state)
+
+    async def _begin(
+        self, body: StartIn, caller: Principal, thread_id: str | None, request: IdempotentRequest
+    ) -> tuple[Json, Json]:
+        """The answer, and what the graph begins with."""
+        owner_numbers, scope = self.views.numbering.owner, scope_of(caller)
+        if thread_id is None:
+            made = await self.policy.start(body, caller)
+            given = made.request.graph_input
+            answer = partial(self._started, numbers=await owner_numbers(caller.owner), given=given)
+            thread = await self.commands.start(
+                made.opening, made.request, request.storing(answer), held=body.hold, scope=scope
+            )
+            return answer(thread), given
+        thread = await self.access.at(thread_id, caller.owner)
+        asked = await self.policy.next_round(body, thread, caller)
+        answer = partial(self._started, numbers=await owner_numbers(thread.owner), given=None)
+        thread = await self.commands.next_round(
+            thread_id, caller.owner, asked, request.storing(answer), scope=scope
+        )
+        return answer(thread), None
+
+    def _started(self, thread: Thread, *, numbers: OwnerNumbers, given: Json) -> Json:
+        return self.views.started(thread, numbers, given).model_dump(mode="json", by_alias=True)
 
     async def begin_all(self, ids: Collection[str] | None, caller: Principal) -> BatchOut:
         """Begin held workflows: these, or all of the caller's."""
@@ -331,7 +341,3 @@ def command_router(workflows: Workflows) -> APIRouter:
 
 def scope_of(caller: Principal) -> RunScope:
     return RunScope(user_id=caller.user_id, is_system=False)
-
-
-def _as_json(started: StartedOut) -> Json:
-    return started.model_dump(mode="json", by_alias=True)

@@ -81,7 +81,7 @@ def webhook_address(settings: Settings, plan: BotPlan, url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise Invalid("--url: expected an address such as https://clew.example.org")
-    path = f"{settings.server.root_path}/channels/telegram/{plan.channel.name}"
+    path = f"{settings.server.root_path}{settings.http.mount_prefix}/channels/telegram/{plan.channel.name}"
     base = url.rstrip("/")
     return base if parts.path.rstrip("/").endswith(f"/channels/telegram/{plan.channel.name}") else base + path
 

@@ -1,11 +1,11 @@
-"""`clew doctor`: settings, versions, and checks of the database, the serializer and the graphs."""
+"""`clew doctor`: settings, versions, and checks of the database, the serializer, the graphs and the web application."""
 
 import platform
 import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -49,6 +49,7 @@ def examine(*, config: Path | None, as_json: bool) -> None:
         check("database", lambda: run(_database(settings))),
         check("serializer", lambda: _serializer(settings)),
         *_graphs(settings),
+        *_custom_app(settings),
     ]
     if as_json:
         say_json(
@@ -113,6 +114,23 @@ def _graphs(settings: Settings) -> list[Check]:
         Check(f"graph {name}", name not in broken, scrub(broken.get(name, source.written)))
         for name, source in settings.graphs.items()
     ]
+
+
+def _custom_app(settings: Settings) -> list[Check]:
+    """The web application of a LangGraph project, imported as `clew serve` would. Its lifespan is not run."""
+    source = settings.http.app
+    if source is None:
+        return []
+    export_environment(settings)
+    from clew.server.http import load_custom_app  # noqa: PLC0415 - reads what was just exported
+
+    def look() -> str:
+        load_custom_app(source, settings)
+        return source.written
+
+    with redirect_stdout(sys.stderr):
+        found = check("http.app", look)
+    return [replace(found, detail=Scrubber(secrets_of(settings))(found.detail))]
 
 
 async def _broken_graphs(settings: Settings) -> dict[str, str]:

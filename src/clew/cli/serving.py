@@ -138,7 +138,7 @@ def _settle() -> None:
 def announce(settings: Settings, *, keys: bool) -> None:
     server = settings.server
     shown = f"[{server.host}]" if ":" in server.host else server.host
-    address = f"http://{shown}:{server.port}{server.root_path}"
+    address = f"http://{shown}:{server.port}{server.root_path}{settings.http.mount_prefix}"
     needed = keys or server.auth == "keys" or not server.is_loopback
     say(f"Clew {__version__}")
     say(f"  address   {address}")

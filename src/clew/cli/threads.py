@@ -1,9 +1,10 @@
 """`clew threads`: list threads, and show one with its events."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clew.api.schemas import EventOut, ThreadOut, WholeThreadOut
+from clew.api.numbers import Numbering, OwnerNumbers
+from clew.api.schemas import EventOut, ThreadOut, WholeThreadOut, WireModel
 from clew.cli.opening import run, stores_of
 from clew.cli.output import say, say_json, say_table
 from clew.domain.errors import Invalid
@@ -26,13 +27,15 @@ def show_all(
     owner = None if tenant is None else Owner(tenant=tenant, user_id=user)
     wanted = [_status(text) for text in statuses]
 
-    async def find() -> Sequence[Thread]:
+    async def find() -> tuple[Sequence[Thread], Mapping[Owner, OwnerNumbers]]:
         async with stores_of(config) as stores:
-            return await stores.threads.find(owner, status=wanted, graph=graph, limit=limit)
+            found = await stores.threads.find(owner, status=wanted, graph=graph, limit=limit)
+            numbering = Numbering(stores.numbers)
+            return found, await numbering.owners(thread.owner for thread in found) if as_json else {}
 
-    found = run(find())
+    found, numbers = run(find())
     if as_json:
-        say_json([_thread_json(thread) for thread in found])
+        say_json([_json(ThreadOut.of(thread, numbers[thread.owner])) for thread in found])
     elif not found:
         say("No threads.")
     else:
@@ -43,15 +46,16 @@ def show_all(
 
 
 def show_one(thread_id: str, *, events: int, config: Path | None, as_json: bool) -> None:
-    async def get() -> tuple[Thread, Sequence[Event]]:
+    async def get() -> tuple[Thread, Sequence[Event], OwnerNumbers]:
         async with stores_of(config) as stores:
             thread = await stores.threads.get(thread_id)
-            return thread, await stores.threads.read(thread_id, limit=events)
+            log = await stores.threads.read(thread_id, limit=events)
+            return thread, log, await Numbering(stores.numbers).owner(thread.owner)
 
-    thread, log = run(get())
+    thread, log, numbers = run(get())
     if as_json:
-        shown = [EventOut.of(thread, event).model_dump(mode="json", by_alias=True) for event in log]
-        say_json({"thread": _thread_json(thread, WholeThreadOut), "events": shown})
+        shown = [_json(EventOut.of(thread, event)) for event in log]
+        say_json({"thread": _json(WholeThreadOut.of(thread, numbers)), "events": shown})
         return
     for name, value in _facts(thread):
         say(f"{name:<12} {value}")
@@ -67,9 +71,8 @@ def _status(text: str) -> Status:
         raise Invalid(f"--status: expected one of {', '.join(Status)}") from None
 
 
-def _thread_json(thread: Thread, kind: type[ThreadOut] = ThreadOut) -> dict[str, object]:
-    shown = kind.of(thread).model_dump(mode="json", by_alias=True)
-    return {"tenant": thread.owner.tenant, **shown}
+def _json(shown: WireModel) -> dict[str, object]:
+    return shown.model_dump(mode="json", by_alias=True)
 
 
 def _row(thread: Thread) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from clew.config.dependencies import read_dependencies
 from clew.config.files import read_text
+from clew.config.project_http import ProjectHttp, read_project_http
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -43,6 +44,7 @@ class LangGraphProject:
     graphs: dict[str, GraphSource] = field(default_factory=dict)
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
+    http: ProjectHttp = field(default_factory=ProjectHttp)
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
@@ -68,6 +70,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=folders,
         environment=environment,
+        http=read_project_http(entries.get("http", nothing)),
         warnings=(*missing, *absent),
     )
 

@@ -191,7 +191,7 @@ def project_keys() -> SettingKind[tuple[str, ...]]:
                 return keys
         raise ValueError
 
-    return SettingKind("a list of keys like auth, http.disable_store", read)
+    return SettingKind("a list of keys like auth, webhooks.url", read)
 
 
 def repository() -> SettingKind[str]:

@@ -71,6 +71,7 @@ def load_settings(
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
+        http=project.http,
         channels=read_channels(top.get("channels", nothing), profiles.named),
         apps=MappingProxyType(read_app_sections(top.get("apps", nothing))),
         graph_store_url=choose_graph_store(made.graph_store, database, sources, cwd),

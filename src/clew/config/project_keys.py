@@ -43,8 +43,6 @@ def _refused(key: str, about: str) -> ProjectKey:
     return ProjectKey(key, KeyOutcome.REFUSED, about)
 
 
-_SERVED = "Clew cannot switch these endpoints off yet and would serve them"
-
 KEYS: tuple[ProjectKey, ...] = (
     _honoured("graphs.*", "`path:attribute`, or an object"),
     _honoured("graphs.*.path", "`path:attribute`"),
@@ -76,24 +74,23 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("webhooks.headers", "sent with each webhook; `${{ env.NAME }}` is a variable"),
     _honoured("webhooks.env_prefix", "how the names of these variables begin; `LG_WEBHOOK_` unless set"),
     _honoured("webhooks.allowed_fields", "of the body, those that are sent"),
-    _warned("http.app"),
-    _warned("http.cors"),
-    _warned("http.configurable_headers"),
-    _warned("http.logging_headers"),
-    _warned("http.mount_prefix"),
-    _warned("http.middleware_order"),
-    _warned("http.enable_custom_route_auth"),
-    _refused("http.disable_assistants", _SERVED),
-    _refused("http.disable_threads", _SERVED),
-    _refused("http.disable_runs", _SERVED),
-    _refused("http.disable_store", _SERVED),
-    _refused("http.disable_meta", _SERVED),
-    _refused(
-        "http.disable_webhooks", "Clew would still send webhooks; CLEW_LANGGRAPH_WEBHOOKS=off ends that"
-    ),
-    _refused("http.disable_mcp", _SERVED),
+    _honoured("http.app", "a Starlette or FastAPI application: its routes come before Clew's"),
+    _honoured("http.cors", "beside `server.allowed_origins`; headers that clients need stay exposed"),
+    _honoured("http.configurable_headers", "stored with the run; never `Authorization` or `X-API-Key`"),
+    _honoured("http.logging_headers", "in the log line of a request; never a credential or a cookie"),
+    _honoured("http.mount_prefix", "`/ok`, `/health`, `/ready` and `/metrics` also answer without it"),
+    _honoured("http.middleware_order", "`middleware_first` unless set"),
+    _honoured("http.enable_custom_route_auth", "routes of `http.app` are open unless set"),
+    _honoured("http.disable_assistants", "removes `/assistants`"),
+    _honoured("http.disable_threads", "removes `/threads`, and Clew's own API and page"),
+    _honoured("http.disable_runs", "removes runs, crons, `/v1`, and Clew's own API and page"),
+    _honoured("http.disable_store", "removes `/store`"),
+    _honoured("http.disable_meta", "removes `/info`, `/metrics` and `/openapi.json`"),
+    _honoured("http.disable_webhooks", "a run that names a webhook is refused"),
+    _honoured("http.disable_mcp", "removes `/mcp`"),
+    _honoured("http.disable_event_streaming", "removes the newer streaming protocol of threads"),
     _honoured("http.disable_a2a", "Clew has no `/a2a`"),
-    _honoured("http.disable_ui", "Clew has no `/ui`"),
+    _honoured("http.disable_ui", "Clew has no `/ui`; `http.disable_threads` removes its page"),
     _warned("ui"),
     _warned("ui_config"),
     *_image_only("$schema", "python_version", "node_version", "api_version", "_INTERNAL_docker_tag"),

@@ -41,6 +41,7 @@ from clew.config.kinds import (
     variables,
     whole,
 )
+from clew.config.project_http import ProjectHttp
 from clew.config.project_ttl import StoreTtl, ThreadTtl
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
@@ -435,6 +436,8 @@ class Settings:
     profile_keys: Mapping[str, SecretStr]
     """The API keys of profiles that have one of their own, by the profile's name."""
     graphs: Mapping[str, GraphSource]
+    http: ProjectHttp
+    """`http` of langgraph.json."""
     channels: tuple[Channel, ...]
     apps: Mapping[str, AppSection]
     """Sections of installed apps by name; each app's model validates its own when the server finds the app."""

@@ -11,6 +11,7 @@ from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Json
 from clew.ports.clock import Clock
 from clew.ports.files import Extractor, Files
+from clew.ports.numbers import Numbers
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
 # What a task gets of an item beside the item itself.
@@ -42,6 +43,7 @@ class Documents:
     files: Files
     extractor: Extractor
     clock: Clock
+    numbers: Numbers
 
     async def take_in(
         self,

@@ -27,8 +27,8 @@ from clew.graph.position import Graph
 _SET_LATER = ("step_timeout", "retry_policy", "cache_policy", "stream_transformers")
 
 
-class GraphSpec(Protocol):
-    """Where a graph is: `attribute` of a module, or of a file."""
+class CodeSpec(Protocol):
+    """Where an object of the user's code is: `attribute` of a module, or of a file."""
 
     @property
     def name(self) -> str: ...
@@ -39,9 +39,12 @@ class GraphSpec(Protocol):
     @property
     def path(self) -> Path | None: ...
     @property
-    def stages(self) -> Collection[str] | None: ...
-    @property
     def written(self) -> str: ...
+
+
+class GraphSpec(CodeSpec, Protocol):
+    @property
+    def stages(self) -> Collection[str] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,14 @@ async def open_registry(
     for source in sources:
         try:
             finish = partial(_finished, stages=source.stages, saver=saver, store=store)
-            found = _found(source)
+            found = find_object(source)
             registry.graphs[source.name] = factory(found, source.name, finish=finish) or finish(
                 await make_graph(found, stack)
             )
             if source.stages is not None:
                 registry.stages[source.name] = frozenset(source.stages)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - user code may do anything when imported
-            registry.broken[source.name] = _reason(source, exc)
+            registry.broken[source.name] = reason(source, exc)
     return registry
 
 
@@ -142,7 +145,8 @@ async def make_graph(found: Any, stack: AsyncExitStack) -> Any:
     return await entered(found(), stack)
 
 
-def _found(source: GraphSpec) -> Any:
+def find_object(source: CodeSpec) -> Any:
+    """Raises NotAGraph where there is no such attribute, and whatever the module raises when it is imported."""
     module = _module(source)
     try:
         return getattr(module, source.attribute)
@@ -152,7 +156,7 @@ def _found(source: GraphSpec) -> Any:
         raise NotAGraph(f"it has no {source.attribute!r}") from exc
 
 
-def _reason(source: GraphSpec, exc: BaseException) -> str:
+def reason(source: CodeSpec, exc: BaseException) -> str:
     """The error in the words of the settings; the name under which a file is imported is internal."""
     what = str(exc) if isinstance(exc, NotAGraph) else f"{type(exc).__name__}: {exc}"
     if source.path is not None:
@@ -166,7 +170,7 @@ def _own_name(name: str) -> str:
     return f"clew_graph_{name}"
 
 
-def _module(source: GraphSpec) -> ModuleType:
+def _module(source: CodeSpec) -> ModuleType:
     if source.path is None:
         return importlib.import_module(source.module or "")
     path = source.path.resolve()

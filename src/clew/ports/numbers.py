@@ -18,6 +18,6 @@ class Numbers(Protocol):
         """The numbers of all these, given now to those that have none."""
         ...
 
-    async def name_of(self, kind: NumberKind, tenant: str, number: int) -> str | None:
-        """The name with this number; None if the tenant has none."""
+    async def name_of(self, kind: NumberKind, tenant: str | None, number: int) -> str | None:
+        """The name with this number; None if the tenant has none. Without a tenant: of any."""
         ...

@@ -1,6 +1,6 @@
 """Thread store: threads, their event log and their leases."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -91,18 +91,24 @@ class Store(Protocol):
         """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
         ...
 
+    async def waiting_tenants(self, graphs: Collection[str] = ()) -> Mapping[str, int]:
+        """The tenants of threads that `claim` would find, each with how many of its threads are leased now."""
+        ...
+
     async def claim(
         self,
         runner: str,
         *,
         lease: timedelta,
         limit: int,
+        tenant: str | None = None,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
         recovered: tuple[int, int] | None = None,
     ) -> Sequence[Lease]:
         """Lease up to `limit` running threads that no live runner holds. Time is the database's.
 
+        Of this `tenant`, if one is named, those that wait longest first.
         Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
         from at least to at most so many times, if that is said.
         Threads that are `alive` here and still this runner's are left alone, however old their lease is.

@@ -21,6 +21,7 @@ from clew.runners.dead_runners import WATCHED, DeadRunners
 from clew.runners.heartbeat import Heartbeat
 from clew.runners.quarantine import Quarantine
 from clew.runners.slots import Slots
+from clew.runners.tenant_turns import TenantTurns
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class LocalRunner:
         self._heartbeat = Heartbeat(self._name, open_store, self._held, self._lost, lease=lease)
         # A cancelled run that does not end occupies no slot.
         self._slots = Slots(concurrency, lambda: len(self._held()))
+        self._turns = TenantTurns()
         self._backoff = OutageBackoff(
             probe=store.has_work,
             release=self._release_unknown,
@@ -213,10 +215,26 @@ class LocalRunner:
         if free <= 0 or self._draining:
             slots.is_full = True
             return True
-        taken = await self._take(free, self._quarantine.trusted)
+        is_contended = slots.is_full or wakes > free
+        taken = await (
+            self._take_in_turn(free) if is_contended else self._take(free, self._quarantine.trusted)
+        )
         slots.is_full = taken == free
         taken += await self._take_suspect()
         return slots.is_full or taken >= max(wakes, 1)
+
+    async def _take_in_turn(self, free: int) -> int:
+        """Claim threads of several tenants in turn, so that each has as many running as another."""
+        waiting = dict(await self._store.waiting_tenants(self._graphs))
+        taken = 0
+        while waiting and taken < free:
+            for tenant, number in self._turns.share(waiting, free - taken).items():
+                claimed = await self._take(number, self._quarantine.trusted, tenant)
+                taken += claimed
+                waiting[tenant] += claimed
+                if claimed < number:
+                    del waiting[tenant]
+        return taken
 
     async def _take_suspect(self) -> int:
         if self._slots.free <= 0 or not self._quarantine.may_query(self._held()):
@@ -225,8 +243,8 @@ class LocalRunner:
             return 0
         return await self._take(1, self._quarantine.suspects)
 
-    async def _take(self, number: int, recovered: tuple[int, int]) -> int:
-        """Claim and start up to `number` threads; returns how many."""
+    async def _take(self, number: int, recovered: tuple[int, int], tenant: str | None = None) -> int:
+        """Claim and start up to `number` threads, of one tenant if it is named; returns how many."""
         # An outage longer than a lease ends no run: threads that run here are not claimed as crashed.
         alive = {lease.thread_id for lease in self._held()}
         try:
@@ -235,6 +253,7 @@ class LocalRunner:
                     self._name,
                     lease=self._lease,
                     limit=number,
+                    tenant=tenant,
                     graphs=self._graphs,
                     alive=alive,
                     recovered=recovered,

@@ -18,13 +18,14 @@ from clew.api.auth import Authenticator
 from clew.api.channels import channels_router
 from clew.api.cleanup import Sweep, cleanup_router
 from clew.api.cleanup_auth import CleanupAuth
+from clew.api.cors import Cors
 from clew.api.documents import documents_router
 from clew.api.events import events_router
 from clew.api.files import files_router
 from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.histories import histories_router
-from clew.api.http import create_http
+from clew.api.http import HttpOptions, create_http
 from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
 from clew.api.model_calls import audit_router
@@ -60,8 +61,9 @@ from clew.server.database import (
     open_threads,
     utc_now,
 )
+from clew.server.http import http_options
 from clew.server.services import Services
-from clew.stores.measured import measured, observe_batches
+from clew.stores.commit_metrics import CommitMetrics
 from clew.telemetry import Metrics, shared_metrics
 
 if TYPE_CHECKING:
@@ -104,8 +106,9 @@ async def open_app(
 
     async with AsyncExitStack() as stack:
         services = await _open_services(settings, stack)
+        options = http_options(settings)
         execution = await stack.enter_async_context(open_execution(services))
-        shared = _http_services(services)
+        shared = _http_services(services, options.cors)
         doors = await stack.enter_async_context(_doors(services, execution, shared.limits, transport))
         langgraph = await stack.enter_async_context(
             open_langgraph(
@@ -125,14 +128,18 @@ async def open_app(
             *_retention_routers(services, execution),
             *_operation_routers(services, shared),
             *_workflow_routers(services, execution, shared),
-            histories_router(ChatHistories(histories=services.graph_store.histories)),
+            histories_router(
+                ChatHistories(histories=services.graph_store.histories), numbering=services.numbering
+            ),
             channels_router(doors),
             *langgraph,
             *_app_routers(services, execution),
         ]
         audit = await stack.enter_async_context(_audit(services, shared.authenticator))
-        http = _http(services, shared, routers, audit)
+        http = _http(services, shared, routers, audit, options)
         stack.enter_context(serve_nodes(http))
+        if options.custom is not None:
+            await stack.enter_async_context(options.custom.running())
         try:
             yield Server(
                 http=http,
@@ -153,19 +160,17 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
     require_keys(settings, await stores.keys.find())
-    url = settings.database.url
-    store = measured(stores.threads, metrics, url.kind)
-    observe_batches((stores.db, stores.threads), metrics, url.kind)
+    stores.threads.metrics = CommitMetrics(metrics, settings.database.url.kind)
+    stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     graph_store = graph_store_on(
         graph_db, backend=settings.graph_store_url.kind, ttl=ttl_config(settings.store_ttl)
     )
-    access = ThreadAccess(store, utc_now)
+    access = ThreadAccess(stores.threads, utc_now)
     stack.push_async_callback(access.close)
     return Services(
         settings=settings,
         stores=stores,
-        store=store,
         open_store=lambda: _second_way(settings, stores),
         graph_db=graph_db,
         graph_store=graph_store,
@@ -180,14 +185,14 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     )
 
 
-def _http_services(services: Services) -> HttpServices:
+def _http_services(services: Services, cors: Cors) -> HttpServices:
     server, limits = services.settings.server, services.settings.limits
     return HttpServices(
         authenticator=Authenticator(
             services.stores.keys,
             clock=services.clock,
             open_locally=server.auth == "auto" and server.is_loopback,
-            allowed_origins=server.allowed_origins,
+            allowed_origins=cors,
             tokens=open_tokens(services.settings.auth, services.clock),
         ),
         limits=RateLimits(
@@ -226,6 +231,7 @@ def _http(
     shared: HttpServices,
     routers: Iterable[APIRouter],
     audit: Callable[[ASGIApp], ASGIApp] | None,
+    options: HttpOptions,
 ) -> FastAPI:
     settings = services.settings
     return create_http(
@@ -234,7 +240,7 @@ def _http(
         metrics=services.metrics,
         new_id=services.new_id,
         max_body_bytes=settings.limits.body_bytes,
-        allowed_origins=settings.server.allowed_origins,
+        options=options,
         limits=shared.limits,
         tenant_of=services.store.tenant_of,
         audit=audit,
@@ -292,8 +298,8 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
     return [
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
-        threads_router(services.store, access=services.access),
-        audit_trail_router(stores.audit_trail),
+        threads_router(services.store, access=services.access, numbering=services.numbering),
+        audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
     ]
@@ -378,6 +384,7 @@ def _retention_routers(services: Services, execution: "Execution") -> list[APIRo
                 cleanup=cleanup,
                 access=services.access,
                 gate=gate,
+                numbering=services.numbering,
                 clock=services.clock,
                 is_memory=is_memory,
             )

@@ -149,7 +149,12 @@ async def open_apps(
             "%s has no effect: the app is not installed", settings.apps[name].where, extra={"app": name}
         )
     extractor = await stack.enter_async_context(open_extractor())
-    documents = Documents(files=services.stores.files, extractor=extractor, clock=services.clock)
+    documents = Documents(
+        files=services.stores.files,
+        extractor=extractor,
+        clock=services.clock,
+        numbers=services.stores.numbers,
+    )
     drivers = await stack.enter_async_context(open_drivers(settings))
     model = default_model(drivers)
     opened = []

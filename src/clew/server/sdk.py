@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
+from clew.api.custom_app import custom_route_owner
 from clew.api.followed_runs import FollowedRuns
 from clew.api.mcp.routes import McpRoutes
 from clew.api.openai.routes import OpenAIRoutes
@@ -71,11 +72,13 @@ def _private(settings: Settings, authenticator: Authenticator) -> Callable[[], A
 
 @contextmanager
 def serve_nodes(http: ASGIApp) -> Generator[None]:
-    """Inside the block a node reaches this server with the SDK's `get_client()`, for the owner of its thread."""
+    """Inside the block a node reaches this server with the SDK's `get_client()`, for the owner of its thread.
+
+    Code of a custom app does so for the caller of its route."""
 
     def owner() -> Owner | None:
         run = current_run()
-        return None if run is None else run.thread.owner
+        return custom_route_owner() if run is None else run.thread.owner
 
     with loopback(Loopback(http, owner)):
         yield
@@ -98,7 +101,7 @@ async def open_langgraph(
     assistants = await _assistants(settings, stores, execution)
     webhooks = HttpWebhooks(
         agent=f"clew/{__version__}",
-        is_open=settings.langgraph.webhooks != "off",
+        is_open=settings.langgraph.webhooks != "off" and "webhooks" not in settings.http.disabled,
         private=_private(settings, authenticator),
         policy=settings.webhook_policy,
     )
@@ -143,7 +146,11 @@ async def open_langgraph(
         sweeping([_forget_stream_parts(stores)]),
     ):
         yield [
-            info_router(version=__version__, langgraph_version=version("langgraph")),
+            info_router(
+                version=__version__,
+                langgraph_version=version("langgraph"),
+                disabled=settings.http.disabled,
+            ),
             assistants_router(assistants, execution.introspection),
             store_router(
                 StoreItems(

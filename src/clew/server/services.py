@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 class Services:
     settings: Settings
     stores: Stores
-    store: Store
-    """The threads of `stores`, with each call measured."""
     open_store: Callable[[], AbstractAsyncContextManager[Store]]
     """The same threads for another event loop: the heartbeat has a thread of its own."""
     graph_db: Database
@@ -42,6 +40,10 @@ class Services:
     new_id: Callable[[], str]
     stopping: asyncio.Event
     """Set when the server shuts down."""
+
+    @property
+    def store(self) -> Store:
+        return self.stores.threads
 
     @property
     def thread_ttl(self) -> timedelta:

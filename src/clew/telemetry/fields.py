@@ -36,6 +36,7 @@ FIELDS = frozenset(
         "method",
         "route",
         "status_code",
+        "headers",
         # how it went
         "code",
         "error_class",

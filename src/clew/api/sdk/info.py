@@ -1,5 +1,6 @@
 """/info and /ok: the first requests of a LangGraph client."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fastapi import APIRouter
@@ -24,7 +25,7 @@ class HostOut(BaseModel):
 class InfoOut(BaseModel):
     version: str
     langgraph_py_version: str
-    flags: FlagsOut = FlagsOut()
+    flags: FlagsOut
     host: HostOut = HostOut()
 
 
@@ -36,6 +37,7 @@ class OkOut(BaseModel):
 class InfoRoutes:
     version: str
     langgraph_version: str
+    flags: FlagsOut
 
     def router(self) -> APIRouter:
         router = Router()
@@ -54,12 +56,14 @@ class InfoRoutes:
 
     async def info(self) -> InfoOut:
         """Which server this is, and what it can do."""
-        return InfoOut(version=self.version, langgraph_py_version=self.langgraph_version)
+        return InfoOut(version=self.version, langgraph_py_version=self.langgraph_version, flags=self.flags)
 
     async def ok(self) -> OkOut:
         """The process is alive; says nothing about the database."""
         return OkOut()
 
 
-def info_router(*, version: str, langgraph_version: str) -> APIRouter:
-    return InfoRoutes(version=version, langgraph_version=langgraph_version).router()
+def info_router(*, version: str, langgraph_version: str, disabled: Collection[str] = ()) -> APIRouter:
+    """`disabled`: what `http.disable_*` of langgraph.json switches off."""
+    flags = FlagsOut(assistants="assistants" not in disabled, crons="runs" not in disabled)
+    return InfoRoutes(version=version, langgraph_version=langgraph_version, flags=flags).router()

@@ -1,4 +1,4 @@
-"""Loopback transport: requests of `langgraph_sdk.get_client()` without a URL, made inside a node, without a network."""
+"""Loopback transport: requests of `langgraph_sdk.get_client()` without a URL, made inside the server, without a network."""
 
 import asyncio
 import sys
@@ -19,10 +19,10 @@ _REGISTERED = "_registered_transports"
 
 
 class Loopback:
-    """The server as code inside it calls it: the caller is the owner of the node's thread."""
+    """The server as code inside it calls it: the caller is the owner of the node's thread, or the caller of a custom route."""
 
     def __init__(self, app: ASGIApp, owner: Callable[[], Owner | None]) -> None:
-        """`owner` returns the owner of the thread the calling code runs in. Created in the server's event loop."""
+        """`owner` returns for whom the calling code acts. Created in the server's event loop."""
         self._app = app
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -34,7 +34,9 @@ class Loopback:
                 scope,
                 receive,
                 send,
-                Unauthenticated("get_client() without a url works inside of a node, and nowhere else"),
+                Unauthenticated(
+                    "get_client() without a url works inside of a node or a custom route, and nowhere else"
+                ),
             )
             return
         caller = Principal(

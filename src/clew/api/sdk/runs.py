@@ -14,6 +14,7 @@ from clew.api.audit import note_thread
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
 from clew.api.guard import Caller
+from clew.api.headers import with_headers
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
@@ -246,7 +247,7 @@ class RunRoutes:
     async def _spec(self, caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await self._assistants.resolve(body.assistant_id, caller.owner)
         spec = body.spec(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return furnished(spec, assistant)
+        return with_headers(furnished(spec, assistant))
 
     async def _start_streaming(self, caller: Principal, thread_id: str | None, body: RunIn) -> Response:
         # The reader is there before the first part is written.

@@ -126,9 +126,10 @@ class ChatDocuments:
         if driver.can(Purpose.EXTRACT) and sum(len(item.data) for item in _readable(items)) > LONG_DOCUMENT:
             await _ask_what_matters(contents, task_prompt, driver)
         name, ext = split_name(entry.label)
+        numbers = await self.documents.numbers.of("file", thread.owner.tenant, [document.file_id])
         return {
             "id": document.id,
-            "fileId": document.file_id,
+            "fileId": numbers[document.file_id],
             "name": name,
             "ext": ext,
             "data": b64encode(data).decode(),

@@ -33,7 +33,7 @@ class OutputSpecification(TypedDict):
 
 class TaskDocument(TypedDict):
     id: str
-    fileId: str
+    fileId: int
     name: str
     ext: str
     data: str

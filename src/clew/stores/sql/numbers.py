@@ -17,9 +17,10 @@ class NumberRows(Tables):
         return found
 
     @glances
-    def name_of(self, kind: NumberKind, tenant: str, number: int) -> Work[str | None]:
+    def name_of(self, kind: NumberKind, tenant: str | None, number: int) -> Work[str | None]:
+        theirs, args = ("", ()) if tenant is None else (" AND tenant = $3", (tenant,))
         rows = yield Statement(
-            "SELECT name FROM numbers WHERE number = $1 AND kind = $2 AND tenant = $3", (number, kind, tenant)
+            f"SELECT name FROM numbers WHERE number = $1 AND kind = $2{theirs}", (number, kind, *args)
         )
         return rows[0][0] if rows else None
 

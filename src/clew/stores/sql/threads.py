@@ -22,6 +22,7 @@ from clew.stores.codec import (
     load_event,
     micros,
 )
+from clew.stores.commit_metrics import CommitMetrics
 from clew.stores.sql import conversations, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.guards import work_of
@@ -52,8 +53,16 @@ logger = logging.getLogger(__name__)
 class ThreadRows(Tables):
     """The Store port on a SQL database."""
 
+    metrics: CommitMetrics | None = None
+    """Set where commits are measured."""
+
     async def commit(self, change: Change, *guards: Guard) -> None:
-        await self.commit_calls(change, *guards)
+        if self.metrics is None:
+            await self.commit_calls(change, *guards)
+            return
+        with self.metrics.timed():
+            ended = await self.commit_calls(change, *guards)
+        self.metrics.count(change, ended)
 
     @writes
     def commit_calls(self, change: Change, *guards: Guard) -> Work[list[Call]]:
@@ -180,11 +189,23 @@ class ThreadRows(Tables):
     @glances
     def has_work(self, graphs: Collection[str] = ()) -> Work[bool]:
         rows = yield Statement(
-            "SELECT 1 FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 1)} LIMIT 1",
+            f"SELECT 1 FROM threads WHERE {_CLAIMABLE}{_of_graphs(graphs, 1)} LIMIT 1",
             tuple(graphs),
         )
         return bool(rows)
+
+    @reads
+    def waiting_tenants(self, graphs: Collection[str] = ()) -> Work[dict[str, int]]:
+        """One step of the index for each tenant: those of a thousand waiting threads are not all read."""
+        next_one = f"SELECT MIN(tenant) FROM threads WHERE {_CLAIMABLE}{_of_graphs(graphs, 1)}"
+        rows = yield Statement(
+            f"WITH RECURSIVE waiting (tenant) AS ({next_one} UNION ALL SELECT ({next_one}"
+            " AND threads.tenant > waiting.tenant) FROM waiting WHERE waiting.tenant IS NOT NULL)"
+            f" SELECT tenant, (SELECT COUNT(*) FROM threads WHERE {_LEASED} AND threads.tenant = waiting.tenant)"
+            " FROM waiting WHERE tenant IS NOT NULL",
+            tuple(graphs),
+        )
+        return {row[0]: row[1] for row in rows}
 
     @writes
     def claim(
@@ -193,6 +214,7 @@ class ThreadRows(Tables):
         *,
         lease: timedelta,
         limit: int,
+        tenant: str | None = None,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
         recovered: tuple[int, int] | None = None,
@@ -203,15 +225,17 @@ class ThreadRows(Tables):
         # Few lengths, so that there are few statements to prepare.
         here = [*alive, *[""] * (2 ** len(alive).bit_length() - len(alive))] if alive else []
         mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4 + len(graphs), len(here))}))"
+        theirs = "" if tenant is None else f" AND tenant = ${4 + len(graphs) + len(here)}"
+        then = "" if tenant is None else ", round_started_at"
         rows = yield Statement(
             "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
             f" recoveries = {_RECOVERIES}, lease_owner = $1"
-            " WHERE id IN (SELECT id FROM threads WHERE status = 'running' AND deleted_at IS NULL"
-            f" AND (lease_until IS NULL OR lease_until <= clew_now()){_of_graphs(graphs, 4)}{mine if here else ''}{often}"
+            f" WHERE id IN (SELECT id FROM threads WHERE {_CLAIMABLE}"
+            f"{_of_graphs(graphs, 4)}{mine if here else ''}{theirs}{often}"
             # What a process left when it died is not behind all that is new.
-            f" ORDER BY lease_until NULLS LAST LIMIT $3 {SKIP_CHANGING})"
+            f" ORDER BY lease_until NULLS LAST{then} LIMIT $3 {SKIP_CHANGING})"
             " RETURNING id, fence, recoveries",
-            (runner, lease // MICROSECOND, limit, *graphs, *here),
+            (runner, lease // MICROSECOND, limit, *graphs, *here, *(() if tenant is None else (tenant,))),
         )
         return [Lease(thread_id=row[0], fence=row[1], recoveries=row[2]) for row in rows]
 
@@ -306,6 +330,9 @@ class ThreadRows(Tables):
                 logger.exception("a table of buried threads cannot be purged: %s", table)
 
 
+_CLAIMABLE = (
+    "status = 'running' AND deleted_at IS NULL AND (lease_until IS NULL OR lease_until <= clew_now())"
+)
 _LEASED = "status = 'running' AND deleted_at IS NULL AND lease_until > clew_now()"
 # A lease that ran out while a runner held it means that the runner died: that is a recovery.
 _RECOVERIES = "recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END"

@@ -37,6 +37,7 @@ CREATE TABLE threads (
 ) WITHOUT ROWID;
 
 CREATE INDEX threads_to_claim ON threads (lease_until) WHERE status = 'running' AND deleted_at IS NULL;
+CREATE INDEX threads_to_claim_by_tenant ON threads (tenant, lease_until) WHERE status = 'running' AND deleted_at IS NULL;
 CREATE INDEX threads_blocked ON threads (id) WHERE status = 'blocked' AND deleted_at IS NULL;
 CREATE INDEX threads_by_creation ON threads (tenant, created_at, id);
 CREATE INDEX threads_by_expiry ON threads (expires_at);
