@@ -19,6 +19,7 @@ from clew.domain.events import (
     Suspension,
     ToolCall,
     ToolResult,
+    TtlChanged,
     UserMessage,
 )
 from clew.domain.lifecycle import Change, Stamp, open_thread, record
@@ -140,4 +141,5 @@ EVERY_BODY: Sequence[Body] = (
     Log(message="half way", progress=50, level="warning", agent="developer", status=Status.BLOCKED),
     DocumentAdded(document_id="d1", name="plan", ext="md"),
     Redacted(message_id="msg_1", document_id="d1"),
+    TtlChanged(ttl=timedelta(days=7)),
 )

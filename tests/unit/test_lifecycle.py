@@ -19,6 +19,7 @@ from clew.domain.events import (
     RoundStarted,
     StageChanged,
     ToolResult,
+    TtlChanged,
     UserMessage,
     apply,
     rebuild,
@@ -274,7 +275,7 @@ def test_only_a_failure_has_a_reason_to_show() -> None:
 @pytest.mark.parametrize("body", EVERY_BODY, ids=lambda body: type(body).__name__)
 def test_late_writes_never_adorn_an_ended_round(ended: Status, body: Body) -> None:
     thread = thread_in(ended)
-    if isinstance(body, Redacted):
+    if isinstance(body, Redacted | TtlChanged):
         assert recorded(thread, body).thread.status is ended
     elif isinstance(body, RoundStarted) and not body.held:
         assert recorded(thread, body).thread.status is R

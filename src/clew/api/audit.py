@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 from clew.api.access import RouteRule, needs
 from clew.api.credentials import PRINCIPAL, Principal
@@ -103,7 +103,6 @@ class Audit:
 
     def __init__(
         self,
-        app: ASGIApp,
         *,
         writer: AuditWriter,
         clock: Clock,
@@ -111,18 +110,16 @@ class Audit:
         is_on: Callable[[], Awaitable[bool]],
         wait_seconds: float = 2.0,
     ) -> None:
-        self._app = app
         self._writer = writer
         self._clock = clock
         self._new_id = new_id
-        self._is_on = is_on
+        self.is_on = is_on
         self._wait_seconds = wait_seconds
         self._read: dict[tuple[str, str, str], datetime] = {}  # the oldest first
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await self._is_on():
-            await self._app(scope, receive, send)
-            return
+    @contextmanager
+    def recording(self, scope: Scope, send: Send) -> Generator[Send]:
+        """Inside the block the request is handled, and its answer goes through what this returns."""
         thread: list[str] = []
         token = _started.set(thread)
 
@@ -133,7 +130,7 @@ class Audit:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            yield answer
         finally:
             _started.reset(token)
 

@@ -5,12 +5,14 @@ budget that all requests share: many of them at once are refused rather than hel
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from clew.api.access import RouteAccess
 from clew.api.errors import TooLarge, TooManyBodies, TooSlow
-from clew.api.guard import RULE
 from clew.api.strict_json import JSON, storable_json
 from clew.domain.errors import Invalid
 
@@ -44,24 +46,27 @@ class Disconnected(Exception):
 class Bodies:
     """Limits what may be sent. A route that takes a stream gets it as it comes and counts for itself."""
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int, seconds: float = BODY_SECONDS) -> None:
-        self._app = app
+    def __init__(self, *, max_bytes: int, seconds: float = BODY_SECONDS) -> None:
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._room = Room(max_bytes * LARGE_AT_ONCE)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            _check_address(scope)
-            if scope[RULE].access.body == "whole" and _may_have_body(scope):
-                await self._with_whole(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    @staticmethod
+    def reads(access: RouteAccess, scope: Scope) -> bool:
+        """Whether this request has a body that is read before its route sees it. Raises Invalid for its address."""
+        if scope["type"] != "http":
+            return False
+        _check_address(scope)
+        return access.body == "whole" and _may_have_body(scope)
 
-    async def _with_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        is_public = scope[RULE].access.scope is None
-        body = IncomingBody(min(self._max_bytes, SMALL) if is_public else self._max_bytes, self._room)
+    @asynccontextmanager
+    async def whole(
+        self, access: RouteAccess, scope: Scope, receive: Receive, send: Send
+    ) -> AsyncGenerator[tuple[Receive, Send]]:
+        """Inside the block the body is in memory, at most up to the beginning of the answer. Raises TooLarge, TooSlow,
+        TooManyBodies, Invalid, Disconnected."""
+        most = min(self._max_bytes, SMALL) if access.scope is None else self._max_bytes
+        body = IncomingBody(most, self._room)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -71,14 +76,12 @@ class Bodies:
             await send(message)
 
         try:
-            receive = await self._whole(scope, receive, headers, body)
-            await self._app(scope, receive, answer)
-        except Disconnected:
-            return
+            yield await self._read(scope, receive, body), answer
         finally:
             body.leave()
 
-    async def _whole(self, scope: Scope, receive: Receive, headers: Headers, body: "IncomingBody") -> Receive:
+    async def _read(self, scope: Scope, receive: Receive, body: "IncomingBody") -> Receive:
+        headers = Headers(scope=scope)
         body.expect(int(headers.get("content-length", "0")))
         try:
             async with asyncio.timeout(self._seconds):

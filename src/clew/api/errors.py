@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from clew.api.schemas import ErrorOut
 from clew.domain.errors import (
@@ -107,6 +107,8 @@ STATUS: Mapping[type[ClewError], int] = {
     StorageFull: 507,
 }
 
+Refusal: TypeAlias = ClewError | RequestValidationError | WebSocketRequestValidationError | HTTPException
+
 # A guess: when one of the other runs ends is unknown.
 CROWDED_SECONDS = 10
 
@@ -168,23 +170,17 @@ def _wording(scope: Scope) -> Wording:
     return wording
 
 
-class ErrorMiddleware:
-    """Answers for requests refused by an inner layer, by Clew or by the framework."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except ClewError as exc:
+async def answer_error(scope: Scope, receive: Receive, send: Send, exc: Refusal) -> None:
+    """Answer a request that was refused by Clew or by the framework."""
+    match exc:
+        case ClewError():
             await refuse(scope, receive, send, exc)
-        except (RequestValidationError, WebSocketRequestValidationError) as exc:
-            await refuse(scope, receive, send, invalid_of(exc))
-        except HTTPException as exc:
+        case HTTPException():
             code = scope[CODE] = _FRAMEWORK.get(exc.status_code, "INVALID")
             answer = JSONResponse(_wording(scope).body(code, exc.detail, None), exc.status_code, exc.headers)
             await answer(scope, receive, send)
+        case _:
+            await refuse(scope, receive, send, invalid_of(exc))
 
 
 def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) -> Invalid:

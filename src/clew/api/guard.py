@@ -1,4 +1,4 @@
-"""Guard: every request and every WebSocket passes it between Starlette's router and its route, before its body is read."""
+"""Guard: every request and every WebSocket passes it between Starlette's router and its route; then the body is read."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.access import RouteRule, principal_of
 from clew.api.auth import Authenticator
+from clew.api.bodies import Bodies, Disconnected
 from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.direct import is_direct
 from clew.api.errors import OURS, WORDING, MethodNotAllowed, Wording
@@ -29,8 +30,11 @@ _SIGNATURE = b"msg_signature="  # of WeCom, in the address
 class Guard:
     """Lets a request through when its route allows it; raises the error otherwise."""
 
-    def __init__(self, app: ASGIApp, *, authenticator: Authenticator, limits: RateLimits) -> None:
+    def __init__(
+        self, app: ASGIApp, *, authenticator: Authenticator, limits: RateLimits, bodies: Bodies
+    ) -> None:
         self._app = app
+        self._bodies = bodies
         self._limits = limits
         self._authenticator = authenticator
 
@@ -49,7 +53,9 @@ class Guard:
             async with _in_time(rule.access.seconds):
                 if rule.access.scope is not None:
                     rule.access.check(await self._caller(scope))
-                await self._app(scope, receive, send)
+                await self._to_route(scope, receive, send, rule)
+        except Disconnected:
+            return
         except Unauthenticated:
             # By Clew, or by a route that checks its own credential.
             self._count_wrong_key(scope)
@@ -59,6 +65,13 @@ class Guard:
             if rule.access.outage is None or type(exc) is not Unavailable:
                 raise
             raise rule.access.outage(**scope["path_params"]) from exc
+
+    async def _to_route(self, scope: Scope, receive: Receive, send: Send, rule: RouteRule) -> None:
+        if not self._bodies.reads(rule.access, scope):
+            await self._app(scope, receive, send)
+            return
+        async with self._bodies.whole(rule.access, scope, receive, send) as (body, answer):
+            await self._app(scope, body, answer)
 
     async def refuse(self, scope: Scope, wording: Wording, error: ClewError) -> NoReturn:
         """Raises the error. A caller without a key gets another: it cannot even learn which routes exist."""

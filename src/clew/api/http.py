@@ -12,12 +12,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew import __version__
 from clew.api.access import RouteRule, needs, rules_of
+from clew.api.answers import AnswerMiddleware
+from clew.api.audit import Audit
 from clew.api.auth import Authenticator
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.cors import Cors
 from clew.api.custom_app import UNSHADOWED, CustomApp, warn_of_shadowed
 from clew.api.disabled import is_disabled
-from clew.api.errors import ErrorMiddleware
 from clew.api.guard import RULE, Guard
 from clew.api.headers import HeaderFilter, RunHeaders
 from clew.api.limits import RateLimits
@@ -25,7 +26,7 @@ from clew.api.mount_prefix import MountPrefix
 from clew.api.observe import Observe
 from clew.api.openapi import add_custom, describe
 from clew.api.routing import Router
-from clew.api.tenant_ids import ChosenIds, ShownIds, TenantOf
+from clew.api.tenant_ids import ChosenIds, TenantOf
 from clew.telemetry import Metrics
 
 
@@ -52,7 +53,7 @@ def create_http(
     options: HttpOptions | None = None,
     limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
-    audit: Callable[[ASGIApp], ASGIApp] | None = None,
+    audit: Audit | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -77,17 +78,17 @@ def create_http(
     )  # FastAPI leaves in the stack what is to be closed at the end
     if tenant_of is not None:
         way = ChosenIds(way, tenant_of)
-    way = Bodies(way, max_bytes=max_body_bytes, seconds=body_seconds)
     if options.run_headers:
         way = RunHeaders(way, options.run_headers)
     if options.custom is not None:
         way = options.custom.around_routes(way)
-    guard = Guard(way, authenticator=authenticator, limits=limits or RateLimits())
-    way = ErrorMiddleware(_router(guard, rules, options.custom, way))
-    if tenant_of is not None:
-        way = ShownIds(way)
-    if audit is not None:
-        way = audit(way)
+    guard = Guard(
+        way,
+        authenticator=authenticator,
+        limits=limits or RateLimits(),
+        bodies=Bodies(max_bytes=max_body_bytes, seconds=body_seconds),
+    )
+    way = AnswerMiddleware(_router(guard, rules, options.custom, way), audit)
     way = options.cors.wrap(way)
     if options.custom is not None:
         way = options.custom.around_all(way)

@@ -1,4 +1,4 @@
-"""Thread ids chosen by callers: each belongs to its tenant, whatever ids other tenants have; see domain/thread_ids."""
+"""Thread ids chosen by callers: each belongs to its tenant, whatever ids other tenants have; see domain/thread."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -79,38 +79,30 @@ class _Again:
         return receive
 
 
-class ShownIds:
-    """Removes the marks from the ids in every answer, errors and headers included."""
+def without_marks(scope: Scope, send: Send) -> Send:
+    """Sends an answer without the marks in its ids, errors and headers included."""
+    start: Message | None = None
+    is_text = False
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+    async def unmarked(message: Message) -> None:
+        nonlocal start, is_text
+        principal = scope.get(PRINCIPAL)
+        mark = b"" if principal is None else mark_of(principal.tenant).encode()
+        if message["type"] == "http.response.start" and mark:
+            is_text = _is_text(message)
+            start = _without(message, mark)
             return
-        start: Message | None = None
-        is_text = False
+        if message["type"] == "http.response.body" and mark:
+            if is_text and mark in message.get("body", b""):
+                message = {**message, "body": message["body"].replace(mark, b"")}
+                if start is not None and "content-length" in MutableHeaders(raw=start["headers"]):
+                    MutableHeaders(raw=start["headers"])["content-length"] = str(len(message["body"]))
+            if start is not None:
+                begun, start = start, None
+                await send(begun)
+        await send(message)
 
-        async def unmarked(message: Message) -> None:
-            nonlocal start, is_text
-            principal = scope.get(PRINCIPAL)
-            mark = b"" if principal is None else mark_of(principal.tenant).encode()
-            if message["type"] == "http.response.start" and mark:
-                is_text = _is_text(message)
-                start = _without(message, mark)
-                return
-            if message["type"] == "http.response.body" and mark:
-                if is_text and mark in message.get("body", b""):
-                    message = {**message, "body": message["body"].replace(mark, b"")}
-                    if start is not None and "content-length" in MutableHeaders(raw=start["headers"]):
-                        MutableHeaders(raw=start["headers"])["content-length"] = str(len(message["body"]))
-                if start is not None:
-                    begun, start = start, None
-                    await send(begun)
-            await send(message)
-
-        await self._app(scope, receive, unmarked)
+    return unmarked
 
 
 def _is_text(start: MutableMapping[str, Any]) -> bool:

@@ -222,6 +222,14 @@ class Redacted:
         return f"{self.message_id}/{self.document_id}" if self.document_id else self.message_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlChanged:
+    """From here on the thread expires this long after its last access."""
+
+    type: ClassVar[str] = "ttl_changed"
+    ttl: timedelta
+
+
 Body: TypeAlias = (
     RoundStarted
     | UserMessage
@@ -236,6 +244,7 @@ Body: TypeAlias = (
     | Log
     | DocumentAdded
     | Redacted
+    | TtlChanged
 )
 
 BODIES: Mapping[str, type[Body]] = {
@@ -254,6 +263,7 @@ BODIES: Mapping[str, type[Body]] = {
         Log,
         DocumentAdded,
         Redacted,
+        TtlChanged,
     )
 }
 
@@ -341,7 +351,7 @@ def _born(event: Event) -> Thread:
 
 
 def _fold(thread: Thread, event: Event) -> Thread:
-    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted):
+    if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted | TtlChanged):
         # Late writes never reopen or extend a round that has ended.
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
     match event.body:
@@ -387,6 +397,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 redacted=thread.redacted | {redacted.what, *redacted.hides},
                 name="" if redacted.unnames else thread.name,
             )
+        case TtlChanged(ttl=ttl):
+            return replace(thread, ttl=ttl)
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
             # It was added again.
             return replace(thread, redacted=thread.redacted - {document_id})

@@ -250,6 +250,18 @@ def is_of_histories(namespace: Sequence[str], usual: Sequence[str]) -> bool:
     return bool(namespace) and (namespace[0] in usual[:1] or namespace[0].startswith(_TENANT))
 
 
+def holds(whole: Json, part: Json) -> bool:
+    """Whether one JSON value contains another as Postgres means it (`@>`): of an object these fields, of a list these
+    elements in any order."""
+    if isinstance(part, Mapping):
+        return isinstance(whole, Mapping) and all(
+            name in whole and holds(whole[name], value) for name, value in part.items()
+        )
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(holds(one, other) for one in whole) for other in part)
+    return same(whole, part)
+
+
 def contains(whole: Json, part: Json) -> bool:
     """Whether an object has every field of another, with objects inside of it treated likewise; else the same value."""
     if isinstance(part, Mapping) and isinstance(whole, Mapping):

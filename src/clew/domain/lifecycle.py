@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from clew.domain.errors import Conflict, Invalid, InvalidState
@@ -22,6 +22,7 @@ from clew.domain.events import (
     StageCompleted,
     Suspension,
     ToolResult,
+    TtlChanged,
     UserMessage,
     apply,
     id_prefix,
@@ -74,6 +75,10 @@ class Change:
     def completes_stage(self) -> bool:
         """Whether the graph came further with this: crashes before it do not count against the thread any more."""
         return any(isinstance(event.body, StageCompleted) for event in self.events)
+
+    @property
+    def changes_ttl(self) -> bool:
+        return any(isinstance(event.body, TtlChanged) for event in self.events)
 
     @property
     def reserves(self) -> Mapping[str, str]:
@@ -339,6 +344,12 @@ def redact(
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, wait until its round has ended")
     redacted = Redacted(message_id=message_id, document_id=document_id, hides=hides, unnames=unnames)
     return record(thread, [redacted], stamp=stamp)
+
+
+def change_ttl(thread: Thread, ttl: timedelta, *, stamp: Stamp) -> Change:
+    """Let the thread expire this long after its last access, which is now. Raises Invalid."""
+    require_duration(ttl, field="ttl")
+    return record(thread, [TtlChanged(ttl=ttl)], stamp=stamp)
 
 
 def record(

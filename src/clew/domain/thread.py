@@ -189,7 +189,9 @@ class ModelSettings:
         )
 
 
-_MARKED = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}~[0-9a-f]{16}", re.ASCII)
+# What a thread id that a client chose is made of. None of these characters means anything in a path or in a mark.
+CHOSEN_ID = re.compile(r"[A-Za-z0-9_.:@+=-]{1,128}", re.ASCII)
+_MARKED = re.compile(rf"{CHOSEN_ID.pattern}~[0-9a-f]{{16}}", re.ASCII)
 
 
 class KeptUnderMark(NotFound):

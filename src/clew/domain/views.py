@@ -38,6 +38,15 @@ EMPTY_STATE: Mapping[str, Json] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuperstepUpdate:
+    """What a node is taken to have returned in a superstep that is written by hand: values, or a command."""
+
+    values: Json = None
+    command: Mapping[str, Json] | None = None
+    as_node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
     id: str
     seq: int

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TypeAlias
 
 from clew.domain import lifecycle
@@ -322,6 +323,14 @@ class Commands:
             return lifecycle.redact(thread, run_id, stamp=self.stamp())
 
         return (await self.commit(thread_id, None, decide)).thread
+
+    async def change_ttl(self, thread_id: str, owner: Owner | None, ttl: timedelta) -> Thread:
+        """Let a thread expire this long after its last access. Raises NotFound, Invalid."""
+
+        async def decide(thread: Thread) -> Change:
+            return lifecycle.change_ttl(thread, ttl, stamp=self.stamp())
+
+        return (await self.commit(thread_id, owner, decide)).thread
 
     async def delete(self, thread_id: str, owner: Owner | None) -> None:
         """Delete for good: first a tombstone, so that nothing can be written any more, then a purge."""

@@ -1,18 +1,18 @@
 """Threads for LangGraph's clients: created, copied, and their states updated by hand."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from clew.domain import lifecycle
-from clew.domain.errors import ClewError, InvalidState
+from clew.domain.errors import ClewError, Invalid, InvalidState, NotFound
 from clew.domain.events import ASKING, Opening
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message
 from clew.domain.thread import Json, KeptUnderMark, Owner, Status, Thread, marked
-from clew.domain.views import OpenQuestions
+from clew.domain.views import OpenQuestions, SuperstepUpdate
 from clew.engine.commands import Commands
 from clew.failpoints import failpoint
 from clew.ports.graphs import GraphDriver
@@ -37,12 +37,19 @@ class Threads:
         ttl: timedelta | None = None,
         is_chosen: bool = True,
         hook: RunHook | None = None,
+        supersteps: Sequence[Sequence[SuperstepUpdate]] = (),
     ) -> Thread:
-        """Open an idle thread. Raises Conflict if the tenant has one of that id, Invalid."""
+        """Open an idle thread, with a state that these supersteps lead to.
+
+        Raises Conflict if the tenant has one of that id, Invalid."""
         if is_chosen:
             thread_id = await self.own_id(thread_id, owner.tenant)
         opening = Opening(owner=owner, graph="", ttl=self.ttl if ttl is None else ttl)
-        return await self._create(thread_id, opening, metadata, hook=hook)
+        thread = await self._create(thread_id, opening, metadata, hook=hook)
+        if supersteps:
+            async with self._deleted_on_error(thread):
+                await self._write_supersteps(thread, supersteps)
+        return thread
 
     async def copy(self, thread: Thread, target: str) -> Thread:
         """A thread with the state and the time to live of this one; the copy of a blocked one is blocked too.
@@ -124,6 +131,18 @@ class Threads:
             if metadata:
                 await self.metadata.put(thread_id, metadata)
         return thread
+
+    async def _write_supersteps(
+        self, thread: Thread, supersteps: Sequence[Sequence[SuperstepUpdate]]
+    ) -> None:
+        posed = await self.with_graph(thread)
+        if not posed.graph:
+            raise Invalid("supersteps need a graph: name it in the metadata, as graph_id", field="supersteps")
+        fence = await self.store.fence(thread.id)
+        try:
+            await self.graph_driver.write_supersteps(posed, supersteps, fence=fence)
+        except NotFound as exc:
+            raise Invalid(str(exc), field="metadata.graph_id") from exc
 
     @asynccontextmanager
     async def _deleted_on_error(self, thread: Thread) -> AsyncGenerator[None]:

@@ -89,9 +89,14 @@ def _stops(graph: Graph, nodes: Sequence[str]) -> str | list[str]:
 def command_of(spec: RunSpec, resume: Mapping[str, Any] | None = None) -> Command[Any] | None:
     """The command of the spec besides its input, with the answers it is given; None if there is neither."""
     told = spec.command or {}
-    update, goto = told.get("update"), told.get("goto")
-    if update is None and not goto and not resume:
+    if told.get("update") is None and not told.get("goto") and not resume:
         return None
+    return to_command(told, resume)
+
+
+def to_command(told: Mapping[str, Any], resume: Mapping[str, Any] | None = None) -> Command[Any]:
+    """LangGraph's command out of its JSON."""
+    update, goto = told.get("update"), told.get("goto")
     if isinstance(update, list) and all(_is_pair(item) for item in update):
         update = [tuple(item) for item in update]
     targets = goto if isinstance(goto, list) else [goto] if goto else []

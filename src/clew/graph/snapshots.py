@@ -1,18 +1,19 @@
 """States of a thread's graph as LangGraph's clients see them: now, before, and changed by hand."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypedDict
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.types import Interrupt, PregelTask, StateSnapshot
+from langgraph.types import Interrupt, PregelTask, StateSnapshot, StateUpdate
 from pydantic import ValidationError
 
 from clew.checkpointer.saver import Checkpointer
 from clew.domain.errors import ClewError, Corrupt, Invalid, NotFound, Permanent, SchemaMismatch
 from clew.domain.thread import Json
-from clew.domain.views import EMPTY_STATE
+from clew.domain.views import EMPTY_STATE, SuperstepUpdate
 from clew.graph.position import Graph
+from clew.graph.run_config import to_command
 from clew.graph.stream import as_json
 from clew.graph.stream_encoder import asked, place_of, without_ours
 
@@ -91,18 +92,41 @@ async def change(
     """Write values as if a node had returned them; the place that leads to. Raises Invalid, NotFound."""
     if place is not None:
         await _state(graph, thread_id, place)
-    merged: RunnableConfig = {
-        **config,
-        "configurable": {**_config(thread_id, place)["configurable"], **config.get("configurable", {})},
-    }
     try:
-        written = await graph.aupdate_state(merged, values, as_node=as_node)
+        written = await graph.aupdate_state(_with_place(config, thread_id, place), values, as_node=as_node)
     except ClewError:
         raise
     except Exception as exc:
         # Whatever the graph's own reducers make of values that they were not made for.
         raise Invalid(f"{type(exc).__name__}: {exc}", field="values") from exc
     return place_of(written)
+
+
+async def write_supersteps(
+    graph: Graph,
+    thread_id: str,
+    supersteps: Sequence[Sequence[SuperstepUpdate]],
+    *,
+    config: RunnableConfig,
+) -> None:
+    """Write each superstep as if its nodes had returned these updates. Raises Invalid."""
+    steps = [[_update(one) for one in step] for step in supersteps]
+    try:
+        await graph.abulk_update_state(_with_place(config, thread_id, None), steps)
+    except ClewError:
+        raise
+    except Exception as exc:
+        raise Invalid(f"{type(exc).__name__}: {exc}", field="supersteps") from exc
+
+
+def _update(given: SuperstepUpdate) -> StateUpdate:
+    values: Any = given.values if given.command is None else to_command(given.command)
+    return StateUpdate(values, given.as_node)
+
+
+def _with_place(config: RunnableConfig, thread_id: str, place: Mapping[str, str] | None) -> RunnableConfig:
+    at = _config(thread_id, place)["configurable"]
+    return {**config, "configurable": {**at, **config.get("configurable", {})}}
 
 
 async def _state(

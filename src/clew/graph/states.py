@@ -14,7 +14,7 @@ from clew.domain.errors import Corrupt, InvalidState
 from clew.domain.events import Event
 from clew.domain.thread import Json, Status, Thread
 from clew.domain.tool_calls import GATE
-from clew.domain.views import GraphState, OpenQuestions
+from clew.domain.views import GraphState, OpenQuestions, SuperstepUpdate
 from clew.graph import snapshots
 from clew.graph.containment import Contained
 from clew.graph.factories import Purpose
@@ -101,6 +101,16 @@ class ThreadStates:
             return await snapshots.change(
                 graph, thread.id, values, as_node=as_node, place=place, config=config
             )
+
+    async def write_supersteps(
+        self, thread: Thread, supersteps: Sequence[Sequence[SuperstepUpdate]], *, fence: int
+    ) -> None:
+        async with self._reading(thread, "threads.update") as graph:
+            config: RunnableConfig = {
+                "configurable": {FENCE: fence},
+                "metadata": {ROUND: thread.round, "graph_id": thread.graph},
+            }
+            await snapshots.write_supersteps(graph, thread.id, supersteps, config=config)
 
     @asynccontextmanager
     async def _reading(self, thread: Thread, purpose: Purpose = "threads.read") -> AsyncGenerator[Graph]:

@@ -88,6 +88,15 @@ class Found:
     writes: Sequence[TaskWrites] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSizes:
+    """How much the checkpoints of a thread take: rows and bytes of each table, and of each channel's values."""
+
+    checkpoints: tuple[int, int]
+    writes: tuple[int, int]
+    channels: Mapping[str, tuple[int, int]]
+
+
 class Checkpoints(Protocol):
     """Keeps LangGraph's checkpoints by thread and namespace, in the order they were stored.
 
@@ -145,6 +154,10 @@ class Checkpoints(Protocol):
         `held` names older versions the caller has: what those are built of is left out. A caller that cannot build
         on what it holds, because its version is of another branch, asks again without.
         """
+        ...
+
+    async def sizes(self, thread_id: str) -> CheckpointSizes:
+        """The rows and bytes of all that is stored of a thread's checkpoints."""
         ...
 
     async def copy(self, source: str, target: str) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from clew.domain.assistants import Assistant, Schemas
 from clew.domain.events import Body, Event
 from clew.domain.thread import Json, Owner, Status, Thread
-from clew.domain.views import GraphState, OpenQuestions
+from clew.domain.views import GraphState, OpenQuestions, SuperstepUpdate
 from clew.ports.run_context import RunContext
 
 
@@ -73,6 +73,12 @@ class GraphDriver(Protocol):
 
         What the graph of a thread that waits has asked stays asked, unless it is written past it.
         """
+        ...
+
+    async def write_supersteps(
+        self, thread: Thread, supersteps: Sequence[Sequence[SuperstepUpdate]], *, fence: int
+    ) -> None:
+        """Write supersteps by hand, each as if its nodes had returned these updates. Raises Invalid, LostLease."""
         ...
 
     async def open_questions(self, thread: Thread, log: Sequence[Event]) -> OpenQuestions:

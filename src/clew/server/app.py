@@ -1,7 +1,7 @@
 """Server composition: services, engine, channels and routes, opened in this order and closed in reverse."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI
 from pydantic import SecretStr
-from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.audit import Audit, AuditWriter, audit_trail_router
@@ -206,10 +205,8 @@ def _http_services(services: Services, cors: Cors) -> HttpServices:
 
 
 @asynccontextmanager
-async def _audit(
-    services: Services, authenticator: Authenticator
-) -> AsyncGenerator[Callable[[ASGIApp], ASGIApp] | None]:
-    """Middleware that records requests; the trail is written and trimmed inside the block. None if it is off."""
+async def _audit(services: Services, authenticator: Authenticator) -> AsyncGenerator[Audit | None]:
+    """Records requests; the trail is written and trimmed inside the block. None if it is off."""
     audit, trail = services.settings.audit, services.stores.audit_trail
     if audit.record == "never":
         yield None
@@ -223,14 +220,14 @@ async def _audit(
 
     writer = AuditWriter(trail)
     async with writer.writing(), sweeping([Chore(name="trim_audit_trail", seconds=3600, do=trim)]):
-        yield lambda app: Audit(app, writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
+        yield Audit(writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
 
 
 def _http(
     services: Services,
     shared: HttpServices,
     routers: Iterable[APIRouter],
-    audit: Callable[[ASGIApp], ASGIApp] | None,
+    audit: Audit | None,
     options: HttpOptions,
 ) -> FastAPI:
     settings = services.settings

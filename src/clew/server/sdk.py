@@ -43,6 +43,7 @@ from clew.ports.run_hooks import Webhooks
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.server.engine import Execution
+from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.crons import CronRows
 from clew.stores.sql.run_hooks import RunHookRows
@@ -157,7 +158,7 @@ async def open_langgraph(
                     items=items, ttl=settings.store_ttl.default, refreshes=settings.store_ttl.refreshes
                 )
             ),
-            sdk_threads_router(runs.threads, runs, access=access),
+            sdk_threads_router(runs, CheckpointRows(stores.db), access=access),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),

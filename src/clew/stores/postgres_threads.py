@@ -123,7 +123,8 @@ class PostgresThreads(ThreadRows):
 
     async def commit_calls(self, change: Change, *guards: Guard) -> list[Call]:
         guarded = work_of(change, guards)
-        is_plain = not (change.touches_calls or change.takes_back or change.read_at == 0)
+        special = change.touches_calls or change.takes_back or change.changes_ttl
+        is_plain = not (special or change.read_at == 0)
         if not (is_plain and guarded.is_only_fenced):
             ended = await super().commit_calls(change, *guards)
             self.on_batch(1)

@@ -340,7 +340,8 @@ sqlite3.register_adapter(Texts, json.dumps)
 
 @lru_cache(maxsize=1024)
 def numbered(sql: str) -> str:
-    return re.sub(r"\$(\d+)", r"?\1", sql)
+    """The statement as SQLite has it. It had no `octet_length` for a long time."""
+    return re.sub(r"\$(\d+)", r"?\1", re.sub(r"octet_length\((\w+)\)", r"length(CAST(\1 AS BLOB))", sql))
 
 
 def settle(outcomes: Iterable[WriteOutcome]) -> None:

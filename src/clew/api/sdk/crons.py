@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
 from fastapi import APIRouter, Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import Response
 
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.run_schemas import Id, Modes, Nodes, Object, RunIn, nodes_of
+from clew.api.sdk.run_schemas import Id, Modes, Nodes, Object, RunIn, Uuid, nodes_of
 from clew.api.sdk.wire import Moment, tell_page
 from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import require_one_context
@@ -24,7 +24,7 @@ from clew.domain.thread import Json, Owner
 from clew.engine.assistants import AssistantCatalog
 from clew.engine.crons import Scheduler
 
-CronId = Annotated[Id, Path()]
+CronId = Annotated[Uuid, Path()]
 ThreadId = Annotated[Id, Path()]
 OnCompletion = Literal["delete", "keep"]
 Column = Literal[
@@ -57,6 +57,10 @@ Line = Annotated[str, Field(max_length=256)]
 EndTime = Annotated[datetime, AfterValidator(_aware)]
 
 
+# Fields of a single run.
+_OF_ONE_RUN = ("after_seconds", "if_not_exists", "on_disconnect", "on_completion")
+
+
 class CronIn(RunIn):
     """A scheduled run."""
 
@@ -65,6 +69,14 @@ class CronIn(RunIn):
     end_time: EndTime | None = None
     enabled: bool = True
     on_run_completed: OnCompletion = "delete"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_for_many(cls, data: Any) -> Any:
+        for name in _OF_ONE_RUN:
+            if isinstance(data, dict) and data.get(name) is not None:
+                raise ValueError(f"{name} is said of a single run, not of a cron")
+        return data
 
     def job(self, owner: Owner, thread_id: str | None, *, now: datetime) -> CronJob:
         return CronJob(
@@ -87,7 +99,7 @@ class CronIn(RunIn):
 class CronPatchIn(BaseModel):
     """A change of a scheduled run. Fields that are null or left out stay; only the end can be removed with null."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schedule: Line | None = None
     timezone: Line | None = None
@@ -104,6 +116,8 @@ class CronPatchIn(BaseModel):
     stream_mode: Modes | None = None
     stream_subgraphs: bool | None = None
     stream_resumable: bool | None = None
+    durability: Literal["sync", "async", "exit"] | None = None
+    """Kept to at least, as that of every run."""
 
     def change(self) -> Callable[[CronJob], CronJob]:
         """Raises Invalid if it says nothing."""
@@ -206,6 +220,9 @@ class CronsRoutes:
         router.post("/runs/crons/count", dependencies=[needs("read")], responses=errors(Invalid))(
             self.count_crons
         )
+        router.get(
+            "/runs/crons/{cron_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
+        )(self.get_cron)
         router.patch(
             "/runs/crons/{cron_id}",
             dependencies=[needs("write")],
@@ -255,6 +272,9 @@ class CronsRoutes:
         )
         _, total = await self.scheduler.find(caller.owner, wanted)
         return total
+
+    async def get_cron(self, caller: Caller, cron_id: CronId) -> CronOut:
+        return CronOut.of(await self.scheduler.crons.get(cron_id, caller.owner))
 
     async def update_cron(self, caller: Caller, cron_id: CronId, body: CronPatchIn) -> CronOut:
         """Change it; its next time is counted from now on. Metadata is added to what is there."""

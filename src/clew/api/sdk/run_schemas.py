@@ -1,8 +1,9 @@
 """Schemas of runs: what a client sends to start one, and how it is shown, in LangGraph's words."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 from uuid import UUID
 
 from pydantic import (
@@ -12,14 +13,13 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
-    model_validator,
 )
 
-from clew.api.sdk.wire import Moment
+from clew.api.sdk.wire import Lenient, Moment, refused
 from clew.domain.assistants import require_one_context
 from clew.domain.events import RunSpec
 from clew.domain.runs import Run
-from clew.domain.thread import Json, is_marked
+from clew.domain.thread import CHOSEN_ID, Json, is_marked
 
 Mode: TypeAlias = Literal[
     "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints"
@@ -27,13 +27,23 @@ Mode: TypeAlias = Literal[
 Object: TypeAlias = dict[str, Json]
 
 
-def _named(value: str) -> str:
+def _uuid(value: str) -> str:
     """As we write it, however the caller does."""
-    return value if is_marked(value) else str(UUID(value))
+    return str(UUID(value))
 
 
-# The id of a thread or a run: a UUID to clients, a text to us.
-Id = Annotated[str, AfterValidator(_named), WithJsonSchema({"type": "string", "format": "uuid"})]
+def _named(value: str) -> str:
+    with suppress(ValueError):
+        return _uuid(value)
+    if CHOSEN_ID.fullmatch(value) is None and not is_marked(value):
+        raise ValueError("a thread id is a UUID, or 1 to 128 letters, digits and characters of _.:@+=-")
+    return value
+
+
+# The id of a thread. LangGraph makes UUIDs; clients and the other APIs have ids of other forms as well.
+Id = Annotated[str, AfterValidator(_named)]
+# The id of a run, a cron or a checkpoint.
+Uuid = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 
 
 def _listed(value: object) -> object:
@@ -79,10 +89,8 @@ class CommandIn(BaseModel):
         return "resume" in self.model_fields_set and self.resume is not None
 
 
-class RunIn(BaseModel):
+class RunIn(Lenient):
     """A run to start."""
-
-    model_config = ConfigDict(frozen=True)
 
     assistant_id: Annotated[str, Field(min_length=1, max_length=256)]
     input: Json = None
@@ -90,11 +98,11 @@ class RunIn(BaseModel):
     config: Object = Field(default_factory=dict)
     context: Object | None = None
     metadata: Object = Field(default_factory=dict)
-    stream_mode: Modes = ["values"]
+    stream_mode: Modes = Field(default=["values"])
     stream_subgraphs: bool = False
     stream_resumable: bool = False
-    interrupt_before: Nodes = []
-    interrupt_after: Nodes = []
+    interrupt_before: Nodes = Field(default=[])
+    interrupt_after: Nodes = Field(default=[])
     checkpoint: CheckpointIn | None = None
     checkpoint_id: UUID | None = None
     multitask_strategy: Literal["reject", "interrupt", "rollback", "enqueue"] = "enqueue"
@@ -104,15 +112,18 @@ class RunIn(BaseModel):
     after_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 0
     webhook: Annotated[str, Field(max_length=2000)] | None = None
     durability: Literal["sync", "async", "exit"] | None = None
-    """Accepted and not needed: every step is durable before the next one begins."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        """Null fields count as left out."""
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if value is not None}
+    """Kept to at least: every step is durable before the next one begins."""
+    checkpoint_during: bool | None = None
+    """The older form of `durability`."""
+    strict_resume: bool | None = None
+    """Always so: an answer to a question that is not open is refused."""
+    feedback_keys: Annotated[Json, refused("feedback goes to LangSmith, which this server does not call")] = (
+        None
+    )
+    langsmith_tracer: Annotated[
+        Json,
+        refused("traces are configured in the server's environment, with LANGSMITH_PROJECT"),
+    ] = None
 
     def require_one_context(self) -> None:
         """Raises Contradictory."""
@@ -191,7 +202,7 @@ class CancelIn(BaseModel):
     """Which runs to cancel: these of one thread, or all of a status."""
 
     thread_id: Id | None = None
-    run_ids: Annotated[list[Id], Field(max_length=1000)] | None = None
+    run_ids: Annotated[list[Uuid], Field(max_length=1000)] | None = None
     status: Literal["pending", "running", "all"] | None = None
 
 

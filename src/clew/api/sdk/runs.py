@@ -17,7 +17,7 @@ from clew.api.guard import Caller
 from clew.api.headers import with_headers
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut
+from clew.api.sdk.run_schemas import CancelIn, Id, Mode, RunIn, RunOut, Uuid
 from clew.api.sdk.streaming import CutOff, JoinResponse, RunStream
 from clew.api.start_policy import said
 from clew.api.streams import Streams
@@ -32,7 +32,7 @@ from clew.engine.runs import Action, Runs
 from clew.ports.streams import PartReader, StreamParts
 
 ThreadId = Annotated[Id, Path()]
-RunId = Annotated[Id, Path()]
+RunId = Annotated[Uuid, Path()]
 # How many runs one request may start.
 MOST = 100
 _PLACE = re.compile(r"[0-9]{1,18}", re.ASCII)

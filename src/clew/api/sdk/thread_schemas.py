@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from clew.api.sdk.extraction import Paths
-from clew.api.sdk.run_schemas import CheckpointIn, Id, Object
-from clew.api.sdk.wire import Moment
+from clew.api.sdk.run_schemas import CheckpointIn, CommandIn, Id, Object, Uuid
+from clew.api.sdk.wire import Lenient, Moment
 from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.domain.thread import Json, Status, Thread
+from clew.domain.views import SuperstepUpdate
+from clew.ports.checkpoints import CheckpointSizes
 from clew.ports.thread_metadata import SortKey
 
 ThreadStatus: TypeAlias = Literal["idle", "busy", "interrupted", "error"]
@@ -30,19 +32,6 @@ def statuses_of(wanted: ThreadStatus | None) -> tuple[Status, ...]:
     return tuple(status for status, name in STATUSES.items() if name == wanted)
 
 
-class Lenient(BaseModel):
-    """Null fields count as left out."""
-
-    model_config = ConfigDict(frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if value is not None}
-
-
 Minutes = Annotated[float, Field(gt=0, le=LONGEST_MINUTES)]
 
 
@@ -55,16 +44,34 @@ class TtlIn(BaseModel):
         return minutes(self.ttl, field="ttl")
 
 
+class UpdateIn(Lenient):
+    """What a node is taken to have returned."""
+
+    values: Json = None
+    command: CommandIn | None = None
+    as_node: Annotated[str, Field(max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _is_no_answer(self) -> Self:
+        if self.command is not None and self.command.resumes:
+            raise ValueError("a superstep answers no question")
+        return self
+
+    @property
+    def update(self) -> SuperstepUpdate:
+        told = None
+        if self.command is not None:
+            told = self.command.model_dump(mode="json", include={"update", "goto"})
+        return SuperstepUpdate(values=self.values, command=told, as_node=self.as_node)
+
+
 class SuperstepIn(BaseModel):
-    updates: list[Object]
+    updates: Annotated[list[UpdateIn], Field(max_length=1000)]
 
 
-class ThreadIn(Lenient):
-    thread_id: UUID | None = None
+class ThreadPatchIn(Lenient):
     metadata: Object = Field(default_factory=dict)
-    if_exists: Literal["raise", "do_nothing"] = "raise"
     ttl: TtlIn | Minutes | None = None
-    supersteps: list[SuperstepIn] | None = None
 
     @property
     def time(self) -> timedelta | None:
@@ -77,9 +84,14 @@ class ThreadIn(Lenient):
                 return minutes(number, field="ttl")
 
 
-class ThreadPatchIn(Lenient):
-    metadata: Object = Field(default_factory=dict)
-    ttl: Json = None
+class ThreadIn(ThreadPatchIn):
+    thread_id: Id | None = None
+    if_exists: Literal["raise", "do_nothing"] = "raise"
+    supersteps: list[SuperstepIn] = Field(default=[], max_length=1000)
+
+    @property
+    def steps(self) -> tuple[tuple[SuperstepUpdate, ...], ...]:
+        return tuple(tuple(one.update for one in step.updates) for step in self.supersteps)
 
 
 class SearchIn(Lenient):
@@ -105,6 +117,7 @@ class StateIn(Lenient):
 class StateAtIn(Lenient):
     checkpoint: CheckpointIn
     subgraphs: bool = False
+    select: list[str] | None = None
 
 
 def _unwrapped(value: object) -> object:
@@ -114,14 +127,21 @@ def _unwrapped(value: object) -> object:
 
 class HistoryIn(Lenient):
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 10
-    before: Annotated[Id | CheckpointIn, BeforeValidator(_unwrapped)] | None = None
+    before: Annotated[Uuid | CheckpointIn, BeforeValidator(_unwrapped)] | None = None
     metadata: Object = Field(default_factory=dict)
     checkpoint: CheckpointIn | None = None
+    select: list[str] | None = None
 
 
 class PruneIn(Lenient):
     thread_ids: Annotated[list[Id], Field(max_length=1000)]
     strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class TtlOut(BaseModel):
+    strategy: Literal["delete"] = "delete"
+    ttl_minutes: float
+    expires_at: Moment | None
 
 
 class ThreadDetails(BaseModel):
@@ -135,6 +155,13 @@ class ThreadDetails(BaseModel):
     values: Json
     interrupts: Mapping[str, Json]
     error: Json
+
+    def with_ttl(self, thread: Thread) -> "TimedThreadDetails":
+        """With its time to live; null for a thread that is kept."""
+        ttl = None
+        if thread.ttl is not None:
+            ttl = TtlOut(ttl_minutes=thread.ttl / timedelta(minutes=1), expires_at=thread.expires_at)
+        return TimedThreadDetails(**dict(self), ttl=ttl)
 
     @classmethod
     def of(
@@ -157,6 +184,55 @@ class ThreadDetails(BaseModel):
             values=state["values"] if state["created_at"] else None,
             interrupts={task["id"]: task["interrupts"] for task in state["tasks"] if task["interrupts"]},
             error=error,
+        )
+
+
+class TimedThreadDetails(ThreadDetails):
+    ttl: TtlOut | None
+
+
+class TableSizeOut(BaseModel):
+    count: int
+    bytes: int
+
+
+class ChannelSizeOut(BaseModel):
+    versions: int
+    bytes: int
+
+
+class ValuesSizeOut(TableSizeOut):
+    by_channel: Mapping[str, ChannelSizeOut]
+
+
+class ThreadStorageOut(BaseModel):
+    """How many bytes the checkpoints of a thread take, as stored."""
+
+    thread_id: str
+    total_bytes: int
+    checkpoints: TableSizeOut
+    channel_values: ValuesSizeOut
+    pending_writes: TableSizeOut
+
+    @classmethod
+    def of(cls, thread_id: str, sizes: CheckpointSizes) -> Self:
+        values = ValuesSizeOut(
+            count=sum(count for count, _ in sizes.channels.values()),
+            bytes=sum(number for _, number in sizes.channels.values()),
+            by_channel={
+                name: ChannelSizeOut(versions=count, bytes=number)
+                for name, (count, number) in sizes.channels.items()
+            },
+        )
+        tables = [
+            TableSizeOut(count=count, bytes=number) for count, number in (sizes.checkpoints, sizes.writes)
+        ]
+        return cls(
+            thread_id=thread_id,
+            total_bytes=values.bytes + sum(one.bytes for one in tables),
+            checkpoints=tables[0],
+            channel_values=values,
+            pending_writes=tables[1],
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 from uuid import UUID, uuid4
 
-from fastapi import APIRouter, Header, Path
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
@@ -16,7 +16,7 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.extraction import extracted
-from clew.api.sdk.run_schemas import CheckpointIn, Id
+from clew.api.sdk.run_schemas import CheckpointIn, Id, Uuid
 from clew.api.sdk.streaming import failure
 from clew.api.sdk.thread_schemas import (
     HistoryIn,
@@ -27,21 +27,25 @@ from clew.api.sdk.thread_schemas import (
     ThreadDetails,
     ThreadIn,
     ThreadPatchIn,
+    ThreadStorageOut,
+    TimedThreadDetails,
     statuses_of,
 )
+from clew.api.sdk.thread_states import ShownStates, selected_state, without_texts
 from clew.api.sdk.wire import tell_page
 from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Conflict, Corrupt, Invalid, InvalidState, NotFound, Permanent, SchemaMismatch
-from clew.domain.redaction import without
-from clew.domain.runs import RunStatus, still_asked
+from clew.domain.runs import RunStatus
 from clew.domain.thread import Json, Owner, Status, Thread, marked
 from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
+from clew.ports.checkpoints import Checkpoints
 from clew.ports.thread_metadata import ThreadSearch
 
 ThreadId = Annotated[Id, Path()]
+Select = Annotated[Sequence[str], Query(max_length=20)]
 
 # Fields of a thread that are shown without reading its state.
 WITHOUT_STATE = frozenset(
@@ -53,6 +57,8 @@ WITHOUT_STATE = frozenset(
 class SdkThreadsRoutes:
     threads: Threads
     runs: Runs
+    states: ShownStates
+    checkpoints: Checkpoints
     access: ThreadAccess
 
     def router(self) -> APIRouter:
@@ -103,13 +109,17 @@ class SdkThreadsRoutes:
         router.post(
             "/{thread_id}/history", dependencies=[needs("read")], responses=errors(Invalid, NotFound)
         )(self.get_thread_history)
+        router.get("/{thread_id}/history", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.list_thread_states
+        )
+        router.get("/{thread_id}/storage", dependencies=[needs("read")], responses=errors(Invalid, NotFound))(
+            self.get_thread_storage
+        )
         return router
 
     async def create_thread(self, caller: Caller, body: ThreadIn) -> ThreadDetails:
         """Make a thread, for runs to come."""
-        thread_id = str(body.thread_id or uuid4())
-        if body.supersteps:
-            raise Invalid("threads cannot be created with supersteps; copy one", field="supersteps")
+        thread_id = body.thread_id or str(uuid4())
         try:
             thread = await self.threads.create(
                 thread_id,
@@ -117,6 +127,7 @@ class SdkThreadsRoutes:
                 body.metadata,
                 ttl=body.time,
                 is_chosen=body.thread_id is not None,
+                supersteps=body.steps,
             )
         except Conflict:
             if body.if_exists == "raise":
@@ -126,11 +137,16 @@ class SdkThreadsRoutes:
         return await self._details(thread)
 
     async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
-        """Threads by what they are labelled with, and by status."""
+        """Threads by metadata, status and what their newest states hold."""
         wanted = _search(body, caller.owner)
-        ids, total = await asyncio.gather(
-            self.threads.metadata.find(wanted), self.threads.metadata.count(wanted)
-        )
+        ids: Sequence[str]
+        if body.values:
+            matching = await self.states.search(wanted, body.values)
+            ids, total = matching[wanted.offset : wanted.offset + wanted.limit], len(matching)
+        else:
+            ids, total = await asyncio.gather(
+                self.threads.metadata.find(wanted), self.threads.metadata.count(wanted)
+            )
         has_state = bool(body.extract) or not body.select or not WITHOUT_STATE.issuperset(body.select)
         found = await asyncio.gather(
             *(self._details_of(thread_id, caller.owner, has_state=has_state) for thread_id in ids)
@@ -141,7 +157,10 @@ class SdkThreadsRoutes:
         return answer
 
     async def count_threads(self, caller: Caller, body: SearchIn) -> int:
-        return await self.threads.metadata.count(_search(body, caller.owner))
+        wanted = _search(body, caller.owner)
+        if body.values:
+            return len(await self.states.search(wanted, body.values))
+        return await self.threads.metadata.count(wanted)
 
     async def prune_threads(self, caller: Caller, body: PruneIn) -> Mapping[str, int]:
         """Delete threads, or all of their states but the newest."""
@@ -161,8 +180,16 @@ class SdkThreadsRoutes:
             pruned += 1
         return {"pruned_count": pruned}
 
-    async def get_labelled_thread(self, caller: Caller, thread_id: ThreadId) -> ThreadDetails:
-        return await self._details(await self.access.at(thread_id, caller.owner))
+    async def get_labelled_thread(
+        self, caller: Caller, thread_id: ThreadId, include: Annotated[str, Query(max_length=200)] = ""
+    ) -> TimedThreadDetails | ThreadDetails:
+        """A thread; with `include=ttl` when it expires as well."""
+        wanted = {name.strip() for name in include.split(",") if name.strip()}
+        if unknown := wanted - {"ttl"}:
+            raise Invalid(f"no field {min(unknown)!r} to include; there is ttl", field="include")
+        thread = await self.access.at(thread_id, caller.owner)
+        details = await self._details(thread)
+        return details.with_ttl(thread) if wanted else details
 
     async def patch_thread(
         self,
@@ -171,11 +198,11 @@ class SdkThreadsRoutes:
         body: ThreadPatchIn,
         prefer: Annotated[str | None, Header(alias="Prefer", max_length=200)] = None,
     ) -> Response:
-        """Merge metadata into that of the thread."""
-        if body.ttl is not None:
-            raise Invalid("how long a thread lives is said when it is made", field="ttl")
+        """Merge metadata into that of the thread; with `ttl` let it expire that long after its last access."""
         thread = await self.access.at(thread_id, caller.owner)
         await self.threads.metadata.put(thread_id, body.metadata)
+        if body.time is not None:
+            thread = await self.threads.commands.change_ttl(thread_id, caller.owner, body.time)
         if prefer == "return=minimal":
             return Response(status_code=204)
         return JSONResponse((await self._details(thread)).model_dump(mode="json"))
@@ -189,19 +216,28 @@ class SdkThreadsRoutes:
         thread = await self.access.at(thread_id, caller.owner)
         return await self._details(await self.threads.copy(thread, str(uuid4())))
 
-    async def get_thread_state(self, caller: Caller, thread_id: ThreadId, subgraphs: bool = False) -> Json:
-        thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, subgraphs=subgraphs)
-
-    async def get_thread_state_at(
-        self, caller: Caller, thread_id: ThreadId, checkpoint_id: UUID, subgraphs: bool = False
+    async def get_thread_state(
+        self, caller: Caller, thread_id: ThreadId, subgraphs: bool = False, select: Select = ()
     ) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, {"checkpoint_id": str(checkpoint_id)}, subgraphs=subgraphs)
+        return selected_state(await self.states.read(thread, subgraphs=subgraphs), select)
+
+    async def get_thread_state_at(
+        self,
+        caller: Caller,
+        thread_id: ThreadId,
+        checkpoint_id: UUID,
+        subgraphs: bool = False,
+        select: Select = (),
+    ) -> Json:
+        thread = await self.access.at(thread_id, caller.owner)
+        place = {"checkpoint_id": str(checkpoint_id)}
+        return selected_state(await self.states.read(thread, place, subgraphs=subgraphs), select)
 
     async def get_thread_state_of(self, caller: Caller, thread_id: ThreadId, body: StateAtIn) -> Json:
         thread = await self.access.at(thread_id, caller.owner)
-        return await self._state(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
+        found = await self.states.read(thread, _named(body.checkpoint), subgraphs=body.subgraphs)
+        return selected_state(found, body.select)
 
     async def update_thread_state(self, caller: Caller, thread_id: ThreadId, body: StateIn) -> Json:
         """Write values as if a node had returned them."""
@@ -214,6 +250,16 @@ class SdkThreadsRoutes:
         )
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
+    async def list_thread_states(
+        self,
+        caller: Caller,
+        thread_id: ThreadId,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 10,
+        before: Annotated[Uuid | None, Query()] = None,
+    ) -> Json:
+        """Its states, newest first."""
+        return await self.get_thread_history(caller, thread_id, HistoryIn(limit=limit, before=before))
+
     async def get_thread_history(self, caller: Caller, thread_id: ThreadId, body: HistoryIn) -> Json:
         """Its states, newest first."""
         thread = await self.threads.with_graph(await self.access.at(thread_id, caller.owner))
@@ -225,7 +271,12 @@ class SdkThreadsRoutes:
             metadata=body.metadata,
         )
         hidden = await redacted_texts(self.threads.store, thread)
-        return [_without(one, hidden) for one in states]
+        return [selected_state(without_texts(one, hidden), body.select) for one in states]
+
+    async def get_thread_storage(self, caller: Caller, thread_id: ThreadId) -> ThreadStorageOut:
+        """How many bytes its checkpoints take in the database: by table, and by channel."""
+        await self.access.at(thread_id, caller.owner)
+        return ThreadStorageOut.of(thread_id, await self.checkpoints.sizes(thread_id))
 
     async def _details(self, thread: Thread, *, has_state: bool = True) -> ThreadDetails:
         """What cannot be shown of its state is its own trouble: the thread is shown with the reason."""
@@ -234,7 +285,7 @@ class SdkThreadsRoutes:
         why: Json = None
         try:
             if has_state and thread.is_readable:
-                now = await self._state(thread)
+                now = await self.states.read(thread)
         except NotFound:
             pass  # this server no longer has its graph
         except (Corrupt, SchemaMismatch, Permanent) as exc:
@@ -264,24 +315,16 @@ class SdkThreadsRoutes:
         except NotFound:
             return None
 
-    async def _state(
-        self, thread: Thread, place: Mapping[str, str] | None = None, *, subgraphs: bool = False
-    ) -> Mapping[str, Json]:
-        posed = await self.threads.with_graph(thread)
-        found = (
-            await self.threads.graph_driver.snapshot(posed, place, subgraphs=subgraphs)
-            if posed.graph
-            else EMPTY_STATE
-        )
-        if place is None and thread.status is Status.BLOCKED:
-            found = _asking(found, thread)
-        if place is not None and found["checkpoint"] is None:
-            raise NotFound(f"thread {thread.id!r} has no such checkpoint")
-        return _without(found, await redacted_texts(self.threads.store, thread))
 
-
-def sdk_threads_router(threads: Threads, runs: Runs, *, access: ThreadAccess) -> APIRouter:
-    return SdkThreadsRoutes(threads=threads, runs=runs, access=access).router()
+def sdk_threads_router(runs: Runs, checkpoints: Checkpoints, *, access: ThreadAccess) -> APIRouter:
+    threads = runs.threads
+    return SdkThreadsRoutes(
+        threads=threads,
+        runs=runs,
+        states=ShownStates(threads=threads),
+        checkpoints=checkpoints,
+        access=access,
+    ).router()
 
 
 def _selected(shown: Mapping[str, Json], body: SearchIn) -> dict[str, Json]:
@@ -293,8 +336,6 @@ def _selected(shown: Mapping[str, Json], body: SearchIn) -> dict[str, Json]:
 
 
 def _search(body: SearchIn, owner: Owner) -> ThreadSearch:
-    if body.values:
-        raise Invalid("threads are found by their metadata, not by what is in their states", field="values")
     return ThreadSearch(
         owner=owner,
         labels=body.metadata,
@@ -328,29 +369,3 @@ def _before(body: HistoryIn) -> dict[str, str] | None:
             return {"checkpoint_id": checkpoint_id}
         case place:
             return _named(place)
-
-
-def _asking(state: Mapping[str, Json], thread: Thread) -> Mapping[str, Json]:
-    """The state with the interrupts that still wait for an answer."""
-    asks = still_asked(thread, state["interrupts"])
-    asked_by = {one["id"]: number for number, task in enumerate(state["tasks"]) for one in task["interrupts"]}
-    # A question that is not a LangGraph interrupt was asked beside one that is.
-    first = min((asked_by[one["id"]] for one in asks if one["id"] in asked_by), default=0)
-    tasks = [
-        {**task, "interrupts": [one for one in asks if asked_by.get(one["id"], first) == number]}
-        for number, task in enumerate(state["tasks"])
-    ]
-    return {**state, "tasks": tasks, "interrupts": asks}
-
-
-def _without(state: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
-    """The state without these redacted texts in the graph's inputs and outputs."""
-    if not hidden:
-        return state
-    shown = {name: without(state[name], hidden) for name in ("values", "interrupts")}
-    return {**state, **shown, "tasks": [_task_without(task, hidden) for task in state["tasks"]]}
-
-
-def _task_without(task: Mapping[str, Json], hidden: Sequence[str]) -> Mapping[str, Json]:
-    shown = {name: without(task[name], hidden) for name in ("result", "error", "interrupts")}
-    return {**task, **shown, "state": task["state"] and _without(task["state"], hidden)}

@@ -1,10 +1,17 @@
-"""Wire formats shared by the SDK API's routes: times, pages."""
+"""Wire formats shared by the SDK API's routes: times, pages, and bodies whose fields are all accounted for."""
 
+import logging
+import re
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
 from starlette.responses import Response
+
+from clew.domain.thread import Json
+
+logger = logging.getLogger(__name__)
 
 TOTAL = "X-Pagination-Total"
 NEXT = "X-Pagination-Next"
@@ -15,6 +22,46 @@ Moment = Annotated[
     PlainSerializer(datetime.isoformat, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
+
+# Fields without a meaning that were logged. A client sends the same ones with every request.
+_LOGGED: set[tuple[str, str]] = set()
+MOST_LOGGED = 100
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}", re.ASCII)
+
+
+class Lenient(BaseModel):
+    """A body in which null fields count as left out. One that this server does not know is named in a warning."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        given = {name: value for name, value in data.items() if value is not None}
+        _name_unknown(cls, given)
+        return given
+
+
+def _name_unknown(body: type[BaseModel], given: Mapping[str, Any]) -> None:
+    for name in given.keys() - body.model_fields.keys():
+        # Only what looks like the name of a field: anything else may be private.
+        if (body.__name__, name) in _LOGGED or len(_LOGGED) == MOST_LOGGED or not _NAME.fullmatch(str(name)):
+            continue
+        _LOGGED.add((body.__name__, name))
+        logger.warning("the field %r of a request (%s) has no effect: unknown", name, body.__name__)
+
+
+def refused(why: str) -> AfterValidator:
+    """A field that LangGraph Server takes and this server cannot honour. Empty is the same as left out."""
+
+    def refuse(value: Json) -> Json:
+        if value:
+            raise ValueError(f"not supported: {why}")
+        return value
+
+    return AfterValidator(refuse)
 
 
 def tell_page(response: Response, *, offset: int, limit: int, total: int) -> None:

@@ -6,6 +6,7 @@ from clew.domain.errors import Conflict, Corrupt, InvalidState, LostLease, NotFo
 from clew.domain.thread import Status
 from clew.ports.checkpoints import (
     ChannelValue,
+    CheckpointSizes,
     Found,
     ParentGone,
     StoredCheckpoint,
@@ -164,6 +165,29 @@ class CheckpointRows(Tables):
         held: Mapping[str, str] | None = None,
     ) -> Work[list[ChannelValue]]:
         return (yield from _values_of(thread_id, ns, versions, held or {}))
+
+    @reads
+    def sizes(self, thread_id: str) -> Work[CheckpointSizes]:
+        ((checkpoints, body),) = yield Statement(
+            "SELECT count(*), sum(octet_length(body) + octet_length(metadata) + octet_length(apart))"
+            " FROM checkpoints WHERE thread_id = $1",
+            (thread_id,),
+        )
+        ((tasks, written),) = yield Statement(
+            "SELECT count(*), sum(octet_length(entries) + octet_length(data)) FROM checkpoint_writes"
+            " WHERE thread_id = $1",
+            (thread_id,),
+        )
+        values = yield Statement(
+            "SELECT channel, count(*), sum(octet_length(data)) FROM checkpoint_blobs WHERE thread_id = $1"
+            " GROUP BY channel ORDER BY channel",
+            (thread_id,),
+        )
+        return CheckpointSizes(
+            checkpoints=(checkpoints, int(body or 0)),
+            writes=(tasks, int(written or 0)),
+            channels={channel: (versions, int(number)) for channel, versions, number in values},
+        )
 
     @writes
     def copy(self, source: str, target: str) -> Work[None]:

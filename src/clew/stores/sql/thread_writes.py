@@ -103,3 +103,11 @@ def accessed(thread_id: str, now: datetime) -> Statement:
         " WHERE id = $1 AND last_accessed_at < CAST($2 AS BIGINT) - CAST($3 AS BIGINT)",
         (thread_id, micros(now), ACCESS_GRAIN // MICROSECOND),
     )
+
+
+def expiring(thread_id: str, now: datetime) -> Statement:
+    """Count the time to live of a thread, which has just changed, from now on."""
+    return Statement(
+        "UPDATE threads SET last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl WHERE id = $1",
+        (thread_id, micros(now)),
+    )

@@ -28,7 +28,7 @@ from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.guards import work_of
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
-from clew.stores.sql.thread_writes import MEND, accessed, insert, is_long_ago, refuse, update
+from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_CHANGING,
@@ -80,6 +80,8 @@ class ThreadRows(Tables):
         if change.read_at == 0:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
+        elif change.changes_ttl:
+            yield expiring(thread.id, thread.last_active_at)
         elif guarded.is_access and is_long_ago(thread):
             yield accessed(thread.id, thread.last_active_at)
         yield Many(INSERT_EVENT, [event_row(event) for event in change.events])
