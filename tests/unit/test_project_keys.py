@@ -11,10 +11,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 from urllib.parse import urlsplit
 
 import pytest
+from langgraph_cli.deploy import RESERVED_ENV_VARS
 from langgraph_cli.schemas import Config
 
 from clew.config import load_settings
+from clew.config.langgraph_environment import NAMES, REFUSED_NAMES, EnvironmentName, NameOutcome
 from clew.config.project_keys import KEYS, REFUSED, KeyOutcome, ProjectKey
+from clew.config.settings import SETTINGS
 from clew.domain.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "langgraph-project.md"
@@ -67,10 +70,11 @@ def documented(line: ProjectKey) -> str:
     return f"| `{line.key}` | {line.outcome} | {line.about} |"
 
 
-def test_the_page_has_the_same_table() -> None:
+def test_the_page_has_the_same_tables() -> None:
+    rows = [documented(line) for line in KEYS]
+    names = [f"| `{one.name}` | {one.shown} |" for one in NAMES]
     shown = [row for row in PAGE.read_text("utf-8").splitlines() if row.startswith("| `")]
-    keys = shown[: len(KEYS)]
-    assert keys == [documented(line) for line in KEYS], "\n".join(documented(line) for line in KEYS)
+    assert shown == [*rows, *names], "\n".join([*rows, "", *names])
 
 
 def write_project(folder: Path, key: str, value: object = "x") -> None:
@@ -192,3 +196,73 @@ def test_its_policy_decides_which_urls_are_called(tmp_path: Path, url: str, said
         scheme=parsed.scheme, host=parsed.hostname or "", port=parsed.port, length=len(url)
     )
     assert (refusal is None) if said is None else (refusal or "").startswith(said)
+
+
+# Of the machine, or of other programs beside the server.
+NOT_LANGGRAPHS = {
+    *("PATH", "PORT", "POSTGRES_PASSWORD", "LOG_DICT_TRACEBACKS"),
+    *("DD_TRACE_PSYCOPG_ENABLED", "DD_TRACE_REDIS_ENABLED"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_ENV_VARS - NOT_LANGGRAPHS))
+def test_each_variable_that_langgraph_reserves_has_a_line(name: str) -> None:
+    assert [one for one in NAMES if one.is_set({name: "x"})], f"config/langgraph_environment.py lacks {name}"
+
+
+VALUES = {"database.url": "postgresql://u:hunter2@db/x", "server.allowed_origins": "https://a.example"}
+VALUES |= {"logs.level": "WARN", "logs.format": "true"}
+SETS = [one for one in NAMES if one.outcome is NameOutcome.SETS and one.name != "MOUNT_PREFIX"]
+
+
+@pytest.mark.parametrize("one", SETS, ids=lambda one: one.name)
+def test_a_variable_of_langgraph_sets_ours_unless_that_is_set(tmp_path: Path, one: EnvironmentName) -> None:
+    environ = {one.name: VALUES.get(one.about, "2000" if "bytes" in one.about else "17")}
+    loaded = load_settings(environ, cwd=tmp_path)
+    assert (loaded.sources[one.about], loaded.warnings) == (one.name, ())
+    default = load_settings({}, cwd=tmp_path)
+    section, name = one.about.split(".")
+    assert getattr(getattr(loaded, section), name) != getattr(getattr(default, section), name)
+    (ours,) = [setting for setting in SETTINGS if setting.key == one.about]
+    value = {"logs.format": "json"}.get(one.about, one.read(environ[one.name]) or "")
+    loaded = load_settings({**environ, ours.env: value}, cwd=tmp_path)
+    assert loaded.sources[one.about] == ours.env
+    assert loaded.warnings == (f"{one.name} has no effect, since {ours.env} is set",)
+    assert "hunter2" not in str(loaded)
+
+
+@pytest.mark.parametrize("name", REFUSED_NAMES)
+def test_a_variable_that_promises_a_protection_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: .*Unset it, or start without it"):
+        warnings(tmp_path, **{name: "sixteen-hunter2!"})
+    (said,) = warnings(tmp_path, CLEW_LANGGRAPH_IGNORE_KEYS=name, **{name: "sixteen-hunter2!"})
+    assert said.startswith(f"{name} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says")
+
+
+def test_the_variables_of_a_project_count_too(tmp_path: Path) -> None:
+    write_project(tmp_path, "env", {"N_JOBS_PER_WORKER": "3", "REDIS_URI": "redis://x", "CLEW_PORT": "1"})
+    loaded = load_settings({}, cwd=tmp_path)
+    assert loaded.runner.concurrency == 3
+    assert warnings(tmp_path) == [
+        "env sets CLEW_PORT, which is for graphs only; set it in the environment or clew.yaml",
+        "REDIS_URI has no effect here; Clew needs no Redis",
+    ]
+    assert load_settings({"N_JOBS_PER_WORKER": "4"}, cwd=tmp_path).runner.concurrency == 4
+
+
+def test_values_without_a_counterpart_are_named(tmp_path: Path) -> None:
+    environ = {"CORS_ALLOW_ORIGINS": "*", "LOG_LEVEL": "trace", "LANGGRAPH_AUTH_TYPE": "noop"}
+    assert warnings(tmp_path, **environ, LSD_ENV="x", LANGSMITH_API_KEY="x") == [
+        "CORS_ALLOW_ORIGINS has no effect, since server.allowed_origins cannot be set to this value",
+        "LOG_LEVEL has no effect, since logs.level cannot be set to this value",
+        "LSD_ENV has no effect here; for LangSmith's own deployments",
+    ]
+
+
+def test_a_mount_prefix(tmp_path: Path) -> None:
+    write_project(tmp_path, "http.mount_prefix", "/a")
+    assert load_settings({}, cwd=tmp_path).http.mount_prefix == "/a"
+    loaded = load_settings({"MOUNT_PREFIX": "/b/"}, cwd=tmp_path)
+    assert (loaded.http.mount_prefix, loaded.warnings) == ("/b", ())
+    with pytest.raises(ConfigError, match="MOUNT_PREFIX: expected a path"):
+        load_settings({"MOUNT_PREFIX": "b c"}, cwd=tmp_path)

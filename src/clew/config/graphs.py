@@ -1,6 +1,7 @@
 """Graph sources: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         import_paths=folders,
         environment=environment,
         http=read_project_http(entries.get("http", nothing)),
-        warnings=(*missing, *absent),
+        warnings=(*missing, *absent, *_own_names(project, environment)),
     )
 
 
@@ -134,3 +135,9 @@ def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ..
     read_text(file)  # the same refusals as for every file of ours, before dotenv reads it
     values = dotenv_values(file, interpolate=False)
     return {name: SecretStr(value) for name, value in values.items() if value is not None}, ()
+
+
+def _own_names(project: ConfigNode, environment: Collection[str]) -> Iterator[str]:
+    for name in environment:
+        if name.startswith("CLEW_"):
+            yield f"{project.file}: env sets {name}, which is for graphs only; set it in the environment or clew.yaml"

@@ -1,6 +1,7 @@
-"""Loading of settings: options over environment over file over defaults."""
+"""Loading of settings: options over environment over file over LangGraph's own variables over defaults."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,6 +11,7 @@ from clew.config.apps import read_app_sections
 from clew.config.channels import read_channels
 from clew.config.files import read_json, read_yaml
 from clew.config.graphs import read_graphs, read_langgraph_json
+from clew.config.langgraph_environment import check_environment, langgraph_variables, read_mount_prefix
 from clew.config.profiles import read_profiles
 from clew.config.project_keys import check_keys
 from clew.config.project_ttl import read_store_ttl
@@ -22,7 +24,7 @@ from clew.config.resolve import (
     require_whole_auth,
 )
 from clew.config.settings import SECTIONS, SETTINGS, Settings
-from clew.config.sources import Options, Variables, YamlFile, read_sections
+from clew.config.sources import LangGraphVariables, Options, Variables, YamlFile, read_sections
 from clew.config.tree import ConfigNode
 
 CONFIG_FILE = "clew.yaml"
@@ -55,7 +57,10 @@ def load_settings(
     project = read_langgraph_json(keys)
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
-    made, sources = read_sections(Options(options or {}), Variables(environ), YamlFile(sections))
+    langgraph = langgraph_variables(environ, project.revealed())
+    made, sources = read_sections(
+        Options(options or {}), Variables(environ), YamlFile(sections), LangGraphVariables(langgraph)
+    )
     require_whole_auth(made.auth, sources)
     written = sections.get("database", {}).get("url")
     folder = written.folder if written and written.where == sources.get("database.url") else cwd
@@ -71,7 +76,7 @@ def load_settings(
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
-        http=project.http,
+        http=replace(project.http, mount_prefix=read_mount_prefix(langgraph) or project.http.mount_prefix),
         channels=read_channels(top.get("channels", nothing), profiles.named),
         apps=MappingProxyType(read_app_sections(top.get("apps", nothing))),
         graph_store_url=choose_graph_store(made.graph_store, database, sources, cwd),
@@ -90,6 +95,7 @@ def load_settings(
             *profiles.warnings,
             *project.warnings,
             *check_keys(keys, ignored=made.langgraph.ignore_keys),
+            *check_environment(langgraph, sources, ignored=made.langgraph.ignore_keys),
             *overruled,
         ),
     )

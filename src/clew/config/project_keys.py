@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from clew.config.langgraph_environment import REFUSED_NAMES
 from clew.config.tree import ConfigNode, suggestion
 from clew.domain.errors import ConfigError
 
@@ -106,11 +107,12 @@ def check_keys(project: ConfigNode, *, ignored: Collection[str] = ()) -> tuple[s
 
     Raises ConfigError for one that promises a protection, unless it is among those the operator says to ignore.
     """
+    refused = (*REFUSED, *REFUSED_NAMES)
     # No colon after a name: what follows `api_key:` is masked in the log.
     needless = [
-        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, REFUSED)}"
+        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, refused)}"
         for key in ignored
-        if key not in REFUSED
+        if key not in refused
     ]
     return (*_warnings(project, "", ignored), *needless)
 

@@ -62,7 +62,7 @@ class ServerSettings(Section):
     allowed_origins: Annotated[tuple[str, ...], origins()] = setting(
         [], "Other web pages that may call the API."
     )
-    shutdown_seconds: Annotated[float, seconds(0, 600)] = setting(
+    shutdown_seconds: Annotated[float, seconds(0, 3600)] = setting(
         10, "How long SIGTERM waits for running steps."
     )
 
@@ -353,7 +353,9 @@ class LangGraphSettings(Section):
         True, "Whether Clew's own graphs, such as `chat`, have assistants beside those of yours."
     )
     ignore_keys: Annotated[tuple[str, ...], project_keys()] = setting(
-        [], "Keys of langgraph.json that promise a protection Clew has not, and without which it may start."
+        [],
+        "Keys of langgraph.json, and variables of LangGraph's, that promise a protection Clew has not, and without which"
+        " it may start.",
     )
 
 
