@@ -1,12 +1,15 @@
 """A project of LangGraph's as it is cloned: what of its langgraph.json is obeyed, warned of, or refused."""
 
 import json
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import AuthenticationError, UnprocessableEntityError
@@ -99,7 +102,7 @@ async def test_the_times_and_the_webhooks_of_a_project_are_obeyed(tmp_path: Path
             env={"LG_WEBHOOK_TOKEN": "t0ken-of-the-project"},
         )
         with serving(tmp_path, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server:
-            assert '"level": "warning"' not in server.log
+            assert "has no effect" not in server.log
             async with get_client(url=server.address, api_key=None) as client:
                 await client.store.put_item(["a"], key="k", value={"v": 1})
                 thread = (await client.threads.create())["thread_id"]
@@ -145,3 +148,59 @@ async def test_keep_latest_prunes_the_checkpoints_of_idle_threads(stage: Stage) 
             await until(lambda: stage.sql(kept)[0][0] == 1)
             state = await clients.ann.threads.get_state(thread)
             assert state["values"]["words"] == ["x", "you said x"]
+
+
+SLOW = """
+import asyncio
+from pathlib import Path
+from typing import TypedDict
+from langgraph.graph import StateGraph
+
+class State(TypedDict):
+    words: list[str]
+
+async def first(state: State) -> State:
+    return {"words": [*state["words"], "first"]}
+
+async def second(state: State) -> State:
+    while not Path(__file__).with_name("go").exists():
+        await asyncio.sleep(0.01)
+    return {"words": [*state["words"], "WORD"]}
+
+graph = StateGraph(State).add_sequence([first, second]).set_entry_point("first")
+"""
+
+
+async def test_a_server_that_reloads_goes_on_with_its_threads_in_the_new_code(tmp_path: Path) -> None:
+    agent, project = tmp_path / "agent.py", tmp_path / "langgraph.json"
+    agent.write_text(SLOW.replace("WORD", "old"))
+    project.write_text(json.dumps({"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}))
+    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "CLEW_SHUTDOWN_SECONDS": "0"}
+    with serving(tmp_path, "--reload", **environ) as server:
+        async with get_client(url=server.address, api_key=None) as client:
+            thread = (await client.threads.create())["thread_id"]
+            given: Any = {"words": []}
+            await client.runs.create(thread, "agent", input=given)
+
+            async def words() -> Any:
+                with suppress(httpx.TransportError):
+                    return (await client.threads.get_state(thread))["values"].get("words")
+
+            async def comes_to(expected: list[str]) -> bool:
+                return await words() == expected
+
+            await until(lambda: comes_to(["first"]))
+            agent.write_text(SLOW.replace("WORD", "new"))
+            await until(lambda: server.log.count('"listening"') == 2)
+            (tmp_path / "go").touch()
+            await until(lambda: comes_to(["first", "new"]))
+        project.write_text("{")
+        await until(lambda: "the server ended with code 2" in server.log)
+        server.signal(signal.SIGTERM)
+        server.wait()
+
+
+def test_only_a_server_for_this_machine_reloads(tmp_path: Path) -> None:
+    refused = clew(tmp_path, "serve", "--reload", "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode == 2
+    assert "--reload: expected a loopback address" in one_line(refused)
