@@ -50,8 +50,7 @@ async def test_an_application_of_a_project_is_served_beside_clew(tmp_path: Path)
     with serving(tmp_path) as server:
         said = server.stdout.read_text()
         assert said.index("webapp has started") < said.index("address")
-        assert "replaces Clew's POST" not in server.log
-        assert "replaces Clew's GET /threads/{thread_id}/state" in server.log
+        assert "http.app replaces 1 of Clew's routes: GET /threads/{thread_id}/state" in server.log
 
         hello = server.get("/hello")
         assert hello.headers["x-webapp"] == "none"
@@ -210,6 +209,8 @@ async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_p
             me = await caller.get("/me")
             assert me.json()["permissions"] == sorted(me.json()["permissions"])
             assert me.headers["x-webapp"] == me.json()["identity"] != ""
+            searched = await caller.post("/threads/search", json={})
+            assert (searched.status_code, searched.headers["x-webapp"]) == (200, me.json()["identity"])
             # Its client acts for the caller, whose thread this is.
             thread_id = (await caller.get("/hello")).json()["thread"]
             assert (await caller.get(f"/threads/{thread_id}")).status_code == 200
@@ -224,11 +225,12 @@ async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_p
         assert (await stranger.get("/hello")).status_code == 200
 
 
+RUNS = tuple(f"/threads/{{thread_id}}/{rest}" for rest in ("runs", "commands", "stream/events"))
 OWN = ("/api/", "/ws/", "/web/", "/workflows/")
 GONE = {
     "assistants": ("/assistants", "/api/graphs"),
     "threads": ("/threads", *OWN),
-    "runs": ("/runs", "/threads/{thread_id}/runs", "/v1/", *OWN),
+    "runs": ("/runs", *RUNS, "/v1/", "/agui", *OWN),
     "store": ("/store",),
     "mcp": ("/mcp",),
     "meta": ("/info", "/metrics", "/openapi.json"),
@@ -246,7 +248,7 @@ async def test_what_is_disabled_is_not_there(tmp_path: Path) -> None:
             expected |= {"/"}
             expected -= {path for path in paths if path.startswith(("/api/audit", "/api/optimize/cleanup"))}
         if word == "threads":
-            expected -= {path for path in paths if path.startswith("/threads/{thread_id}/runs")}
+            expected -= {path for path in paths if path.startswith(RUNS)}
         assert gone == expected, word
 
     write_project(tmp_path, disable_assistants=True, disable_runs=True, disable_meta=True)
@@ -292,13 +294,15 @@ async def test_a_server_does_not_start_with_a_broken_application(
 def test_a_lifespan_that_fails_is_one_line(tmp_path: Path) -> None:
     webapp = (
         "from fastapi import FastAPI\n"
-        "async def lifespan(app):\n    raise RuntimeError('no database')\n    yield\n"
+        "async def lifespan(app):\n    raise RuntimeError('no postgresql://me:hunter22@db')\n    yield\n"
         "app = FastAPI(lifespan=lifespan)\n"
     )
     write_project(tmp_path, webapp=webapp, app=APP)
     refused = clew(tmp_path, "serve", "--port", "0")
     assert refused.returncode != 0
-    assert "http.app: its lifespan failed: RuntimeError: no database" in one_line(refused)
+    line = one_line(refused)
+    assert "http.app: its lifespan failed: RuntimeError: no postgresql://" in line
+    assert "hunter22" not in line
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ As in LangGraph its routes come before Clew's, except before those of `UNSHADOWE
 """
 
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.api.access import RouteRule
-from clew.api.credentials import Principal
+from clew.api.credentials import PRINCIPAL, Principal
 from clew.api.errors import WORDING
 from clew.api.guard import Guard
 from clew.api.observe import CUSTOM
@@ -34,6 +34,7 @@ UNSHADOWED = frozenset({"/ok", "/health", "/ready", "/metrics", "/docs", "/opena
 # Whose threads the SDK's client without a URL reaches in a route without authentication, and in the lifespan.
 SERVER = Owner(tenant="default", user_id="")
 
+_MOST_NAMED = 10
 _ROUTE = "clew.custom_route"
 _owner: ContextVar[Owner | None] = ContextVar("custom_route_owner", default=None)
 
@@ -45,12 +46,17 @@ def custom_route_owner() -> Owner | None:
 
 class CustomApp:
     def __init__(
-        self, app: Starlette, *, where: str, is_guarded: bool = False, auth_first: bool = False
+        self,
+        app: Starlette,
+        *,
+        refused: Callable[[str], ConfigError],
+        is_guarded: bool = False,
+        auth_first: bool = False,
     ) -> None:
-        """`where` names it in messages. `is_guarded`: its routes ask for a key, as Clew's do. `auth_first`: its
-        middleware runs after that."""
+        """`refused` makes the error for an app that cannot be served. `is_guarded`: its routes ask for a key, as Clew's
+        do. `auth_first`: its middleware runs after that."""
         self._app = app
-        self._where = where
+        self._refused = refused
         self._is_guarded = is_guarded
         self._auth_first = auth_first
         self._state: dict[str, Any] = {}
@@ -70,7 +76,7 @@ class CustomApp:
             lifespan = self._app.router.lifespan_context(self._app)
             state = await lifespan.__aenter__()
         except Exception as exc:
-            raise ConfigError(f"{self._where}: its lifespan failed: {_shown(exc)}") from exc
+            raise self._refused(f"its lifespan failed: {type(exc).__name__}: {exc}") from exc
         finally:
             _owner.reset(token)
         self._state = dict(state or {})
@@ -88,12 +94,21 @@ class CustomApp:
         return app if self._auth_first else self._with_middleware(app)
 
     def around_routes(self, app: ASGIApp) -> ASGIApp:
-        """Its middleware around what a route does, where authentication comes first."""
+        """What a route does, with the caller as `request.user`; and its middleware, where authentication comes first."""
 
         async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
             await (self._endpoint if _ROUTE in scope else app)(scope, receive, send)
 
-        return self._with_middleware(endpoint) if self._auth_first else endpoint
+        inner = self._with_middleware(endpoint) if self._auth_first else endpoint
+
+        async def with_user(scope: Scope, receive: Receive, send: Send) -> None:
+            caller: Principal | None = scope.get(PRINCIPAL)
+            if caller is not None:
+                scope["user"] = _user(caller)
+                scope["auth"] = AuthCredentials(sorted(caller.scopes))
+            await inner(scope, receive, send)
+
+        return with_user
 
     def routes(self, guard: Guard, inner: ASGIApp) -> list["CustomRoute"]:
         """`inner` is what `around_routes` returned."""
@@ -125,7 +140,7 @@ class CustomApp:
             for factory, arguments, options in reversed(self._app.user_middleware):
                 app = factory(app, *arguments, **options)
         except Exception as exc:
-            raise ConfigError(f"{self._where}: its middleware cannot be made: {_shown(exc)}") from exc
+            raise self._refused(f"its middleware cannot be made: {type(exc).__name__}: {exc}") from exc
         handlers = self._app.exception_handlers
         handler = handlers.get(500) or handlers.get(Exception)
         if handler is not None:
@@ -160,10 +175,7 @@ class CustomRoute(BaseRoute):
         scope["router"] = self._app.router  # for `url_for`
         owner = SERVER
         if self._guard is not None:
-            caller = await self._guard.authenticate(scope)
-            owner = caller.owner
-            scope["user"] = _user(caller)
-            scope["auth"] = AuthCredentials(sorted(caller.scopes))
+            owner = (await self._guard.authenticate(scope)).owner
         token = _owner.set(owner)
         try:
             await self._inner(scope, receive, send)
@@ -172,18 +184,16 @@ class CustomRoute(BaseRoute):
 
 
 def warn_of_shadowed(custom: Sequence[CustomRoute], rules: Iterable[RouteRule]) -> None:
-    """Log which routes of Clew are replaced."""
-    for rule in rules:
-        if rule.path in UNSHADOWED or not rule.methods:
-            continue
-        request: Scope = {
-            "type": "http",
-            "method": min(rule.methods),
-            "path": rule.context.path_format,
-            "headers": [],
-        }
-        if any(route.matches(request)[0] is Match.FULL for route in custom):
-            logger.warning("a route of http.app replaces Clew's %s", f"{request['method']} {rule.path}")
+    """Log which routes of Clew are replaced: those whose path, with its parameters as they are written, matches."""
+    requests: list[Scope] = [
+        {"type": "http", "method": method, "path": rule.context.path_format, "headers": []}
+        for rule in rules
+        for method in sorted(rule.methods)
+    ]
+    hit = [one for one in requests if any(route.matches(one)[0] is Match.FULL for route in custom)]
+    if hit:
+        named = ", ".join(f"{one['method']} {one['path']}" for one in hit[:_MOST_NAMED])
+        logger.warning("http.app replaces %d of Clew's routes: %s", len(hit), named)
 
 
 class CustomRouteUser(BaseUser):
@@ -204,10 +214,6 @@ class CustomRouteUser(BaseUser):
     @property
     def identity(self) -> str:
         return self._identity
-
-
-def _shown(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}"
 
 
 def _user(caller: Principal) -> BaseUser:

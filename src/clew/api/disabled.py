@@ -15,7 +15,7 @@ _WORDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         (r"/threads(/.*)?", ("threads",)),
         (r"/store(/.*)?", ("store",)),
         (r"/mcp(/.*)?", ("mcp",)),
-        (r"/v1(/.*)?|/agui?(/.*)?", ("runs",)),
+        (r"/v1(/.*)?|/agui(/.*)?", ("runs",)),
         (r"/info|/metrics|/openapi\.json|/docs", ("meta",)),
         (r"/api/(audit|optimize/cleanup)(/.*)?", ()),
         (r"/ok|/health|/ready|/channels/.*", ()),

@@ -64,7 +64,7 @@ KEYS: tuple[ProjectKey, ...] = (
     _warned("checkpointer.uri", "Clew has a checkpointer of its own"),
     _warned("checkpointer.serde", "Clew has a serializer of its own, which never reads pickle"),
     _refused("auth", "Clew does not support custom authentication yet and would let in callers it refuses"),
-    _refused("encryption", "Clew does not support custom encryption yet and would store data unencrypted"),
+    _refused("encryption", "Clew does not support it: event log, checkpoints and store would be plain text"),
     _warned("priority", "Clew starts runs in the order in which they came"),
     _honoured("webhooks.url.require_https", "`true` unless set, once there is a `webhooks.url`"),
     _honoured("webhooks.url.allowed_domains", "`hooks.example.com`, or `*.example.com` for those below it"),

@@ -8,9 +8,10 @@ from clew.api.cors import METHODS, Cors
 from clew.api.custom_app import CustomApp
 from clew.api.headers import HeaderFilter, log_filter
 from clew.api.http import HttpOptions
-from clew.config import Settings
+from clew.config import Settings, secrets_of
 from clew.config.project_http import CodeSource, CorsRules
 from clew.domain.errors import ConfigError
+from clew.telemetry.scrub import Scrubber
 
 logger = logging.getLogger(__name__)
 
@@ -53,18 +54,21 @@ def load_custom_app(source: CodeSource, settings: Settings) -> CustomApp:
     """Raises ConfigError."""
     from clew.graph.registry import find_object, import_from, reason  # noqa: PLC0415 - LangGraph takes seconds
 
+    scrub = Scrubber(secrets_of(settings))  # the message of an exception may quote anything
+
+    def refused(why: str) -> ConfigError:
+        return ConfigError(f"{source.where}: {scrub(why)}")
+
     import_from(settings.import_paths)
     try:
         app = find_object(source)
     except (Exception, SystemExit) as exc:
-        raise ConfigError(f"{source.where}: {reason(source, exc)}") from exc
+        raise refused(reason(source, exc)) from exc
     if not isinstance(app, Starlette):
-        raise ConfigError(
-            f"{source.where}: {source.written} is no Starlette or FastAPI application but {type(app).__name__}"
-        )
+        raise refused(f"{source.written} is no Starlette or FastAPI application but {type(app).__name__}")
     return CustomApp(
         app,
-        where=source.where,
+        refused=refused,
         is_guarded=settings.http.custom_route_auth,
         auth_first=settings.http.middleware_order == "auth_first",
     )
