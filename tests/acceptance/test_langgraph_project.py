@@ -175,25 +175,24 @@ async def test_a_server_that_reloads_goes_on_with_its_threads_in_the_new_code(tm
     agent, project = tmp_path / "agent.py", tmp_path / "langgraph.json"
     agent.write_text(SLOW.replace("WORD", "old"))
     project.write_text(json.dumps({"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}))
-    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "CLEW_SHUTDOWN_SECONDS": "0"}
-    with serving(tmp_path, "--reload", **environ) as server:
+    places = f"{ROOT / 'src'}:{ROOT}"
+    with serving(tmp_path, "--reload", PYTHONPATH=places, CLEW_SHUTDOWN_SECONDS="0") as server:
         async with get_client(url=server.address, api_key=None) as client:
             thread = (await client.threads.create())["thread_id"]
             given: Any = {"words": []}
             await client.runs.create(thread, "agent", input=given)
 
-            async def words() -> Any:
+            async def comes_to(*words: str) -> bool:
                 with suppress(httpx.TransportError):
-                    return (await client.threads.get_state(thread))["values"].get("words")
+                    state: Any = await client.threads.get_state(thread)
+                    return state["values"].get("words") == [*words]
+                return False
 
-            async def comes_to(expected: list[str]) -> bool:
-                return await words() == expected
-
-            await until(lambda: comes_to(["first"]))
+            await until(lambda: comes_to("first"))
             agent.write_text(SLOW.replace("WORD", "new"))
             await until(lambda: server.log.count('"listening"') == 2)
             (tmp_path / "go").touch()
-            await until(lambda: comes_to(["first", "new"]))
+            await until(lambda: comes_to("first", "new"))
         project.write_text("{")
         await until(lambda: "the server ended with code 2" in server.log)
         server.signal(signal.SIGTERM)
