@@ -185,7 +185,7 @@ async def test_a_server_that_reloads_goes_on_with_its_threads_in_the_new_code(tm
             async def comes_to(*words: str) -> bool:
                 with suppress(httpx.TransportError):
                     state: Any = await client.threads.get_state(thread)
-                    return state["values"].get("words") == [*words]
+                    return bool(state["values"].get("words") == [*words])
                 return False
 
             await until(lambda: comes_to("first"))

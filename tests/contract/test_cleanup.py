@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -25,6 +27,7 @@ from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.crons import CronRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.purge import AT_ONCE, PURGED
+from clew.stores.sql.thread_metadata import ThreadMetadataRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, query
@@ -449,16 +452,28 @@ async def test_thread_metadata_has_the_columns_and_words_of_its_readers(
 
 
 @pytest.mark.accept("003-31")
-async def test_thread_metadata_is_read_by_its_keys_though_one_value_is_damaged(
+async def test_thread_metadata_is_what_clients_set_and_read_by_its_keys_though_a_value_is_damaged(
     store: Store, database: Database, where: str
 ) -> None:
-    for n, damage in enumerate(("'{'", "'not json'", "'{\"x\": 1} {'", "''", '\'{"x": "7", "y": [1]}\'')):
+    labels = ThreadMetadataRows(database)
+    whole: dict[str, Any] = {
+        "x": "7",
+        "y": [1],
+        "n": None,
+        "deep": {"er": {"0": True}, "none": {}},
+        "a.b": 1.5,
+        "\u00fc": "",
+    }
+    sent: list[dict[str, Any]] = [{}, {"x": "1"}, whole]
+    for n, one in enumerate(sent):
         await store.commit(opened(f"t{n}"))
-        await query(database, f"UPDATE threads SET settings = {damage} WHERE id = 't{n}'")
-    found = await query(
-        database, "SELECT thread_id, metadata ->> 'x' FROM thread_metadata ORDER BY thread_id"
-    )
-    assert [row[1] for row in found] == [None] * 4 + ["7"]
+        await labels.put(f"t{n}", one)
+    for damage in ("'{', '1'", "'[\"k\"]', '{'", "'7', '1'", "'[]', '1'"):
+        await query(database, f"INSERT INTO labels (thread_id, path, value) VALUES ('t2', {damage})")
+    await query(database, "UPDATE threads SET settings = '{' WHERE id = 't2'")
+    found = await query(database, "SELECT metadata, metadata ->> 'x' FROM thread_metadata ORDER BY thread_id")
+    assert [row[1] for row in found] == [None, "1", "7"]
+    assert [json.loads(row[0]) for row in found] == sent
     if not where.startswith("postgres"):
         return
     types = await query(
@@ -480,7 +495,7 @@ async def test_thread_metadata_is_read_by_its_keys_though_one_value_is_damaged(
     found = await query(
         database, "SELECT thread_id FROM thread_metadata WHERE metadata @> '{\"y\": [1]}'::jsonb"
     )
-    assert [tuple(row) for row in found] == [("t4",)]
+    assert [tuple(row) for row in found] == [("t2",)]
 
 
 class TestTurns:

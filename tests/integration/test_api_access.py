@@ -144,6 +144,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", "/threads/{thread_id}/state/checkpoint"): "read",
     ("POST", "/threads/{thread_id}/state"): "write",
     ("POST", "/threads/{thread_id}/history"): "read",
+    ("GET", "/threads/{thread_id}/stream"): "read",
     ("POST", f"{RUNS}"): "write",
     ("GET", f"{RUNS}"): "read",
     ("POST", f"{RUNS}/stream"): "write",

@@ -1,15 +1,20 @@
 """`clew.delete_by_tenant` and `clew.delete_by_user`, for those who have the database and no server."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import clew
-from clew.domain.errors import Invalid, InvalidState
+from clew.config import load_settings
+from clew.domain.errors import Invalid, InvalidState, NotFound
 from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner
+from clew.ports.histories import HistoryId, NewMessage, Shape
+from clew.server.database import open_stores
 from clew.stores.sql.cleanup import CleanupRows
+from clew.stores.sql.histories import HistoryRows
 from tests.databases import open_database, open_store, query
 from tests.http_client import client_of, opened_app
 from tests.samples import NOW, asks, opened, recorded, waits
@@ -85,3 +90,45 @@ async def test_memory_in_a_database_of_its_own_goes_with_its_tenant(tmp_path: Pa
         assert (await http.delete("/api/threads?tenant=default")).status_code == 200
         assert (await http.get("/api/histories/telegram:1")).status_code == 404
         assert (await http.post("/store/items/search", json={})).json()["items"] == []
+
+
+async def test_memory_of_a_thread_in_a_database_of_its_own_goes_with_the_thread(tmp_path: Path) -> None:
+    more = {"CLEW_GRAPH_STORE_BACKEND": "sqlite", "CLEW_GRAPH_STORE_SQLITE_PATH": str(tmp_path / "store.db")}
+    url = f"sqlite:///{tmp_path}/clew.db"
+    async with (
+        opened_app(tmp_path, CLEW_DATABASE_URL=url, **more) as app,
+        client_of(app.http) as http,
+        open_database(str(tmp_path / "store.db")) as second,
+    ):
+        histories = HistoryRows(second)
+
+        async def remember(thread_id: str) -> int:
+            place = HistoryId(namespace=("chat",), key=thread_id)
+            message = NewMessage(role="user", content="a secret")
+            return await histories.append(place, [message], shape=Shape(), thread_id=thread_id)
+
+        async def left() -> set[str]:
+            return {row[0] for row in await query(second, "SELECT thread_id FROM histories")}
+
+        body = {"prompt": "hi", "hold": True}
+        ids = [(await http.post("/api/workflows/start", json=body)).json()["id"] for _ in range(3)]
+        for one in ids:
+            await remember(one)
+        assert (await http.delete(f"/api/threads/{ids[0]}")).status_code == 200
+        async with asyncio.timeout(20):
+            while await left() != {*ids[1:]}:
+                await asyncio.sleep(0.05)
+        assert await query(second, "SELECT count(*) FROM history_messages") == [(2,)]
+        with pytest.raises(NotFound):
+            await remember(ids[0])  # a run that goes on after the deletion
+        await remember(ids[1])
+        assert (await http.delete(f"/api/threads/{ids[1]}?soft=true")).status_code == 200
+    # Deleted while no server runs.
+    environ = {"CLEW_DATABASE_URL": url, **more}
+    async with open_stores(load_settings(environ, cwd=tmp_path)) as stores:
+        await stores.threads.tombstone(ids[2], now=NOW)
+        await stores.threads.purge(only=ids[2])
+    async with opened_app(tmp_path, **environ), open_database(str(tmp_path / "store.db")) as second:
+        async with asyncio.timeout(20):
+            while await query(second, "SELECT thread_id FROM histories") != [(ids[1],)]:
+                await asyncio.sleep(0.05)

@@ -153,6 +153,8 @@ async def test_tables_that_are_called_otherwise_are_in_nobodys_way(new: Callable
         await run("CREATE TABLE recipes (id TEXT)")
     async with open_database(where) as db:
         await open_store(db).commit(opened())
+        assert (await open_store(db).get("t1")).id == "t1"
+        assert await query(db, "SELECT * FROM recipes") == []
 
 
 async def test_what_something_else_made_is_in_the_way_of_a_later_version(

@@ -19,7 +19,15 @@ from clew.ports.retention import Space
 from clew.retention.cleanup import Cleanup, CleanupOutcome
 from clew.retention.export import PROBLEMS, Export
 from clew.retention.salvage import Problem
-from clew.server.database import Stores, open_cleanup, open_graph_database, open_space, open_stores, utc_now
+from clew.server.database import (
+    Stores,
+    open_cleanup,
+    open_graph_database,
+    open_space,
+    open_stores,
+    open_thread_memory,
+    utc_now,
+)
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
@@ -51,6 +59,7 @@ def clean_up(
             if dry_run:
                 return await cleanup.preview(wanted)
             outcome = await cleanup.run(wanted, force=force)
+            await _forget_memory(stores.db, graph_db)
             await cleanup.give_back()
             return outcome
 
@@ -78,6 +87,7 @@ def delete_all(*, tenant: str, user: str | None, dry_run: bool, config: Path | N
             if dry_run:
                 return await cleanup.preview(wanted)
             outcome = await cleanup.delete_all(wanted)
+            await _forget_memory(stores.db, graph_db)
             await cleanup.give_back()
             return outcome
 
@@ -89,6 +99,11 @@ def delete_all(*, tenant: str, user: str | None, dry_run: bool, config: Path | N
     else:
         failed = f", {outcome.job.failed} could not be deleted" if outcome.job.failed else ""
         say(f"{outcome.job.deleted} deleted{failed}.")
+
+
+async def _forget_memory(db: Database, graph_db: Database) -> None:
+    if (memory := open_thread_memory(db, graph_db)) is not None:
+        await memory.forget_all()
 
 
 def export(thread_id: str, *, output: Path | None, config: Path | None, as_json: bool) -> None:
@@ -154,13 +169,15 @@ def usage(*, tenant: str | None, user: str, config: Path | None, as_json: bool) 
 
 def delete(thread_id: str, *, soft: bool, config: Path | None, as_json: bool) -> None:
     async def work() -> None:
-        async with _opened(config) as (_, stores, _):
+        async with _opened(config) as (settings, stores, _):
             if soft:
                 await TrashRows(stores.db).put(thread_id, now=utc_now())
                 return
             await stores.threads.tombstone(thread_id, now=utc_now())
             while await stores.threads.purge(only=thread_id):
                 pass
+            async with open_graph_database(settings, stores.db) as graph_db:
+                await _forget_memory(stores.db, graph_db)
 
     run(work())
     if as_json:

@@ -138,9 +138,10 @@ class RunHook:
 class StreamPart:
     """A part of what a run streams: JSON under a name."""
 
-    number: int  # grows within the run, also from one attempt to the next
+    number: int  # grows within the thread, from one attempt to the next and from one run to the next
     name: str
     data: bytes
+    run_id: str = ""  # where parts of several runs are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

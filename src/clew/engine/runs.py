@@ -121,6 +121,14 @@ class Runs:
         runs += [run for run in others if not run.status.is_over]
         return [unquoted(run) for run in runs] if lacks_a_message(thread) else runs
 
+    async def since(self, thread: Thread, seq: int) -> Sequence[Run]:
+        """The runs in the log that began with this event or later, oldest first."""
+        return [
+            run
+            for run in runs_of(await self._run_events(thread, after=seq - 1))
+            if run.id not in thread.redacted
+        ]
+
     async def cancel(self, thread: Thread, run: Run, action: Action) -> None:
         """End a run, or take it off the queue. A run that is over is left alone."""
         if run.status is RunStatus.PENDING and await self.queue.withdraw(thread.id, run.id):

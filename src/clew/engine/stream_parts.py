@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections import defaultdict, deque
-from collections.abc import Callable, Generator
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from clew.domain.errors import ClewError, NotFound, Unavailable
@@ -17,8 +17,14 @@ logger = logging.getLogger(__name__)
 
 # Parts published within so many seconds are written together.
 SOON = 0.025
-# An attempt publishes fewer parts than this, so that numbers grow from one attempt to the next.
+# The parts of the attempts under one fence have numbers within a range of this size: numbers grow within a thread.
 PARTS = 10_000_000
+# Where in that range the end of a run is, and updates of the state by hand.
+ENDS = 8_000_000
+UPDATES = 9_000_000
+STATE_UPDATE = "state_update"
+# Of so many threads the last number is known here, so that a second attempt under the same fence goes on from it.
+KNOWN = 10_000
 # What one follower may be behind, and what is kept of one attempt.
 BEHIND_BYTES = 16 * 2**20
 KEPT_BYTES = 32 * 2**20
@@ -31,17 +37,18 @@ class PartWriter:
         self._hub = hub
         self.thread_id = thread_id
         self.spec = spec
-        self._number = attempt * PARTS
+        last = hub.last_number(thread_id)
+        self.number = last if last // PARTS == attempt else attempt * PARTS
         self._bytes = 0
         self.unkept: list[StreamPart] = []
         self._later: asyncio.TimerHandle | None = None
         self._keeping: asyncio.Task[None] | None = None
 
     def __call__(self, name: str, data: bytes) -> None:
-        self._number += 1
-        chunk = StreamPart(self._number, name, data)
+        self.number += 1
+        chunk = StreamPart(self.number, name, data, self.spec.run_id)
         followers = self._hub.followers(self.spec.run_id)
-        for follower in followers:
+        for follower in (*followers, *self._hub.thread_followers(self.thread_id)):
             follower.hear(chunk)
         # The run is followed, but not in this process: then a client of another process follows it.
         if self.spec.is_resumable or (self.spec.is_followed and not followers):
@@ -81,16 +88,12 @@ class LocalPartReader:
 
     def __init__(
         self,
-        rows: StreamPartStore,
+        read: Callable[[int], Awaitable[Sequence[StreamPart]]],
         subscription: Subscription,
-        thread_id: str,
-        run_id: str,
         is_here: Callable[[], bool],
     ) -> None:
-        self._rows = rows
+        self._read = read
         self._bell = subscription
-        self._thread_id = thread_id
-        self._run_id = run_id
         self._is_here = is_here
         self._queue: deque[StreamPart] = deque()
         self._bytes = 0
@@ -120,8 +123,8 @@ class LocalPartReader:
     async def _found(self) -> StreamPart | None:
         if self._bytes > BEHIND_BYTES:
             raise Unavailable("this client reads too slowly for the stream")
-        if self._is_behind or (not self._queue and not self._is_here()):
-            page = await self._rows.after(self._thread_id, self._run_id, self._last)
+        if self._is_behind or self._may_have_missed():
+            page = await self._read(self._last)
             self._is_behind = bool(page)
             self._queue.extendleft(reversed(page))
             self._bytes += sum(len(chunk.data) for chunk in page)
@@ -132,6 +135,12 @@ class LocalPartReader:
                 self._last = chunk.number
                 return chunk
         return None
+
+    def _may_have_missed(self) -> bool:
+        """What ran elsewhere is in the database, also when it goes on here."""
+        if not self._queue:
+            return not self._is_here()
+        return 0 < self._last // PARTS < self._queue[0].number // PARTS
 
     async def _wait(self, seconds: float) -> None:
         self._told.clear()
@@ -150,9 +159,14 @@ class LocalStreamParts:
         self._clock = clock
         self._told: dict[str, PartWriter] = {}
         self._followers: defaultdict[str, set[LocalPartReader]] = defaultdict(set)
+        self._thread_followers: defaultdict[str, set[LocalPartReader]] = defaultdict(set)
+        self._told_threads: Counter[str] = Counter()
+        self._last_numbers: OrderedDict[str, int] = OrderedDict()
 
     def begin(self, thread_id: str, spec: RunSpec, *, attempt: int) -> Callable[[str, bytes], None]:
+        self.end(spec.run_id)
         telling = self._told[spec.run_id] = PartWriter(self, thread_id, spec, attempt)
+        self._told_threads[thread_id] += 1
         return telling
 
     async def flush(self, run_id: str) -> None:
@@ -160,10 +174,36 @@ class LocalStreamParts:
             await telling.flush()
 
     def end(self, run_id: str) -> None:
-        self._told.pop(run_id, None)
+        if (telling := self._told.pop(run_id, None)) is None:
+            return
+        self._told_threads[telling.thread_id] -= 1
+        if not self._told_threads[telling.thread_id]:
+            del self._told_threads[telling.thread_id]
+        self._last_numbers[telling.thread_id] = telling.number
+        self._last_numbers.move_to_end(telling.thread_id)
+        if len(self._last_numbers) > KNOWN:
+            self._last_numbers.popitem(last=False)
+
+    def last_number(self, thread_id: str) -> int:
+        return self._last_numbers.get(thread_id, 0)
 
     def followers(self, run_id: str) -> set[LocalPartReader]:
         return self._followers.get(run_id, set())
+
+    def thread_followers(self, thread_id: str) -> set[LocalPartReader]:
+        return self._thread_followers.get(thread_id, set())
+
+    async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:
+        return await self._rows.newest(thread_id, up_to)
+
+    async def tell_update(self, thread_id: str, *, fence: int) -> None:
+        first = fence * PARTS + UPDATES
+        last = await self._rows.newest(thread_id, first + PARTS - UPDATES - 1)
+        number = first if last is None else max(first, last.number + 1)
+        part = StreamPart(number, STATE_UPDATE, b"{}")
+        await self.keep(thread_id, "", [part])
+        for follower in self.thread_followers(thread_id):
+            follower.hear(part)
 
     async def keep(self, thread_id: str, run_id: str, some: list[StreamPart]) -> None:
         """Parts that cannot be stored are lost: the log is what counts."""
@@ -180,17 +220,38 @@ class LocalStreamParts:
 
     @contextmanager
     def follow(self, thread_id: str, run_id: str, *, after: int | None = None) -> Generator[LocalPartReader]:
+        async def read(number: int) -> Sequence[StreamPart]:
+            return await self._rows.after(thread_id, run_id, number)
+
         with self._notifier.subscribe(thread_id) as subscription:
-            follower = LocalPartReader(
-                self._rows, subscription, thread_id, run_id, lambda: run_id in self._told
-            )
+            follower = LocalPartReader(read, subscription, lambda: run_id in self._told)
             if after is not None:
                 telling = self._told.get(run_id)
                 follower.look_back(after, [] if telling is None else telling.unkept)
-            self._followers[run_id].add(follower)
-            try:
+            with _among(self._followers, run_id, follower):
                 yield follower
-            finally:
-                self._followers[run_id].discard(follower)
-                if not self._followers[run_id]:
-                    del self._followers[run_id]
+
+    @contextmanager
+    def follow_thread(self, thread_id: str, *, after: int) -> Generator[LocalPartReader]:
+        async def read(number: int) -> Sequence[StreamPart]:
+            return await self._rows.of_thread(thread_id, number)
+
+        with self._notifier.subscribe(thread_id) as subscription:
+            follower = LocalPartReader(read, subscription, lambda: thread_id in self._told_threads)
+            here = [telling for telling in self._told.values() if telling.thread_id == thread_id]
+            follower.look_back(after, [part for telling in here for part in telling.unkept])
+            with _among(self._thread_followers, thread_id, follower):
+                yield follower
+
+
+@contextmanager
+def _among(
+    readers: defaultdict[str, set[LocalPartReader]], key: str, reader: LocalPartReader
+) -> Generator[None]:
+    readers[key].add(reader)
+    try:
+        yield
+    finally:
+        readers[key].discard(reader)
+        if not readers[key]:
+            del readers[key]

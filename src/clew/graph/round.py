@@ -1,11 +1,13 @@
 """Round driver: one attempt at one round, from the position of its graph to the decision and what LangGraph makes of it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.schema import StreamEvent
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.runtime import RunControl
 from langgraph.types import Command, StateSnapshot, StreamMode
@@ -215,18 +217,9 @@ class RoundDriver:
             modes.add("messages")  # only where it is read: it makes LangGraph follow every call inside a node
         if self._parts is not None:
             modes.update(self._parts.modes)
-        spec = self._spec
-        parts: AsyncIterator[tuple[Any, ...]] = self._graph.astream(  # type: ignore[assignment]
-            value,
-            self._config if found.position.has_begun else self._first_config(),
-            context=self._context,
-            stream_mode=[*modes],
-            subgraphs=spec is not None and spec.subgraphs,
-            durability="sync",
-            control=control,
-        )
+        stream = self._graph_stream(value, control, found, modes)
         try:
-            async for *inside, mode, part in parts:
+            async for *inside, mode, part in stream:
                 ns = inside[0] if inside else ()
                 if self._parts is not None:
                     self._parts.hear(ns, mode, part)
@@ -257,8 +250,40 @@ class RoundDriver:
             for body in returned:
                 yield body
             raise
+        finally:
+            await stream.aclose()
         for body in returned:
             yield body
+
+    def _graph_stream(
+        self, value: Any, control: RunControl, found: GraphPosition, modes: Collection[StreamMode]
+    ) -> AsyncGenerator[tuple[Any, ...]]:
+        spec = self._spec
+        config = self._config if found.position.has_begun else self._first_config()
+        options: dict[str, Any] = {
+            "context": self._context,
+            "stream_mode": [*modes],
+            "subgraphs": spec is not None and spec.subgraphs,
+            "durability": "sync",
+            "control": control,
+        }
+        if spec is None or self._parts is None or not self._parts.has_events:
+            return self._graph.astream(value, config, **options)  # type: ignore[return-value]
+        return self._with_events(value, {**config, "run_id": UUID(spec.run_id)}, options, self._parts)
+
+    async def _with_events(
+        self, value: Any, config: RunnableConfig, options: dict[str, Any], encoder: StreamEncoder
+    ) -> AsyncGenerator[tuple[Any, ...]]:
+        """The stream of the graph, picked out of its events. The other events go to the client."""
+        events = cast(
+            "AsyncGenerator[StreamEvent]", self._graph.astream_events(value, config, version="v2", **options)
+        )
+        async with aclosing(events):
+            async for event in events:
+                if event["event"] == "on_chain_stream" and event["run_id"] == str(config["run_id"]):
+                    yield event["data"]["chunk"]
+                else:
+                    encoder.hear_event(event)
 
     def _first_config(self) -> RunnableConfig:
         """Where the round begins: where the thread stands, or where its run says."""

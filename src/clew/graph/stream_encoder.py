@@ -16,6 +16,10 @@ from clew.graph.tools import CALL
 INTERRUPT = "__interrupt__"
 # Modes that clients name differently from LangGraph.
 TUPLES = "messages-tuple"
+# What LangGraph streams by another method.
+EVENTS = "events"
+# How LangChain tags what is not to be shown.
+HIDDEN = "langsmith:hidden"
 MODES: Mapping[str, StreamMode] = {
     "values": "values",
     "updates": "updates",
@@ -42,7 +46,16 @@ class StreamEncoder:
 
     @property
     def modes(self) -> list[StreamMode]:
-        return [MODES[mode] for mode in self._wanted]
+        return [MODES[mode] for mode in self._wanted if mode != EVENTS]
+
+    @property
+    def has_events(self) -> bool:
+        return EVENTS in self._wanted
+
+    def hear_event(self, event: Mapping[str, Any]) -> None:
+        """An event of `astream_events`, whatever is in it."""
+        if HIDDEN not in (event.get("tags") or ()):
+            self._tell(EVENTS, as_bytes({**event, "metadata": without_ours(event.get("metadata") or {})}))
 
     def hear(self, ns: Sequence[str], mode: str, part: Any) -> None:
         for name, data in self._parts(mode, part):
@@ -99,13 +112,19 @@ def asked(one: Interrupt) -> Interrupt:
 def as_bytes(data: Any) -> bytes:
     """As JSON, whatever it is: a part that cannot be encoded must not end a run."""
     try:
-        return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=named)
+        return to_json(data, bytes_mode="base64", inf_nan_mode="null", fallback=_described)
     except ValueError:
         pass
     try:
         return to_json(as_json(data))
     except ValueError:
         return to_json({"error": f"{type(data).__name__} cannot be shown as JSON"})
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return {"error": type(value).__name__, "message": str(value)}
+    return named(value)
 
 
 def place_of(config: RunnableConfig | None) -> dict[str, Any] | None:

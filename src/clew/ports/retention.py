@@ -5,6 +5,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -104,6 +105,29 @@ class Cleanups(Protocol):
 
     async def release(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
         """Give the lease back; a job without `finished_at` is claimed again. Returns the job as it is now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedThread:
+    id: str
+    tenant: str
+    purged_at: datetime
+
+
+class Tombstones(Protocol):
+    """Ids of deleted threads in one database."""
+
+    async def purged(self, *, after: tuple[datetime, str], limit: int) -> Sequence[DeletedThread]:
+        """Threads whose rows were removed, in the order of time and id, those after this time and id."""
+        ...
+
+    async def forget_threads(self, threads: Sequence[DeletedThread]) -> None:
+        """Delete the chat histories that these threads have here, and refuse new ones."""
+        ...
+
+    async def forget_old(self, *, older: timedelta, limit: int) -> int:
+        """Accept these ids again: up to `limit` that were purged longer ago than this; returns how many."""
         ...
 
 

@@ -36,6 +36,14 @@ class StreamPartStore(Protocol):
         """Some of those with a greater number, in order; none when there are none."""
         ...
 
+    async def of_thread(self, thread_id: str, number: int) -> Sequence[StreamPart]:
+        """The same over all runs of the thread."""
+        ...
+
+    async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:
+        """The part of the thread with the greatest number up to this one, if one is kept."""
+        ...
+
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
 
 
@@ -64,6 +72,19 @@ class StreamParts(Protocol):
         self, thread_id: str, run_id: str, *, after: int | None = None
     ) -> AbstractContextManager[PartReader]:
         """The parts from now on; with `after`, also those before that have a greater number, as far as they are kept."""
+        ...
+
+    def follow_thread(self, thread_id: str, *, after: int) -> AbstractContextManager[PartReader]:
+        """The parts of all runs of a thread with a greater number, with their runs. What is not kept is heard by
+        readers in the process of the run alone."""
+        ...
+
+    async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:
+        """The kept part of the thread with the greatest number up to this one."""
+        ...
+
+    async def tell_update(self, thread_id: str, *, fence: int) -> None:
+        """Tell the thread's readers, under the name `STATE_UPDATE`, that its state was written by hand."""
         ...
 
 

@@ -26,6 +26,7 @@ from clew.ports.numbers import Numbers
 from clew.ports.retention import Space
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
+from clew.retention.thread_memory import ThreadMemory
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.cleanup import CleanupRows
@@ -39,6 +40,7 @@ from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import ThreadRows
+from clew.stores.sql.tombstones import TombstoneRows
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from clew.stores.sqlite import SQLiteDatabase, open_sqlite
@@ -237,6 +239,13 @@ async def open_graph_database(settings: Settings, db: Database) -> AsyncGenerato
     else:
         async with open_database(settings.graph_store_url, settings) as other:
             yield other
+
+
+def open_thread_memory(db: Database, graph_db: Database) -> ThreadMemory | None:
+    """None where both are one database."""
+    if graph_db is db:
+        return None
+    return ThreadMemory(tombstones=TombstoneRows(db), memory=TombstoneRows(graph_db))
 
 
 def open_cleanup(

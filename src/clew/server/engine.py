@@ -37,7 +37,7 @@ from clew.retention.cleanup import Cleanup
 from clew.retention.pruning import CheckpointPruning
 from clew.runners.local import LocalRunner
 from clew.server.apps import OpenApps, open_apps
-from clew.server.database import open_space
+from clew.server.database import open_space, open_thread_memory
 from clew.server.drivers import retry_policy
 from clew.server.services import Services
 from clew.stores.sql.checkpoints import CheckpointRows
@@ -90,7 +90,14 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
         commands = _commands(services, graphs, runner)
         cleanup = _cleanup(services, commands)
         async with (
-            sweeping([*_chores(services, commands).all(), *cleanup.chores(), *_prune(services, graphs)]),
+            sweeping(
+                [
+                    *_chores(services, commands).all(),
+                    *cleanup.chores(),
+                    *_memory_chores(services),
+                    *_pruning_chores(services, graphs),
+                ]
+            ),
             services.cluster.listening(graphs.notifier.ring, runner.look),
             runner.running(services.stopping),
         ):
@@ -230,7 +237,7 @@ def _chores(services: Services, commands: Commands) -> Chores:
     )
 
 
-def _prune(services: Services, graphs: GraphRuntime) -> list[Chore]:
+def _pruning_chores(services: Services, graphs: GraphRuntime) -> list[Chore]:
     ttl = services.settings.thread_ttl
     if ttl.prune_after is None:
         return []
@@ -241,6 +248,12 @@ def _prune(services: Services, graphs: GraphRuntime) -> list[Chore]:
         after=ttl.prune_after,
     )
     return [Chore(name="prune_checkpoints", seconds=ttl.prune_every.total_seconds(), do=pruning.prune_due)]
+
+
+def _memory_chores(services: Services) -> list[Chore]:
+    """Where chat histories are in the database of the threads, they are purged with them."""
+    memory = open_thread_memory(services.stores.db, services.graph_db)
+    return [] if memory is None else memory.chores()
 
 
 def _cleanup(services: Services, commands: Commands) -> Cleanup:

@@ -22,6 +22,8 @@ from clew.api.sdk.loopback import Loopback, loopback
 from clew.api.sdk.reports import report
 from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
+from clew.api.sdk.thread_states import ShownStates
+from clew.api.sdk.thread_stream import ThreadStreamRoutes
 from clew.api.sdk.threads import sdk_threads_router
 from clew.api.start_policy import said
 from clew.api.streams import Streams
@@ -140,6 +142,14 @@ async def open_langgraph(
         streams=streams,
         authenticator=authenticator,
     )
+    thread_stream = ThreadStreamRoutes(
+        runs=runs,
+        parts=execution.chunks,
+        access=access,
+        streams=streams,
+        authenticator=authenticator,
+        read_state=ShownStates(threads=runs.threads).read,
+    )
     async with (
         runs.queue.running(),
         run_hooks.running(),
@@ -158,7 +168,8 @@ async def open_langgraph(
                     items=items, ttl=settings.store_ttl.default, refreshes=settings.store_ttl.refreshes
                 )
             ),
-            sdk_threads_router(runs, CheckpointRows(stores.db), access=access),
+            sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
+            thread_stream.router(),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),

@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import sqlite3
+import stat
 import threading
 import time
 from collections import defaultdict
@@ -276,6 +277,25 @@ def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for one in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        _make_private(one)
+
+
+def _make_private(path: Path) -> None:
+    """A file that others may read, as those of a database from elsewhere, becomes its owner's alone."""
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if not mode & 0o077:
+            return
+        try:
+            path.chmod(mode & 0o700)
+        except OSError as exc:
+            logger.warning(
+                "other users of this machine may read the database file %s (mode %o), and its mode cannot be changed: %s",
+                path,
+                mode,
+                exc.strerror,
+            )
 
 
 def require_version(version: tuple[int, ...]) -> None:

@@ -22,7 +22,7 @@ from clew.domain.runs import Run
 from clew.domain.thread import CHOSEN_ID, Json, is_marked
 
 Mode: TypeAlias = Literal[
-    "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints"
+    "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints", "events"
 ]
 Object: TypeAlias = dict[str, Json]
 

@@ -39,7 +39,7 @@ _PLACE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 # Each of the events.
 _PART = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "data", "id")}}
-_STREAM: Mapping[int | str, dict[str, Any]] = {
+STREAM: Mapping[int | str, dict[str, Any]] = {
     200: {"description": "The parts.", "content": {"text/event-stream": {"schema": _PART}}}
 }
 
@@ -60,13 +60,13 @@ def langgraph_runs_router(routes: "RunRoutes") -> APIRouter:
     router.post(
         f"{of_thread}/stream",
         dependencies=[needs("write")],
-        responses={**_STREAM, **in_thread},
+        responses={**STREAM, **in_thread},
         response_class=stream,
     )(routes.stream_run)
     router.post(
         "/runs/stream",
         dependencies=[needs("write")],
-        responses={**_STREAM, **stateless},
+        responses={**STREAM, **stateless},
         response_class=stream,
     )(routes.stream_stateless_run)
     router.post("/runs/cancel", dependencies=[needs("write")], status_code=204, responses=known)(
@@ -80,7 +80,7 @@ def langgraph_runs_router(routes: "RunRoutes") -> APIRouter:
     router.post(f"{one}/cancel", dependencies=[needs("write")], responses=busy)(routes.cancel_run)
     router.get(f"{one}/join", dependencies=[needs("read")], responses=known)(routes.join_run)
     router.get(
-        f"{one}/stream", dependencies=[needs("read")], responses={**_STREAM, **known}, response_class=stream
+        f"{one}/stream", dependencies=[needs("read")], responses={**STREAM, **known}, response_class=stream
     )(routes.join_stream)
     return router
 

@@ -42,6 +42,7 @@ from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
 from clew.ports.checkpoints import Checkpoints
+from clew.ports.streams import StreamParts
 from clew.ports.thread_metadata import ThreadSearch
 
 ThreadId = Annotated[Id, Path()]
@@ -59,6 +60,7 @@ class SdkThreadsRoutes:
     runs: Runs
     states: ShownStates
     checkpoints: Checkpoints
+    parts: StreamParts
     access: ThreadAccess
 
     def router(self) -> APIRouter:
@@ -248,6 +250,7 @@ class SdkThreadsRoutes:
         written = await self.threads.update_state(
             thread_id, caller.owner, body.values, as_node=body.as_node, place=place
         )
+        await self.parts.tell_update(thread_id, fence=await self.threads.store.fence(thread_id))
         return {"checkpoint": written, "configurable": written, "checkpoint_id": written["checkpoint_id"]}
 
     async def list_thread_states(
@@ -316,13 +319,16 @@ class SdkThreadsRoutes:
             return None
 
 
-def sdk_threads_router(runs: Runs, checkpoints: Checkpoints, *, access: ThreadAccess) -> APIRouter:
+def sdk_threads_router(
+    runs: Runs, checkpoints: Checkpoints, parts: StreamParts, *, access: ThreadAccess
+) -> APIRouter:
     threads = runs.threads
     return SdkThreadsRoutes(
         threads=threads,
         runs=runs,
         states=ShownStates(threads=threads),
         checkpoints=checkpoints,
+        parts=parts,
         access=access,
     ).router()
 

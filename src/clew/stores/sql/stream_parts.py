@@ -33,11 +33,31 @@ class StreamPartRows(Tables):
         )
         return [StreamPart(number, name, bytes(data)) for number, name, data in rows]
 
+    @reads
+    def of_thread(self, thread_id: str, number: int) -> Work[list[StreamPart]]:
+        rows = yield Statement(
+            "SELECT number, name, data, run_id FROM chunks WHERE thread_id = $1 AND number > $2"
+            " ORDER BY number LIMIT $3",
+            (thread_id, number, PAGE),
+        )
+        return [StreamPart(number, name, bytes(data), run_id) for number, name, data, run_id in rows]
+
+    @reads
+    def newest(self, thread_id: str, up_to: int) -> Work[StreamPart | None]:
+        rows = yield Statement(
+            "SELECT number, name, data, run_id FROM chunks WHERE thread_id = $1 AND number <= $2"
+            " ORDER BY number DESC LIMIT 1",
+            (thread_id, up_to),
+        )
+        return next(
+            (StreamPart(number, name, bytes(data), run_id) for number, name, data, run_id in rows), None
+        )
+
     @writes
     def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
         rows = yield Statement(
-            "DELETE FROM chunks WHERE (thread_id, run_id, number) IN"
-            " (SELECT thread_id, run_id, number FROM chunks WHERE at < $1 LIMIT $2) RETURNING 1",
+            "DELETE FROM chunks WHERE (thread_id, number) IN"
+            " (SELECT thread_id, number FROM chunks WHERE at < $1 LIMIT $2) RETURNING 1",
             (micros(older_than), limit),
         )
         return len(rows)

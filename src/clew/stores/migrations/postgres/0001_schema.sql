@@ -472,17 +472,32 @@ CREATE TABLE numbers (
 ---------------------------------------------------------------------------------------------------------------------
 -- Retention and cluster state
 
--- Casts to JSONB; NULL for text that is not JSON.
-CREATE FUNCTION clew_jsonb(value TEXT) RETURNS JSONB LANGUAGE plpgsql STABLE AS $$
+-- What clients set as metadata, put together from its values. One that is damaged is left out: it would make every row of
+-- the view unreadable.
+CREATE FUNCTION clew_metadata(thread TEXT) RETURNS JSONB LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    leaf RECORD;
+    place TEXT[];
+    whole JSONB := '{}';
 BEGIN
-    RETURN value::JSONB;
-EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
-    RETURN NULL;
+    FOR leaf IN SELECT path, value FROM labels WHERE thread_id = thread ORDER BY path LOOP
+        BEGIN
+            place := ARRAY(SELECT jsonb_array_elements_text(leaf.path::JSONB));
+            FOR depth IN 1 .. cardinality(place) - 1 LOOP
+                IF jsonb_typeof(whole #> place[:depth]) IS DISTINCT FROM 'object' THEN
+                    whole := jsonb_set(whole, place[:depth], '{}');
+                END IF;
+            END LOOP;
+            whole := jsonb_set(whole, place, leaf.value::JSONB);
+        EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+            CONTINUE;
+        END;
+    END LOOP;
+    RETURN whole;
 END
 $$;
 
--- Threads for external cleanup jobs, served by threads_by_expiry and threads_by_access. `metadata` is NULL where the
--- settings are not valid JSON: one damaged value would make the whole view unreadable.
+-- Threads for external cleanup jobs, served by threads_by_expiry and threads_by_access.
 CREATE VIEW thread_metadata AS
 SELECT
     id AS thread_id,
@@ -497,7 +512,7 @@ SELECT
         ELSE 'active'
     END AS status,
     stage AS workflow_step,
-    clew_jsonb(settings) AS metadata
+    clew_metadata(id) AS metadata
 FROM threads;
 
 -- Cleanups. One that is not finished is continued in the background, after the last thread it checked.

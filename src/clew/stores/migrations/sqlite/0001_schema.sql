@@ -482,7 +482,29 @@ SELECT
         ELSE 'active'
     END AS status,
     stage AS workflow_step,
-    CASE WHEN json_valid(settings) THEN settings END AS metadata
+    -- What clients set as metadata, put together from its values. Left out is one that is damaged, or whose name has a
+    -- character that JSON escapes: SQLite has no path for it.
+    (
+        WITH RECURSIVE
+            leaf (n, place, value) AS (
+                SELECT
+                    row_number() OVER (ORDER BY path),
+                    (SELECT '$' || group_concat('.' || json_quote(step.value), '') FROM json_each(labels.path) AS step),
+                    value
+                FROM labels
+                WHERE thread_id = threads.id AND json_valid(value)
+                    AND CASE WHEN json_valid(path) THEN json_type(path) = 'array' AND NOT EXISTS (
+                        SELECT 1 FROM json_each(labels.path) AS step WHERE instr(json_quote(step.value), '\') > 0
+                    ) END
+            ),
+            whole (n, object) AS (
+                SELECT 0, '{}'
+                UNION ALL
+                SELECT leaf.n, json_set(whole.object, leaf.place, json(leaf.value))
+                FROM whole JOIN leaf ON leaf.n = whole.n + 1
+            )
+        SELECT object FROM whole ORDER BY n DESC LIMIT 1
+    ) AS metadata
 FROM threads;
 
 -- Cleanups. One that is not finished is continued in the background, after the last thread it checked.
