@@ -65,7 +65,6 @@ async def test_a_key_for_langsmith_in_the_environment_is_no_obstacle_where_none_
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"auth": {"path": "./auth.py:auth"}}, "langgraph.json: auth: "),
         ({"encryption": {"path": "./keys.py:encryption"}}, "langgraph.json: encryption: "),
     ],
 )

@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 
 from clew.api import events, thread_access
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.events import events_router
 from clew.api.http import create_http
 from clew.api.limits import RateLimits
@@ -330,7 +331,9 @@ async def place(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         http = create_http(
             [
                 events_router(*rooms, **both),
-                ws_router(*rooms, **both, limits=RateLimits(), ping_seconds=0.05),
+                ws_router(
+                    *rooms, **both, limits=RateLimits(), authorization=Authorization(), ping_seconds=0.05
+                ),
             ],
             authenticator=authenticator,
             metrics=app.metrics,

@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.http import create_http
 from clew.api.limits import RateLimits
 from clew.api.streams import Streams
@@ -132,6 +133,7 @@ async def hasty(tmp_path: Path, **patience: float) -> AsyncGenerator[Place]:
             access=ThreadAccess(app.stores.threads, utc_now),
             streams=Streams(app.stopping, app.metrics, most=8, most_of_one=4, check_seconds=0.1),
             limits=RateLimits(),
+            authorization=Authorization(),
             ping_seconds=0.1,
             **patience,
         )

@@ -44,33 +44,36 @@ class Authenticator:
         open_locally: bool,
         allowed_origins: Container[str] = (),
         tokens: Callable[[str], Awaitable[Principal]] | None = None,
+        custom: Callable[[Scope], Awaitable[Principal]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tokens` verifies what is no API key: access tokens of an identity provider."""
+        """`tokens` verifies what is no API key: access tokens of an identity provider. `custom` is the project's own
+        handler: it is asked about every request without an API key of ours."""
         self._keys = keys
         self._tokens = tokens
+        self._custom = custom
         self._clock = clock
         self._allowed_origins = allowed_origins
         self._monotonic = monotonic
-        self._is_open = open_locally and tokens is None
+        self._is_open = open_locally and tokens is None and custom is None
         self._looked_at = float("-inf")
         self._believed: dict[str, tuple[ApiKey, float]] = {}
 
     async def caller(self, scope: Scope) -> Principal:
-        """Of a request, or of a WebSocket. Raises what `principal` does."""
+        """Of a request, or of a WebSocket. Raises Unauthenticated, or Forbidden for a page of another origin."""
         within: Principal | None = scope.get(WITHIN)
         if within is not None:
             return within
-        return await self.principal(Headers(scope=scope), websocket=scope["type"] == "websocket")
-
-    async def principal(self, headers: Headers, *, websocket: bool = False) -> Principal:
-        """Raises Unauthenticated, or Forbidden for a page of another origin."""
-        if websocket:
+        headers = Headers(scope=scope)
+        is_ours = shows_our_key(headers)
+        if scope["type"] == "websocket":
             # A page anywhere can open one, and no browser asks first.
             self._require_own_origin(headers)
         # LangGraph's clients send the key for LangSmith that is in their environment: where none is needed, a key
         # that cannot be ours is no attempt at anything.
-        if not shows_our_key(headers) and await self.is_open():
+        if not is_ours and self._custom is not None:
+            return await self._custom(scope)
+        if not is_ours and await self.is_open():
             self._require_own_origin(headers)
             require_this_machine(headers)
             return LOCAL

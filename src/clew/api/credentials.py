@@ -3,13 +3,16 @@
 import re
 import secrets
 from base64 import b32encode
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 
 from clew.domain.errors import Forbidden
 from clew.domain.records import ApiKey
-from clew.domain.thread import Owner
+from clew.domain.thread import Json, Owner
+from clew.ports.authorization import FilteredOwner
+from clew.ports.users import AuthUser
 
 # `approve` answers approvals, `admin` is for one tenant, `operator` for the whole installation.
 SCOPES = ("read", "write", "approve", "admin", "operator", "metrics")
@@ -34,10 +37,24 @@ class Principal:
     user_id: str
     scopes: frozenset[str]
     key_id: str
+    # Of a caller that the project's own authentication handler has let in.
+    user: AuthUser | None = field(default=None, repr=False, compare=False)
+    # What of that user a run keeps: no credentials.
+    stored_user: Mapping[str, Json] | None = field(default=None, repr=False, compare=False)
+    # What the project's authorization handlers let that user see. Before they are asked, nothing.
+    filtered: FilteredOwner | None = field(default=None, repr=False, compare=False)
 
     @property
     def owner(self) -> Owner:
-        """Whose data the caller sees. A key without a user sees its whole tenant."""
+        """Whose data the caller sees. A key without a user sees its whole tenant, a user of custom authentication what
+        the project's handlers show of it."""
+        if self.user is not None:
+            return self.filtered or FilteredOwner(tenant=self.tenant)
+        return self.itself
+
+    @property
+    def itself(self) -> Owner:
+        """The owner of what handlers know nothing of: files, and chat histories read over HTTP."""
         return Owner(tenant=self.tenant, user_id=self.user_id)
 
     def require(self, scope: str) -> None:

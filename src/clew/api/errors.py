@@ -70,6 +70,24 @@ class TooManyBodies(TooMany):
     """Other requests' bodies take the memory there is for them."""
 
 
+class RefusedCaller(Unauthenticated):
+    """The project's authentication handler refused the caller."""
+
+    def __init__(self, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = 401
+        self.headers = dict(headers or {})
+
+
+class RefusedRequest(Forbidden):
+    """A handler of the project refused the request, with a status of its own."""
+
+    def __init__(self, message: str, *, status: int = 403, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
 class OutOfRange(Invalid):
     """A number is smaller or larger than allowed."""
 
@@ -147,7 +165,10 @@ class Wording:
         if isinstance(exc, AlreadyDone):
             return JSONResponse(exc.answer)
         body = self.body(exc.code, str(exc), exc.field if isinstance(exc, Invalid) else None)
-        return JSONResponse(body, self.status_of(type(exc)), _headers(exc))
+        status = self.status_of(type(exc))
+        if isinstance(exc, RefusedCaller | RefusedRequest):
+            status = exc.status
+        return JSONResponse(body, status, _headers(exc))
 
 
 OURS = Wording(statuses=STATUS, body=error_body, model=ErrorOut)
@@ -198,6 +219,8 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
 
 def _headers(exc: ClewError) -> dict[str, str]:
     match exc:
+        case RefusedCaller() | RefusedRequest():
+            return exc.headers
         case Unauthenticated():
             return {"WWW-Authenticate": 'Bearer realm="clew"'}
         case MethodNotAllowed():

@@ -121,7 +121,7 @@ class FilesRoutes:
             piece_seconds=self.piece_seconds,
             allowance_seconds=self.allowance_seconds,
         )
-        return await self._shown(await self.uploads.add(await form.name(), form.data(), owner=caller.owner))
+        return await self._shown(await self.uploads.add(await form.name(), form.data(), owner=caller.itself))
 
     async def list_files(
         self,
@@ -132,7 +132,7 @@ class FilesRoutes:
         """The caller's files, newest first."""
         before = None if cursor is None else read_cursor(cursor)
         # One more than asked for says whether there is a next page.
-        found = await self.files.find_files(caller.owner, before=before, limit=limit + 1)
+        found = await self.files.find_files(caller.itself, before=before, limit=limit + 1)
         page = found[:limit]
         numbers = await self.numbering.files(caller.tenant, [file.id for file in page])
         return FilesOut(
@@ -155,11 +155,11 @@ class FilesRoutes:
 
     async def delete_file(self, caller: Caller, file_id: FileId) -> HealthOut:
         """Delete a file. Documents made of it keep its bytes."""
-        await self.files.delete_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)
+        await self.files.delete_file(await self.numbering.file_id(caller.tenant, file_id), caller.itself)
         return HealthOut(status="deleted")
 
     async def _find(self, caller: Principal, file_id: str) -> File:
-        return await self.files.get_file(await self.numbering.file_id(caller.tenant, file_id), caller.owner)
+        return await self.files.get_file(await self.numbering.file_id(caller.tenant, file_id), caller.itself)
 
     async def _shown(self, file: File) -> FileOut:
         return FileOut.of(file, await self.numbering.files(file.owner.tenant, [file.id]))

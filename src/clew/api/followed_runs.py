@@ -65,7 +65,7 @@ class RunCall:
             is_temporary=self.thread_id is None,
         )
         return RunRequest(
-            spec=with_headers(furnished(spec, self.assistant)),
+            spec=replace(with_headers(furnished(spec, self.assistant)), user=caller.stored_user),
             input=self.input,
             message=said(self.input),
             resumes=self.resumes,
@@ -145,7 +145,9 @@ class FollowedRuns:
             return None
 
     async def start(self, caller: Principal, call: RunCall) -> FollowedRun:
-        """Raises NotFound, InvalidState, Invalid."""
+        """Raises NotFound, InvalidState, Invalid, and Forbidden for an answer of a caller who may not approve."""
+        if call.resumes:
+            caller.require("approve")
         request = call.request(caller, self.runs)
         thread_id = str(uuid4())
         if call.thread_id is not None:

@@ -99,7 +99,7 @@ class HistoriesRoutes:
     ) -> HistoryOut:
         """The messages of one chat in order, those after `after`."""
         summary, messages = await self.histories.read(
-            caller.owner, key, namespace=namespace, after=after, limit=limit
+            caller.itself, key, namespace=namespace, after=after, limit=limit
         )
         return HistoryOut(
             key=key,
@@ -116,13 +116,13 @@ class HistoriesRoutes:
         """Add a message from outside a turn, for example a notification. The next turn of the agent sees it."""
         message = NewMessage(role=body.role, content=body.content, id=body.id)
         return PushedOut(
-            last_seq=await self.histories.append(caller.owner, key, message, namespace=namespace)
+            last_seq=await self.histories.append(caller.itself, key, message, namespace=namespace)
         )
 
     async def delete_history(self, caller: Caller, key: Key, namespace: Namespace = "") -> HistoryDeletedOut:
         """Delete the history of one chat permanently. Its threads stay."""
-        await self.histories.delete(caller.owner, key, namespace=namespace)
-        logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.owner.tenant})
+        await self.histories.delete(caller.itself, key, namespace=namespace)
+        logger.info("chat history deleted", extra={"key_id": caller.key_id, "tenant": caller.itself.tenant})
         return HistoryDeletedOut(key=key)
 
     async def delete_histories(
@@ -138,7 +138,7 @@ class HistoriesRoutes:
     ) -> HistoriesDeletedOut:
         """Delete the histories of one user, or of the whole tenant, permanently."""
         user = await self.numbering.named("user", caller.tenant, user_number, user)
-        owner = _deleted_owner(caller.owner, user or "", everything)
+        owner = _deleted_owner(caller.itself, user or "", everything)
         deleted = await self.histories.delete_all(owner)
         logger.info(
             "chat histories deleted",

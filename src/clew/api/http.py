@@ -15,6 +15,7 @@ from clew.api.access import RouteRule, needs, rules_of
 from clew.api.answers import AnswerMiddleware
 from clew.api.audit import Audit
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.bodies import BODY_SECONDS, Bodies
 from clew.api.cors import Cors
 from clew.api.custom_app import UNSHADOWED, CustomApp, warn_of_shadowed
@@ -24,7 +25,7 @@ from clew.api.headers import HeaderFilter, RunHeaders
 from clew.api.limits import RateLimits
 from clew.api.mount_prefix import MountPrefix
 from clew.api.observe import Observe
-from clew.api.openapi import add_custom, describe
+from clew.api.openapi import SecuritySchemes, add_custom, describe
 from clew.api.routing import Router
 from clew.api.tenant_ids import ChosenIds, TenantOf
 from clew.telemetry import Metrics
@@ -40,6 +41,7 @@ class HttpOptions:
     logged_headers: HeaderFilter = field(default_factory=HeaderFilter)
     mount_prefix: str = ""
     disabled: frozenset[str] = frozenset()
+    security: SecuritySchemes | None = None
 
 
 def create_http(
@@ -54,6 +56,7 @@ def create_http(
     limits: RateLimits | None = None,
     tenant_of: TenantOf | None = None,
     audit: Audit | None = None,
+    authorization: Authorization | None = None,
 ) -> FastAPI:
     """Raises TypeError when a route does not say who may call it."""
     # FastAPI's own pages load scripts from elsewhere, and its document would have no rule: both are ours to serve.
@@ -78,6 +81,8 @@ def create_http(
     )  # FastAPI leaves in the stack what is to be closed at the end
     if tenant_of is not None:
         way = ChosenIds(way, tenant_of)
+    if authorization is not None:
+        way = authorization.around(way)
     if options.run_headers:
         way = RunHeaders(way, options.run_headers)
     if options.custom is not None:
@@ -124,7 +129,7 @@ def _about(app: FastAPI, rules: Sequence[RouteRule], options: HttpOptions) -> AP
 
     @cache
     def document() -> dict[str, Any]:
-        described = describe(app, rules)
+        described = describe(app, rules, options.security)
         if options.custom is not None:
             add_custom(described, options.custom.openapi(), is_guarded=options.custom.is_guarded)
         if options.mount_prefix:

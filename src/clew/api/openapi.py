@@ -1,6 +1,7 @@
 """OpenAPI description: every status a route can answer with, the error bodies of its API, and how to send a key."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI
@@ -27,7 +28,21 @@ def errors(*refusals: type[ClewError], wording: Wording = OURS) -> dict[int | st
     return {wording.status_of(refusal): _response(refusal, wording) for refusal in refusals}
 
 
-def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySchemes:
+    """How a project's own authentication handler wants callers to authenticate, as `auth.openapi` says it."""
+
+    schemes: Mapping[str, Any] = field(default_factory=dict)
+    security: Sequence[Mapping[str, Any]] = ()
+    paths: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+
+    def of(self, path: str, method: str) -> list[Mapping[str, Any]]:
+        return list(self.paths.get(path, {}).get(method.lower(), self.security))
+
+
+def describe(
+    app: FastAPI, rules: Collection[RouteRule], own: SecuritySchemes | None = None
+) -> dict[str, Any]:
     """The whole description. FastAPI would list a 422 that Clew never sends."""
     routes = [_described(rule.context) for rule in rules]
     document = get_openapi(title="Clew", version=app.version, description=app.description, routes=routes)
@@ -39,12 +54,15 @@ def describe(app: FastAPI, rules: Collection[RouteRule]) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: clew keys create"},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        **(own.schemes if own else {}),
     }
     for rule in rules:
         for method in rule.methods:
             operation = document["paths"].get(rule.path, {}).get(method.lower())
             if operation is not None:
                 _complete(operation, rule)
+                if own is not None and "security" in operation:
+                    operation["security"] += own.of(rule.path, method)
     return document
 
 

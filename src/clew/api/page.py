@@ -57,7 +57,7 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
             if not libraries:
                 return PlainTextResponse(NOT_INSTALLED, 503)
             return _answer(request, files["index.html"])
-        caller = await authenticator.principal(request.headers)
+        caller = await authenticator.caller(request.scope)
         if "read" not in caller.scopes:
             raise Forbidden("this needs a key with the scope 'read'")
         about = IndexOut(name="Clew", version=version, openapi="/openapi.json")

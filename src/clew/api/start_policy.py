@@ -54,7 +54,7 @@ class StartPolicy:
                     field=self.apps.fields[name],
                 )
         if app is None or app.is_plain:
-            return Start(opening, await self.request(body, caller.owner))
+            return Start(opening, await self.request(body, caller.itself))
         return await self._prepared(app, body, given, opening, caller)
 
     async def next_round(self, body: StartIn, thread: Thread, caller: Principal) -> Request:
@@ -66,7 +66,7 @@ class StartPolicy:
             prepared = await app.next_round(call, thread)
             if prepared is not None:
                 return _request(body, call, prepared)
-        return await self.request(body, caller.owner)
+        return await self.request(body, caller.itself)
 
     def app_fields(self, body: StartIn) -> dict[str, Json]:
         """The apps' start fields in the request, by their names in the models. Null counts as left out."""
@@ -146,7 +146,7 @@ class StartPolicy:
             fields=fields,
             prompt=body.prompt,
             input=body.input,
-            documents=await self._documents(body, caller.owner),
+            documents=await self._documents(body, caller.itself),
             profile=profile,
             owner=caller.owner,
             is_local=not caller.key_id,

@@ -13,6 +13,7 @@ from clew.domain.events import Event, Suspension
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.views import Token
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner
 from clew.ports.notifier import Subscription
 from clew.ports.threads import Store
 
@@ -79,6 +80,10 @@ class Watch:
 
     def wants_token(self, token: Token) -> bool:
         mine = token.owner.tenant == self._owner.tenant and self._owner.user_id in ("", token.owner.user_id)
+        if isinstance(
+            self._owner, FilteredOwner
+        ):  # a token does not say what the filters ask for: its thread was read
+            mine = mine and token.thread_id in self._places
         return mine and self.wants(token.thread_id)
 
     async def unknown(self) -> list[str]:

@@ -340,4 +340,4 @@ def command_router(workflows: Workflows) -> APIRouter:
 
 
 def scope_of(caller: Principal) -> RunScope:
-    return RunScope(user_id=caller.user_id, is_system=False)
+    return RunScope(user_id=caller.user_id, is_system=False, user=caller.stored_user)

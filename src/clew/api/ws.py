@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from starlette.datastructures import Headers
+from starlette.types import Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from clew.api.access import PUBLIC
-from clew.api.auth import Authenticator
+from clew.api.auth import KEY_PREFIX, Authenticator
+from clew.api.authorization import Authorization, watching
 from clew.api.credentials import Principal
 from clew.api.errors import error_body, refuse
 from clew.api.guard import address_of
@@ -64,12 +65,13 @@ def ws_router(
     access: ThreadAccess,
     streams: Streams,
     limits: RateLimits,
+    authorization: Authorization,
     send_seconds: float = SEND_SECONDS,
     ping_seconds: float = PING_SECONDS,
     auth_seconds: float = AUTH_SECONDS,
 ) -> APIRouter:
     router = Router(tags=["events"])
-    door = SocketAuthenticator(authenticator, limits, auth_seconds)
+    door = SocketAuthenticator(authenticator, limits, auth_seconds, authorization)
 
     # Public for the guard, authenticated inside: a browser can only send its key as the first message.
     @router.websocket("/ws/events", dependencies=[PUBLIC])
@@ -120,8 +122,15 @@ class Visitor:
 class SocketAuthenticator:
     """Authenticates by a header, or by the first message of a client that cannot send one."""
 
-    def __init__(self, authenticator: Authenticator, limits: RateLimits, seconds: float) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        limits: RateLimits,
+        seconds: float,
+        authorization: Authorization,
+    ) -> None:
         self._authenticator = authenticator
+        self._authorization = authorization
         self._limits = limits
         self._seconds = seconds
         self._strangers = 0
@@ -129,7 +138,7 @@ class SocketAuthenticator:
     async def admit(self, websocket: WebSocket) -> Visitor | None:
         """None if the client disconnected. Raises the error before the handshake, and HangUp after it."""
         try:
-            visitor = await self._visitor(websocket.headers)
+            visitor = await self._visitor(websocket.scope)
         except Unauthenticated:
             if "authorization" in websocket.headers or "x-api-key" in websocket.headers:
                 self._limits.count_wrong_key(address_of(websocket.scope))
@@ -138,14 +147,14 @@ class SocketAuthenticator:
         await websocket.accept()
         return visitor
 
-    async def _visitor(self, headers: Headers) -> Visitor:
+    async def _visitor(self, scope: Scope) -> Visitor:
         async def check() -> Principal:
-            caller = await self._authenticator.principal(headers, websocket=True)
+            caller = await self._authenticator.caller(scope)
             if "read" not in caller.scopes:
                 raise Forbidden("this needs a key with the scope 'read'")
             return caller
 
-        return Visitor(await check(), check)
+        return Visitor(await self._authorization.allowed(await check(), watching()), check)
 
     async def _introduced(self, websocket: WebSocket) -> Visitor | None:
         if self._strangers >= STRANGERS:
@@ -159,7 +168,7 @@ class SocketAuthenticator:
                 return None
             key = _key_in(message)
             try:
-                return await self._visitor(Headers({**websocket.headers, "x-api-key": key}))
+                return await self._visitor(_with_key(websocket.scope, key))
             except Unauthenticated:
                 self._limits.count_wrong_key(address_of(websocket.scope))
                 raise
@@ -324,6 +333,14 @@ def _key_in(message: dict[str, Any]) -> str:
             return key
         case _:
             raise Unauthenticated('the first message must be {"type": "auth", "key": "..."}')
+
+
+def _with_key(scope: Scope, key: str) -> Scope:
+    """The handshake as if it had brought the key: for one of ours, and for the project's own handler."""
+    headers = [*scope["headers"], (b"x-api-key", key.encode())]
+    if not key.startswith(KEY_PREFIX):
+        headers.append((b"authorization", f"Bearer {key}".encode()))
+    return {**scope, "headers": headers}
 
 
 def _place(since: str) -> tuple[str, int]:

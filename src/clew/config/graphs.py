@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from clew.config.dependencies import read_dependencies
 from clew.config.files import read_text
+from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
 from clew.config.project_http import ProjectHttp, read_project_http
 from clew.config.tree import ConfigNode
 
@@ -45,6 +46,7 @@ class LangGraphProject:
     graphs: dict[str, GraphSource] = field(default_factory=dict)
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
+    auth: ProjectAuth | None = None
     http: ProjectHttp = field(default_factory=ProjectHttp)
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
@@ -71,8 +73,14 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
         import_paths=folders,
         environment=environment,
+        auth=read_project_auth(entries.get("auth", nothing)),
         http=read_project_http(entries.get("http", nothing)),
-        warnings=(*missing, *absent, *_own_names(project, environment)),
+        warnings=(
+            *missing,
+            *absent,
+            *_own_names(project, environment),
+            *studio_warnings(entries.get("auth", nothing)),
+        ),
     )
 
 

@@ -75,6 +75,7 @@ def load_settings(
         **{**dict(made), "database": database, "cleanup": cleanup},
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
+        custom_auth=project.auth,
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
         http=replace(project.http, mount_prefix=read_mount_prefix(langgraph) or project.http.mount_prefix),
         channels=read_channels(top.get("channels", nothing), profiles.named),

@@ -99,7 +99,8 @@ def require_whole_auth(auth: AuthSettings, sources: Mapping[str, str]) -> None:
     """Raises ConfigError. Without an audience Clew would accept tokens that were issued for other services."""
     if auth.issuer is not None and auth.audience is None:
         raise ConfigError(f"{sources['auth.issuer']}: needs CLEW_AUTH_AUDIENCE beside it")
-    if auth.issuer is None and (given := sorted(key for key in sources if key.startswith("auth."))):
+    given = sorted(key for key in sources if key.startswith("auth.") and key != "auth.handler_seconds")
+    if auth.issuer is None and given:
         raise ConfigError(f"{sources[given[0]]}: needs CLEW_AUTH_ISSUER beside it")
 
 

@@ -41,6 +41,7 @@ from clew.config.kinds import (
     variables,
     whole,
 )
+from clew.config.project_auth import ProjectAuth
 from clew.config.project_http import ProjectHttp
 from clew.config.project_ttl import StoreTtl, ThreadTtl
 from clew.domain.crons import Schedule
@@ -126,6 +127,9 @@ class AuthSettings(Section):
     user_claim: Annotated[str, claim()] = setting("sub", "Claim that names the user.")
     scope_claim: Annotated[str, claim()] = setting(
         "scope", "Claim with the scopes: words or a list, each as it is or after `clew:`."
+    )
+    handler_seconds: Annotated[float, seconds(0.1, 60)] = setting(
+        10, "Seconds a handler of the project's custom authentication may take."
     )
 
 
@@ -437,6 +441,8 @@ class Settings:
     profiles: Mapping[str, Profile]
     profile_keys: Mapping[str, SecretStr]
     """The API keys of profiles that have one of their own, by the profile's name."""
+    custom_auth: ProjectAuth | None
+    """`auth` of langgraph.json."""
     graphs: Mapping[str, GraphSource]
     http: ProjectHttp
     """`http` of langgraph.json."""

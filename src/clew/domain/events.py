@@ -63,6 +63,7 @@ class RunSpec:
     is_followed: bool = False  # a client streams it from its beginning
     webhook: str = ""
     is_temporary: bool = False  # the thread is deleted after the run
+    user: Mapping[str, Json] | None = None  # of custom authentication, without credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class RoundStarted:
     input: Json = None
     by: str | None = None  # the user it is for; empty for a caller without a user, None for the system
     spec: RunSpec | None = None
+    user: Mapping[str, Json] | None = None  # of custom authentication, for a round without a spec
     reopens: str = (
         ""  # the message marked `last` that the failed round ended with, and that is a step of it now
     )

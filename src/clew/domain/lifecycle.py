@@ -121,11 +121,14 @@ def open_thread(
     source: str = "",
     held: bool = False,
     by: str | None = None,
+    user: Mapping[str, Json] | None = None,
     spec: RunSpec | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     require_duration(opening.ttl, field="ttl")
-    started = RoundStarted(round=1, opening=opening, held=held, input=graph_input, by=by, spec=spec)
+    started = RoundStarted(
+        round=1, opening=opening, held=held, input=graph_input, by=by, spec=spec, user=user
+    )
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
 
@@ -139,11 +142,13 @@ def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp, number: int = 1
     return record(None, [started, RoundFinished(status=Status.COMPLETED)], stamp=stamp, thread_id=thread_id)
 
 
-def begin(thread: Thread, *, stamp: Stamp, by: str | None = None) -> Change:
+def begin(
+    thread: Thread, *, stamp: Stamp, by: str | None = None, user: Mapping[str, Json] | None = None
+) -> Change:
     """Start the round of a thread that was only made."""
     if thread.status is not Status.PENDING:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, it was started already")
-    return record(thread, [RoundStarted(round=thread.round, by=by)], stamp=stamp)
+    return record(thread, [RoundStarted(round=thread.round, by=by, user=user)], stamp=stamp)
 
 
 def next_round(
@@ -155,10 +160,11 @@ def next_round(
     documents: tuple[str, ...] = (),
     source: str = "",
     by: str | None = None,
+    user: Mapping[str, Json] | None = None,
 ) -> Change:
     if not thread.status.is_terminal:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, a new round must wait")
-    started = RoundStarted(round=thread.round + 1, input=graph_input, by=by)
+    started = RoundStarted(round=thread.round + 1, input=graph_input, by=by, user=user)
     return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
@@ -187,7 +193,12 @@ def start_run(
 
 
 def retry_round(
-    thread: Thread, this_round: Iterable[Event] = (), *, stamp: Stamp, by: str | None = None
+    thread: Thread,
+    this_round: Iterable[Event] = (),
+    *,
+    stamp: Stamp,
+    by: str | None = None,
+    user: Mapping[str, Json] | None = None,
 ) -> Change:
     """Go on with a failed round where it stood, without new input. Its last message is no longer marked as the last."""
     if thread.status is not Status.FAILED:
@@ -197,7 +208,7 @@ def retry_round(
         for event in this_round
         if isinstance(event.body, AssistantMessage) and event.body.marker == "last"
     ]
-    started = RoundStarted(round=thread.round, by=by, reopens=closed[-1] if closed else "")
+    started = RoundStarted(round=thread.round, by=by, user=user, reopens=closed[-1] if closed else "")
     return record(thread, [started], stamp=stamp)
 
 

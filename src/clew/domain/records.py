@@ -14,6 +14,7 @@ class RunScope:
 
     user_id: str = ""
     is_system: bool = True
+    user: Mapping[str, Json] | None = None  # of custom authentication
 
 
 SYSTEM = RunScope()

@@ -11,6 +11,7 @@ from clew.domain.errors import Conflict, Invalid, InvalidState, NotFound
 from clew.domain.items import contains
 from clew.domain.thread import Owner
 from clew.ports.assistants import Assistants
+from clew.ports.authorization import FilteredOwner
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphIntrospection, Graphs
 from clew.ports.thread_metadata import ThreadMetadata, ThreadSearch
@@ -34,6 +35,13 @@ class AssistantCatalog:
     hidden: Collection[str] = ()  # graphs without an assistant
     descriptions: Mapping[str, str | None] = field(default_factory=dict)
 
+    async def get(self, assistant_id: str, owner: Owner) -> Assistant:
+        """The same as `resolve`; but an owner's filter hides the graphs' own assistants too, as LangGraph's server does."""
+        found = await self.resolve(assistant_id, owner)
+        if not _is_seen(found, owner):
+            raise NotFound(f"no assistant {assistant_id!r}")
+        return found
+
     async def resolve(self, assistant_id: str, owner: Owner) -> Assistant:
         """The assistant of a run, by its id or by its graph's name. Raises NotFound, Invalid."""
         graph = self._system_graph(assistant_id)
@@ -53,7 +61,9 @@ class AssistantCatalog:
         ids = {one.id for one in system}
         stored = await self.assistants.find(owner, wanted, graphs=self._graphs)
         found = sorted((one for one in stored if one.id not in ids), key=lambda one: one.id)
-        found += (one for one in system if wanted.wants(one) and one.graph in self._graphs)
+        found += (
+            one for one in system if wanted.wants(one) and one.graph in self._graphs and _is_seen(one, owner)
+        )
         return wanted.page(found), len(found)
 
     async def create(
@@ -84,6 +94,7 @@ class AssistantCatalog:
         if wish.graph is not None:
             self._require_graph(wish.graph)
         if (graph := self._system_graph(assistant_id)) is not None:
+            await self.get(assistant_id, owner)
             assistant_id = await self._stored(graph, owner)
         now = self.clock()
         return await self.assistants.revise(
@@ -95,6 +106,7 @@ class AssistantCatalog:
     ) -> list[Assistant]:
         """The newest first."""
         if (graph := self._system_graph(assistant_id)) is not None:
+            await self.get(assistant_id, owner)
             assistant_id = system_id(graph)
             if not await self.assistants.of_tenant(owner.tenant, [assistant_id]):
                 system = self._of_graph(graph)
@@ -107,6 +119,7 @@ class AssistantCatalog:
 
     async def set_latest(self, assistant_id: str, owner: Owner, version: int) -> Assistant:
         if (graph := self._system_graph(assistant_id)) is not None:
+            await self.get(assistant_id, owner)
             (system,) = await self._system([graph], owner)
             if version == system.version:
                 return system
@@ -174,6 +187,10 @@ class AssistantCatalog:
         if graph not in self._graphs:
             there = ", ".join(sorted(self._graphs))
             raise NotFound(f"no graph {graph!r} is registered here; there are {there}")
+
+
+def _is_seen(assistant: Assistant, owner: Owner) -> bool:
+    return not isinstance(owner, FilteredOwner) or owner.assistants.matches(assistant.metadata)
 
 
 def system_id(graph: str) -> str:

@@ -23,10 +23,11 @@ from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run
 from clew.domain.thread import Json, ModelSettings, Owner, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner, plain
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver
-from clew.ports.guards import Guard, Overdue, Reservation
+from clew.ports.guards import Guard, Labels, Overdue, Reservation
 from clew.ports.model_calls import Summaries
 from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
@@ -88,42 +89,44 @@ class Commands:
         scope: RunScope | None = None,
     ) -> Thread:
         """Open a thread and begin its first round; a held one waits for `begin`."""
+        opening, labels = self._prepared(opening)
         change = lifecycle.open_thread(
             thread_id or self.new_id(),
-            self._with_model(opening),
+            opening,
             request.message,
             graph_input=request.graph_input,
             documents=request.documents,
             source=request.source,
             held=held,
             stamp=self.stamp(),
-            by=_by(scope),
+            **_on_behalf(scope),
         )
-        return (await self._save(change, *guards)).thread
+        return (await self._save(change, labels, *guards)).thread
 
     async def open_run(self, thread_id: str, opening: Opening, request: RunRequest, *guards: AnyGuard) -> Run:
         """Open a thread with a run as its first round."""
+        opening, labels = self._prepared(opening)
         change = lifecycle.open_thread(
             thread_id,
-            self._with_model(opening),
+            opening,
             request.message,
             graph_input=request.input,
             stamp=self.stamp(),
             by=request.user_id,
             spec=request.spec,
         )
-        change = await self._save(change, *guards)
+        change = await self._save(change, labels, *guards)
         return newest_run(change.thread, change.events)
 
     async def open_idle(self, thread_id: str, opening: Opening, *guards: AnyGuard, number: int = 1) -> Thread:
         """Open a thread for later runs. A copy continues with the number of its original's round."""
-        opening = self._with_model(opening)
+        opening, labels = self._prepared(opening)
         change = lifecycle.open_idle(thread_id, opening, number=number, stamp=self.stamp())
-        return (await self._save(change, *guards)).thread
+        return (await self._save(change, labels, *guards)).thread
 
     async def begin(self, thread_id: str, owner: Owner | None, *, scope: RunScope | None = None) -> Thread:
         async def decide(thread: Thread) -> Change:
-            return lifecycle.begin(thread, stamp=self.stamp(), by=_by(scope))
+            return lifecycle.begin(thread, stamp=self.stamp(), **_on_behalf(scope))
 
         return (await self.commit(thread_id, owner, decide)).thread
 
@@ -143,7 +146,7 @@ class Commands:
                 documents=request.documents,
                 source=request.source,
                 stamp=self.stamp(),
-                by=_by(scope),
+                **_on_behalf(scope),
             )
 
         return (await self.commit(thread_id, owner, decide, *guards)).thread
@@ -202,7 +205,7 @@ class Commands:
 
         async def decide(thread: Thread) -> Change:
             said = await self.store.read(thread.id, after=thread.round_seq - 1, types=MESSAGES)
-            change = lifecycle.retry_round(thread, said, stamp=self.stamp(), by=_by(scope))
+            change = lifecycle.retry_round(thread, said, stamp=self.stamp(), **_on_behalf(scope))
             require_unredacted(thread, said)
             return change
 
@@ -434,14 +437,22 @@ class Commands:
         failpoint("accept_after_commit_before_reply")
         return change
 
-    def _with_model(self, opening: Opening) -> Opening:
-        found = self.model_settings(opening)
-        return replace(opening, settings={**found.snapshot(), **opening.settings}) if found else opening
+    def _prepared(self, opening: Opening) -> tuple[Opening, Labels | None]:
+        """The opening with the settings of its model; and the metadata that its owner's threads are opened with."""
+        owner, labels = opening.owner, None
+        if isinstance(owner, FilteredOwner):
+            labels = Labels(owner.metadata) if owner.metadata else None
+            opening = replace(opening, owner=plain(owner))
+        if found := self.model_settings(opening):
+            opening = replace(opening, settings={**found.snapshot(), **opening.settings})
+        return opening, labels
 
     def stamp(self) -> lifecycle.Stamp:
         return lifecycle.Stamp(self.clock(), self.new_id)
 
 
-def _by(scope: RunScope | None) -> str | None:
+def _on_behalf(scope: RunScope | None) -> dict[str, Json]:
     """What the log keeps of it, so that whichever process runs the thread knows whom it is for."""
-    return None if scope is None or scope.is_system else scope.user_id
+    if scope is None or scope.is_system:
+        return {}
+    return {"by": scope.user_id, "user": scope.user}

@@ -116,7 +116,7 @@ class Scheduler:
             spec=furnished(_spec(job, run_id, assistant.graph), assistant),
             input=job.input,
             message=self.said(job.input),
-            user_id=job.owner.user_id,
+            user_id=job.owner.user_id if job.spec.user is None else str(job.spec.user["identity"]),
             asked_at=self.clock(),
             creates_thread=job.thread_id is None,
             once=True,

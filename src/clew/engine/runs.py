@@ -28,6 +28,7 @@ from clew.engine.redaction import redacted_texts
 from clew.engine.run_queue import RunQueue
 from clew.engine.threads import Threads
 from clew.failpoints import failpoint
+from clew.ports.authorization import FilteredOwner
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphDriver
 from clew.ports.guards import Admits
@@ -196,6 +197,7 @@ class Runs:
     ) -> Run:
         if request.resumes or request.spec.checkpoint_id:
             raise NotFound(f"no thread {thread_id!r}, so no state to continue from")
+        owner = _labelling(owner, request.spec)
         if request.not_before is None:
             opening = Opening(owner=owner, graph=request.spec.graph, ttl=self.threads.ttl)
             run = await self.commands.open_run(thread_id, opening, request, _admits(thread_id, request), hook)
@@ -270,6 +272,16 @@ class Runs:
         if {**known, **names} != known:
             with suppress(NotFound):  # it has just been deleted
                 await self.metadata.put(thread_id, names)
+
+
+def _labelling(owner: Owner, spec: RunSpec) -> Owner:
+    """An authenticated user's run opens a thread with the metadata of the run: by that the user finds it.
+
+    What a handler said about the thread counts more. The runs of crons, and of a batch, have no such word."""
+    if spec.user is None:
+        return owner
+    said = owner.metadata if isinstance(owner, FilteredOwner) else {}
+    return FilteredOwner(tenant=owner.tenant, user_id=owner.user_id, metadata={**spec.metadata, **said})
 
 
 def _admits(thread_id: str, request: RunRequest) -> Admits | None:

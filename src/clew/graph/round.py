@@ -32,7 +32,15 @@ from clew.domain.thread import Json
 from clew.graph.approval import APPROVED, ApprovalChannel
 from clew.graph.context import context_of
 from clew.graph.position import NULL_TASK, ROUND, Graph, GraphPosition, clear_decision, read_position
-from clew.graph.run_config import MOST_STEPS, command_of, is_written, newest_spec, spec_config
+from clew.graph.run_config import (
+    MOST_STEPS,
+    command_of,
+    is_written,
+    newest_spec,
+    spec_config,
+    user_config,
+    user_of,
+)
 from clew.graph.stream import completed, messages_in, missed, said, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.suspensions import suspensions
@@ -86,6 +94,7 @@ class RoundDriver:
                 FENCE: fence,
                 TENANT: thread.owner.tenant,
                 USER: thread.owner.user_id,
+                **user_config(user_of(log)),
             },
             "metadata": {ROUND: thread.round},
             "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),

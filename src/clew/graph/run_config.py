@@ -14,6 +14,7 @@ from clew.domain.events import Event, Resolution, RoundStarted, RunSpec
 from clew.domain.runs import is_free
 from clew.domain.thread import Json
 from clew.graph.position import NULL_TASK, Graph
+from clew.ports.users import AuthUser
 
 # No graph needs more, and one that loops must end.
 MOST_STEPS = 10_000
@@ -30,6 +31,31 @@ def newest_spec(log: Sequence[Event]) -> RunSpec | None:
     return None
 
 
+def user_of(log: Sequence[Event]) -> Mapping[str, Json] | None:
+    """The authenticated user of the round, of whom the newest start or answer tells."""
+    for event in reversed(log):
+        match event.body:
+            case RoundStarted(spec=RunSpec() as spec) | Resolution(spec=RunSpec() as spec):
+                return spec.user
+            case RoundStarted(user=user):
+                return user
+            case _:
+                pass
+    return None
+
+
+def user_config(user: Mapping[str, Json] | None) -> dict[str, Any]:
+    """What a node reads of the user, under LangGraph's names. Only the server writes them."""
+    if user is None:
+        return {}
+    known = AuthUser(user)
+    return {
+        "langgraph_auth_user": known,
+        "langgraph_auth_user_id": known.identity,
+        "langgraph_auth_permissions": known.permissions,
+    }
+
+
 def spec_config(
     config: RunnableConfig, spec: RunSpec, context: Mapping[str, Any] | None = None
 ) -> RunnableConfig:
@@ -37,7 +63,7 @@ def spec_config(
     names = {"run_id": spec.run_id, "assistant_id": spec.assistant_id, "graph_id": spec.graph}
     named: RunnableConfig = {
         **config,
-        "configurable": {**names, **config["configurable"]},
+        "configurable": {**names, **config["configurable"], **user_config(spec.user)},
         "metadata": {**names, **config["metadata"]},
     }
     return free_config(named, spec.config, context, spec.metadata)

@@ -1,5 +1,6 @@
 """Guards of a commit: what must hold for a change to be saved, and what is written in the same transaction."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -69,5 +70,12 @@ class Unseen:
     since: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The metadata of a thread that is being opened."""
+
+    metadata: Mapping[str, Json]
+
+
 # The hook of a run is written with the change that starts the run.
-Guard: TypeAlias = Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | RunHook
+Guard: TypeAlias = Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | Labels | RunHook

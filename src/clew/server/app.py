@@ -14,6 +14,8 @@ from pydantic import SecretStr
 from clew import __version__
 from clew.api.audit import Audit, AuditWriter, audit_trail_router
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
+from clew.api.authorized_routes import checks_of
 from clew.api.channels import channels_router
 from clew.api.cleanup import Sweep, cleanup_router
 from clew.api.cleanup_auth import CleanupAuth
@@ -48,7 +50,7 @@ from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
-from clew.server.auth import open_tokens
+from clew.server.auth import open_custom_auth, open_tokens
 from clew.server.database import (
     Stores,
     new_id,
@@ -91,6 +93,7 @@ class HttpServices:
     """Objects that routes share beside the services of the server."""
 
     authenticator: Authenticator
+    authorization: Authorization
     limits: RateLimits
     streams: Streams
 
@@ -186,13 +189,16 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
 
 def _http_services(services: Services, cors: Cors) -> HttpServices:
     server, limits = services.settings.server, services.settings.limits
+    custom = open_custom_auth(services.settings)
     return HttpServices(
+        authorization=Authorization(custom, checks_of),
         authenticator=Authenticator(
             services.stores.keys,
             clock=services.clock,
             open_locally=server.auth == "auto" and server.is_loopback,
             allowed_origins=cors,
             tokens=open_tokens(services.settings.auth, services.clock),
+            custom=None if custom is None else custom.principal,
         ),
         limits=RateLimits(
             requests_per_second=limits.requests_per_second,
@@ -241,12 +247,13 @@ def _http(
         limits=shared.limits,
         tenant_of=services.store.tenant_of,
         audit=audit,
+        authorization=shared.authorization,
     )
 
 
 def require_keys(settings: Settings, keys: Iterable[ApiKey]) -> None:
     """Raises ConfigError where other machines could connect and no API key exists."""
-    if settings.server.is_loopback or settings.auth.issuer is not None:
+    if settings.server.is_loopback or settings.auth.issuer is not None or settings.custom_auth is not None:
         return
     if not any(key.is_valid(now=utc_now()) for key in keys):
         raise ConfigError(
@@ -351,6 +358,7 @@ def _workflow_routers(services: Services, execution: "Execution", shared: HttpSe
             access=access,
             streams=streams,
             limits=shared.limits,
+            authorization=shared.authorization,
         ),
     ]
 

@@ -1,17 +1,24 @@
-"""Authentication composition: the verifier for access tokens of the identity provider that the settings name."""
+"""Authentication composition: access tokens of the identity provider, and the handlers of the project's Auth object."""
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from clew.api.credentials import Principal
+from clew.config import Settings
 from clew.config.settings import AuthSettings
 from clew.domain.errors import ConfigError, Unavailable
 from clew.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from clew.api.custom_auth import CustomAuth
+
+logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 5.0
 LARGEST_BYTES = 2**20
@@ -34,6 +41,43 @@ def open_tokens(auth: AuthSettings, clock: Clock) -> Callable[[str], Awaitable[P
         clock=clock,
     )
     return verifier.principal
+
+
+def open_custom_auth(settings: Settings) -> "CustomAuth | None":
+    """Import the project's Auth object. Raises ConfigError where it cannot protect the server."""
+    source = settings.custom_auth
+    if source is None:
+        return None
+    if settings.auth.issuer is not None:
+        raise ConfigError(f"{source.where}: callers are authenticated by it or by auth.issuer, not by both")
+    from langgraph_sdk import Auth  # noqa: PLC0415 - LangGraph takes seconds
+
+    from clew.api.custom_auth import AuthCache, CustomAuth  # noqa: PLC0415 - the same
+    from clew.graph.registry import find_object, import_from, reason  # noqa: PLC0415 - the same
+
+    import_from(settings.import_paths)
+    try:
+        found = find_object(source)
+    except (Exception, SystemExit) as exc:
+        raise ConfigError(f"{source.where}: {reason(source, exc)}") from exc
+    if not isinstance(found, Auth):
+        raise ConfigError(
+            f"{source.where}: {source.written} is no langgraph_sdk.Auth but {type(found).__name__}"
+        )
+    cache = AuthCache(headers=source.cached_headers, seconds=source.cached_seconds, most=source.most_cached)
+    try:
+        custom = CustomAuth(
+            found, seconds=settings.auth.handler_seconds, cache=cache if source.cached_headers else None
+        )
+    except ConfigError as exc:
+        raise ConfigError(f"{source.where}: {exc}") from exc
+    if uncovered := custom.uncovered():
+        logger.warning(
+            "custom authentication has no authorization handler for %s: every authenticated user may do this to all"
+            " data of its tenant; add @auth.on",
+            ", ".join(uncovered),
+        )
+    return custom
 
 
 async def _jwks(issuer: str, place: str | None) -> Mapping[str, Any]:

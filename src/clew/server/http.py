@@ -8,6 +8,7 @@ from clew.api.cors import METHODS, Cors
 from clew.api.custom_app import CustomApp
 from clew.api.headers import HeaderFilter, log_filter
 from clew.api.http import HttpOptions
+from clew.api.openapi import SecuritySchemes
 from clew.config import Settings, secrets_of
 from clew.config.project_http import CodeSource, CorsRules
 from clew.domain.errors import ConfigError
@@ -31,7 +32,15 @@ def http_options(settings: Settings) -> HttpOptions:
         logged_headers=log_filter(http.logging_headers.includes, http.logging_headers.excludes),
         mount_prefix=http.mount_prefix,
         disabled=http.disabled,
+        security=_security(settings),
     )
+
+
+def _security(settings: Settings) -> SecuritySchemes | None:
+    own = settings.custom_auth
+    if own is None:
+        return None
+    return SecuritySchemes(schemes=own.schemes, security=own.security, paths=own.paths)
 
 
 def cors_of(settings: Settings) -> Cors:

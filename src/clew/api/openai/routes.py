@@ -98,7 +98,7 @@ class OpenAIRoutes:
         _, settings = await self._fields(assistant, caller.owner)
         config = {"configurable": body.graph_settings(settings)}
         thread_id = _thread_id(
-            caller.owner, assistant, thread=x_clew_thread, chat=x_openwebui_chat_id or body.user
+            caller.itself, assistant, thread=x_clew_thread, chat=x_openwebui_chat_id or body.user
         )
         thread = None if thread_id is None else await self.runs.thread(thread_id, caller.owner)
         call = RunCall(

@@ -254,7 +254,7 @@ class AssistantsRoutes:
 
     async def get_assistant(self, caller: Caller, assistant_id: AssistantId) -> AssistantOut:
         """One assistant, by its id or by its graph's name. Another owner's is not found."""
-        return AssistantOut.of(await self.roster.resolve(assistant_id, caller.owner))
+        return AssistantOut.of(await self.roster.get(assistant_id, caller.owner))
 
     async def update_assistant(
         self, caller: Caller, assistant_id: AssistantId, body: AssistantChangeIn
@@ -290,20 +290,20 @@ class AssistantsRoutes:
         xray: Annotated[Annotated[int, Field(ge=1, le=100)] | bool, Query()] = False,
     ) -> Object:
         """The nodes and edges of its graph; with `xray` those of subgraphs too, so many levels deep."""
-        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        assistant = await self.roster.get(assistant_id, caller.owner)
         drawing: Object = await self.introspection.drawing(assistant, caller.owner, xray=xray)
         return drawing
 
     async def get_schemas(self, caller: Caller, assistant_id: AssistantId) -> GraphSchemasOut:
         """The input, output, state and config schemas of its graph, as JSON Schema."""
-        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        assistant = await self.roster.get(assistant_id, caller.owner)
         schemas = await self.introspection.schemas(assistant, caller.owner)
         return GraphSchemasOut.of(schemas, graph_id=assistant.graph)
 
     async def _subgraphs(
         self, caller: Caller, assistant_id: str, namespace: str | None, recurse: bool
     ) -> dict[str, SchemasOut]:
-        assistant = await self.roster.resolve(assistant_id, caller.owner)
+        assistant = await self.roster.get(assistant_id, caller.owner)
         found = await self.introspection.subgraphs(
             assistant, caller.owner, namespace=namespace, recurse=recurse
         )

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import Response
 
+from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
@@ -78,11 +79,11 @@ class CronIn(RunIn):
                 raise ValueError(f"{name} is said of a single run, not of a cron")
         return data
 
-    def job(self, owner: Owner, thread_id: str | None, *, now: datetime) -> CronJob:
+    def job(self, caller: Principal, thread_id: str | None, *, now: datetime) -> CronJob:
         return CronJob(
             id=str(uuid4()),
-            owner=owner,
-            spec=self.spec("", assistant_id=self.assistant_id, graph=""),
+            owner=caller.owner,
+            spec=replace(self.spec("", assistant_id=self.assistant_id, graph=""), user=caller.stored_user),
             input=self.input,
             schedule=self.schedule,
             timezone=self.timezone,
@@ -238,14 +239,12 @@ class CronsRoutes:
 
     async def create_cron(self, caller: Caller, body: CronIn) -> CronOut:
         """Start a run at each time of the schedule, each in a thread of its own."""
-        return CronOut.of(await self.scheduler.add(body.job(caller.owner, None, now=self.scheduler.clock())))
+        return CronOut.of(await self.scheduler.add(body.job(caller, None, now=self.scheduler.clock())))
 
     async def create_thread_cron(self, caller: Caller, thread_id: ThreadId, body: CronIn) -> CronOut:
         """Start a run in this thread at each time of the schedule."""
         await self.access.at(thread_id, caller.owner)
-        return CronOut.of(
-            await self.scheduler.add(body.job(caller.owner, thread_id, now=self.scheduler.clock()))
-        )
+        return CronOut.of(await self.scheduler.add(body.job(caller, thread_id, now=self.scheduler.clock())))
 
     async def search_crons(self, caller: Caller, body: CronSearchIn, response: Response) -> list[CronOut]:
         """The caller's crons, the newest first if not told otherwise."""

@@ -247,7 +247,7 @@ class RunRoutes:
     async def _spec(self, caller: Principal, body: RunIn, run_id: str, *, followed: bool) -> RunSpec:
         assistant = await self._assistants.resolve(body.assistant_id, caller.owner)
         spec = body.spec(run_id, assistant_id=assistant.id, graph=assistant.graph, is_followed=followed)
-        return with_headers(furnished(spec, assistant))
+        return replace(with_headers(furnished(spec, assistant)), user=caller.stored_user)
 
     async def _start_streaming(self, caller: Principal, thread_id: str | None, body: RunIn) -> Response:
         # The reader is there before the first part is written.

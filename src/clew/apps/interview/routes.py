@@ -244,7 +244,7 @@ class Interviews:
     async def _file(self, given: str, caller: Principal) -> str:
         try:
             named = await self.services.numbering.file_id(caller.tenant, given)
-            return (await self.services.files.get_file(named, caller.owner)).id
+            return (await self.services.files.get_file(named, caller.itself)).id
         except NotFound as exc:
             raise Invalid(str(exc), field="file_id") from exc
 

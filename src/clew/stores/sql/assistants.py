@@ -9,8 +9,9 @@ from clew.domain.assistants import Assistant, Object, Search
 from clew.domain.errors import NotFound
 from clew.domain.items import contains
 from clew.domain.thread import Owner
+from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import dump, legible, load, micros, moment
-from clew.stores.sql.threads import owned
+from clew.stores.sql.ownership import owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Row,
@@ -75,7 +76,8 @@ class AssistantRows(Tables):
                 f"{CURRENT} WHERE id > $1 AND {among('graph', 2)}{mine} ORDER BY id LIMIT $3",
                 (last, Texts(graphs), PAGE, *args),
             )
-            found += (one for one in legible(rows, _assistant, "assistants") if wanted.wants(one))
+            some = legible(rows, _assistant, "assistants")
+            found += (one for one in some if wanted.wants(one) and _is_seen(one, owner))
             if len(rows) < PAGE:
                 return found
             last = rows[-1][0]
@@ -109,7 +111,7 @@ class AssistantRows(Tables):
                 (owner.tenant, assistant_id, below, PAGE),
             )
             some = legible(rows, _assistant, "assistant_versions")
-            found += (one for one in some if contains(one.metadata, metadata))
+            found += (one for one in some if contains(one.metadata, metadata) and _is_seen(one, owner))
             if len(rows) < PAGE:
                 break
             below = rows[-1][1]
@@ -118,6 +120,7 @@ class AssistantRows(Tables):
     @writes
     def set_latest(self, assistant_id: str, owner: Owner, version: int, *, now: datetime) -> Work[Assistant]:
         yield from _lock(assistant_id, owner)
+        yield from _current(assistant_id, owner)
         there = yield Statement(
             "SELECT 1 FROM assistant_versions WHERE tenant = $1 AND id = $2 AND version = $3",
             (owner.tenant, assistant_id, version),
@@ -129,12 +132,9 @@ class AssistantRows(Tables):
 
     @writes
     def delete(self, assistant_id: str, owner: Owner) -> Work[None]:
-        mine, args = owned(owner, 2)
-        gone = yield Statement(
-            f"DELETE FROM assistants WHERE id = $1{mine} RETURNING 1", (assistant_id, *args)
-        )
-        if not gone:
-            raise _unknown(assistant_id)
+        yield from _lock(assistant_id, owner)
+        yield from _current(assistant_id, owner)
+        yield Statement("DELETE FROM assistants WHERE tenant = $1 AND id = $2", (owner.tenant, assistant_id))
         yield Statement(
             "DELETE FROM assistant_versions WHERE tenant = $1 AND id = $2", (owner.tenant, assistant_id)
         )
@@ -153,9 +153,13 @@ def _lock(assistant_id: str, owner: Owner) -> Work[None]:
 def _current(assistant_id: str, owner: Owner) -> Work[Assistant]:
     mine, args = owned(owner, 2)
     rows = yield Statement(f"{CURRENT} WHERE id = $1{mine}", (assistant_id, *args))
-    if not rows:
+    if not rows or not _is_seen(found := _assistant(rows[0]), owner):
         raise _unknown(assistant_id)
-    return _assistant(rows[0])
+    return found
+
+
+def _is_seen(assistant: Assistant, owner: Owner) -> bool:
+    return not isinstance(owner, FilteredOwner) or owner.assistants.matches(assistant.metadata)
 
 
 def _insert_version(assistant: Assistant, owner: Owner) -> Statement:

@@ -12,8 +12,8 @@ from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql import cluster_state
 from clew.stores.sql.histories import delete_histories
 from clew.stores.sql.items import delete_items
+from clew.stores.sql.ownership import owned_threads
 from clew.stores.sql.purge import AT_ONCE, THEIRS, erase
-from clew.stores.sql.threads import owned
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_LOCKED,
@@ -112,7 +112,7 @@ class CleanupRows(Tables):
     @reads
     def count(self, wanted: Selection) -> Work[tuple[int, int]]:
         where, args = condition(wanted, 1)
-        mine, owner_args = owned(wanted.owner, len(args) + 1)
+        mine, owner_args = owned_threads(wanted.owner, len(args) + 1)
         every = "1 = 1" if wanted.reason is Reason.OWNED else "deleted_at IS NULL"
         rows = yield Statement(
             f"SELECT count(*), COALESCE(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0) FROM threads"
@@ -246,7 +246,7 @@ def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
             " AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.thread_id = threads.id"
             f" AND inbox.source = '{SOURCE}' AND inbox.status = 'queued')"
         )
-    mine, owner_args = owned(wanted.owner, first + 1)
+    mine, owner_args = owned_threads(wanted.owner, first + 1)
     return where + mine, (*args, *owner_args)
 
 

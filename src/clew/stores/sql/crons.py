@@ -10,9 +10,10 @@ from clew.domain.crons import SLACK, CronJob, CronSearch
 from clew.domain.errors import InvalidState, LostLease, NotFound
 from clew.domain.events import RunSpec
 from clew.domain.thread import Owner
+from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.existence import hold
-from clew.stores.sql.threads import owned
+from clew.stores.sql.ownership import owned, seen_thread
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_LOCKED,
@@ -72,8 +73,9 @@ class CronRows(Tables):
     @reads
     def find(self, owner: Owner, wanted: CronSearch) -> Work[list[CronJob]]:
         mine, args = owned(owner, 1)
-        rows = yield Statement(f"{_SELECT} WHERE 1 = 1{mine}", args)
-        return [job for job in legible(rows, _job, "crons") if wanted.wants(job)]
+        seen, more = seen_thread(owner, "thread_id", len(args) + 1)
+        rows = yield Statement(f"{_SELECT} WHERE 1 = 1{mine}{seen}", (*args, *more))
+        return [job for job in legible(rows, _job, "crons") if wanted.wants(job) and _is_seen(job, owner)]
 
     @writes
     def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> Work[CronJob]:
@@ -86,10 +88,8 @@ class CronRows(Tables):
 
     @writes
     def delete(self, cron_id: str, owner: Owner) -> Work[None]:
-        mine, args = owned(owner, 2)
-        gone = yield Statement(f"DELETE FROM crons WHERE id = $1{mine} RETURNING 1", (cron_id, *args))
-        if not gone:
-            raise _unknown(cron_id)
+        yield from _one(cron_id, owner, FOR_UPDATE)
+        yield Statement("DELETE FROM crons WHERE id = $1", (cron_id,))
 
     @glances
     def are_due(self, *, now: datetime) -> Work[bool]:
@@ -124,9 +124,13 @@ class CronRows(Tables):
 def _one(cron_id: str, owner: Owner, lock: str = "") -> Work[CronJob]:
     mine, args = owned(owner, 2)
     rows = yield Statement(f"{_SELECT} WHERE id = $1{mine} {lock}", (cron_id, *args))
-    if not rows:
+    if not rows or not _is_seen(job := _job(rows[0]), owner):
         raise _unknown(cron_id)
-    return _job(rows[0])
+    return job
+
+
+def _is_seen(job: CronJob, owner: Owner) -> bool:
+    return not isinstance(owner, FilteredOwner) or owner.crons.matches(job.spec.metadata)
 
 
 def _lease(claimed: CronJob, wait: timedelta) -> Work[None]:

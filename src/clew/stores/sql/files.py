@@ -8,7 +8,7 @@ from clew.domain.records import ContentItem, Document, File
 from clew.domain.thread import Owner
 from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.existence import hold
-from clew.stores.sql.threads import owned
+from clew.stores.sql.ownership import owned
 from clew.stores.sql.work import Many, Row, Statement, Tables, Work, placeholders, reads, writes
 
 FILE_COLUMNS = "id, tenant, user_id, name, mime, size, sha256, created_at"

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
-from clew.ports.guards import Admits, Claim, Fence, Guard, Once, Overdue, Reservation, Unseen
+from clew.ports.guards import Admits, Claim, Fence, Guard, Labels, Once, Overdue, Reservation, Unseen
 from clew.stores.sql import inbox, tool_calls
+from clew.stores.sql.labels import label
 from clew.stores.sql.reservations import reserve
 from clew.stores.sql.run_hooks import add_hook
 from clew.stores.sql.thread_writes import require_unseen
@@ -14,7 +15,8 @@ from clew.stores.sql.work import Work
 
 # Every commit locks rows in this order, however its guards were given: two commits never wait for each other.
 _ORDER = {
-    kind: n for n, kind in enumerate((Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, RunHook))
+    kind: n
+    for n, kind in enumerate((Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, Labels, RunHook))
 }
 
 
@@ -53,6 +55,8 @@ def work_of(change: Change, guards: Iterable[Guard]) -> GuardWork:
             case Unseen(since):
                 work.is_access = False
                 work.after.append(require_unseen(thread.id, since))
+            case Labels(metadata):
+                work.after.append(label(thread.id, metadata))
             case RunHook():
                 work.after.append(add_hook(guard))
     return work

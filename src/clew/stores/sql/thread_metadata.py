@@ -6,9 +6,9 @@ from clew.domain.thread import Json
 from clew.ports.thread_metadata import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
 from clew.stores.codec import legible
 from clew.stores.sql.existence import hold_alone
-from clew.stores.sql.threads import owned
+from clew.stores.sql.labels import label
+from clew.stores.sql.ownership import INDEXED, owned_threads
 from clew.stores.sql.work import (
-    Many,
     Statement,
     Tables,
     Texts,
@@ -29,10 +29,6 @@ _COLUMN: Mapping[SortKey, str] = {
 }
 
 
-# So much of a value is in the index; Postgres takes no more than 2,700 bytes for a row there.
-INDEXED = 200
-
-
 class ThreadMetadataRows(Tables):
     """The ThreadMetadata port on a SQL database."""
 
@@ -46,11 +42,7 @@ class ThreadMetadataRows(Tables):
                 "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
                 (thread_id, start, f"{start[:-1]},"),
             )
-        if found := leaves(labels):
-            yield Many(
-                "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)",
-                [(thread_id, path, value) for path, value in found.items()],
-            )
+        yield from label(thread_id, labels)
         ((number,),) = yield Statement("SELECT count(*) FROM labels WHERE thread_id = $1", (thread_id,))
         require_few(number)
 
@@ -82,7 +74,7 @@ class ThreadMetadataRows(Tables):
 
 
 def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:
-    mine, args = owned(wanted.owner, 1)
+    mine, args = owned_threads(wanted.owner, 1)
     # Temporary threads, which are deleted after their run, are not listed.
     gone = "SELECT 1 FROM run_hooks WHERE run_hooks.thread_id = threads.id AND is_temporary = 1"
     where = f"deleted_at IS NULL AND NOT EXISTS ({gone}){mine}"

@@ -26,6 +26,7 @@ from clew.stores.commit_metrics import CommitMetrics
 from clew.stores.sql import conversations, model_calls, tool_calls
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.guards import work_of
+from clew.stores.sql.ownership import owned_threads
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
 from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
@@ -99,8 +100,7 @@ class ThreadRows(Tables):
             # The row is a cache of the log: where it is not what we wrote, the log's word stands.
             logger.warning("%s; the log is asked", exc, extra={"thread_id": thread_id})
             thread = await self._db.write(lambda: _mended(thread_id))
-        if owner is not None and owner not in (thread.owner, Owner(tenant=thread.owner.tenant)):
-            raise NotFound(f"no thread {thread_id!r}")
+        await self._db.glance(lambda: _row("1", thread_id, owner))  # the owner's word is the row's
         return thread
 
     async def find(
@@ -295,7 +295,7 @@ class ThreadRows(Tables):
 
     @writes
     def tombstone(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
-        mine, args = owned(owner, 2)
+        mine, args = owned_threads(owner, 2, is_one=True)
         rows = yield Statement(
             f"DELETE FROM threads WHERE id = $1{mine} RETURNING tenant",
             (thread_id, *args),
@@ -376,15 +376,6 @@ def events(
     return found
 
 
-def owned(owner: Owner | None, first: int) -> tuple[str, tuple[Value, ...]]:
-    """The condition that makes another owner's rows not exist. An empty user is the whole tenant."""
-    if owner is None:
-        return "", ()
-    if not owner.user_id:
-        return f" AND tenant = ${first}", (owner.tenant,)
-    return f" AND tenant = ${first} AND user_id = ${first + 1}", (owner.tenant, owner.user_id)
-
-
 def _cached(thread_id: str, owner: Owner | None) -> Work[Thread]:
     return to_thread((yield from _row(COLUMNS, thread_id, owner)))
 
@@ -416,7 +407,7 @@ def _unreadable(thread_id: str, owner: Owner | None) -> Work[Thread]:
 
 
 def _row(columns: str, thread_id: str, owner: Owner | None, lock: str = "") -> Work[Row]:
-    mine, args = owned(owner, 2)
+    mine, args = owned_threads(owner, 2, is_one=True)
     rows = yield Statement(
         f"SELECT {columns} FROM threads WHERE id = $1 AND deleted_at IS NULL{mine} {lock}",
         (thread_id, *args),
@@ -435,7 +426,7 @@ def _wanted(
     limit: int,
 ) -> tuple[str, tuple[Value, ...]]:
     """What comes after SELECT for a page of threads."""
-    where, args = owned(owner, 1)
+    where, args = owned_threads(owner, 1)
     if status:
         where += f" AND status IN ({placeholders(len(args) + 1, len(status))})"
         args += tuple(status)

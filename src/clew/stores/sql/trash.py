@@ -9,8 +9,8 @@ from clew.domain.retention import GRACE, Binned
 from clew.domain.thread import ACTIVE, Owner
 from clew.ports.guards import Reservation
 from clew.stores.codec import bounded_moment, load, micros
+from clew.stores.sql.ownership import owned_threads
 from clew.stores.sql.reservations import reserve
-from clew.stores.sql.threads import owned
 from clew.stores.sql.work import Statement, Tables, Work, reads, writes
 
 
@@ -19,7 +19,7 @@ class TrashRows(Tables):
 
     @writes
     def put(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
-        mine, args = owned(owner, 3)
+        mine, args = owned_threads(owner, 3, is_one=True)
         # A new fence refuses the writes of its current runner; once restored, the thread continues where it stood.
         rows = yield Statement(
             "UPDATE threads SET deleted_at = $2, fence = fence + 1, lease_owner = NULL, lease_until = NULL"
@@ -31,7 +31,7 @@ class TrashRows(Tables):
 
     @writes
     def restore(self, thread_id: str, owner: Owner | None = None, *, now: datetime) -> Work[None]:
-        mine, args = owned(owner, 4)
+        mine, args = owned_threads(owner, 4, is_one=True)
         rows = yield Statement(
             "UPDATE threads SET deleted_at = NULL, last_accessed_at = $2, expires_at = CAST($2 AS BIGINT) + ttl"
             # The row may be there for longer, until the trash is emptied.
@@ -49,7 +49,7 @@ class TrashRows(Tables):
 
     @reads
     def find(self, owner: Owner | None = None, *, limit: int = 100) -> Work[Sequence[Binned]]:
-        mine, args = owned(owner, 2)
+        mine, args = owned_threads(owner, 2)
         rows = yield Statement(
             "SELECT id, tenant, user_id, graph, name, deleted_at FROM threads"
             f" WHERE deleted_at IS NOT NULL{mine} ORDER BY deleted_at DESC, id LIMIT $1",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from clew.domain.retention import Selection, Usage
 from clew.stores.codec import maybe_moment, micros
 from clew.stores.sql.cleanup import condition
-from clew.stores.sql.threads import owned
+from clew.stores.sql.ownership import owned_threads
 from clew.stores.sql.work import Statement, Tables, Value, Work, reads
 
 # What is less than nothing, or beyond the calendar, is damage, and nothing to count with.
@@ -18,7 +18,7 @@ class UsageRows(Tables):
 
     @reads
     def usage(self, wanted: Selection) -> Work[Usage]:
-        mine, args = owned(wanted.owner, 1)
+        mine, args = owned_threads(wanted.owner, 1)
         rows = yield Statement(
             f"SELECT count(*), COALESCE(sum({_sound('last_seq')}), 0), min({_sound('created_at')})"
             f" FROM threads WHERE deleted_at IS NULL{mine}",

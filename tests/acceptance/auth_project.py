@@ -1,0 +1,132 @@
+"""A LangGraph project with authentication of its own: graphs that tell who runs them, and handlers in every mood."""
+
+import asyncio
+import operator
+import time
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+from langgraph_sdk import Auth
+
+GRAPHS = ("who", "ask")
+TOKENS = {"alice-token-1234": "alice", "bob-token-12345": "bob"}
+
+
+class Seen(TypedDict):
+    seen: Annotated[list[Any], operator.add]
+
+
+async def look(state: Seen, config: RunnableConfig, runtime: Runtime[Any]) -> Seen:
+    given = config["configurable"]
+    user = given.get("langgraph_auth_user")
+    told = None if user is None else {**user, "attribute": user.identity}
+    info = runtime.server_info
+    ids = [given.get("langgraph_auth_user_id"), given.get("langgraph_auth_permissions")]
+    forged = sorted(name for name in given if name.startswith("langgraph_auth_any"))
+    shown = None if info is None or info.user is None else info.user["identity"]
+    await asyncio.sleep(0.01)
+    return {"seen": [{"user": told, "ids": ids, "runtime": shown, "forged": forged}]}
+
+
+def question(state: Seen, config: RunnableConfig) -> Seen:
+    answer = interrupt("Go on?")
+    return {"seen": [answer, config["configurable"].get("langgraph_auth_user_id")]}
+
+
+def _graph(name: str, node: Any) -> Any:
+    graph = StateGraph(Seen)
+    graph.add_node(name, node)
+    graph.add_edge(START, name)
+    return graph.compile()
+
+
+who = _graph("look", look)
+ask = _graph("question", question)
+
+
+def _user(authorization: str | None) -> dict[str, Any]:
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme != "Bearer" or token not in TOKENS:
+        raise Auth.exceptions.HTTPException(
+            status_code=401, detail="who are you?", headers={"WWW-Authenticate": "Custom"}
+        )
+    name = TOKENS[token]
+    return {
+        "identity": name,
+        "display_name": name.title(),
+        "permissions": ["threads:read"],
+        "org": "acme",
+        "access_token": token,
+        "copy": token,
+    }
+
+
+# As in LangGraph's tutorial: each user's own threads, assistants and crons, and a namespace of the store.
+private = Auth()
+
+
+@private.authenticate
+async def authenticate(authorization: str | None) -> dict[str, Any]:
+    return _user(authorization)
+
+
+@private.on
+async def add_owner(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> dict[str, Any]:
+    owner = {"owner": ctx.user.identity}
+    value.setdefault("metadata", {}).update(owner)
+    return owner
+
+
+@private.on.store
+async def own_namespace(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> None:
+    value["namespace"] = (ctx.user.identity, *(value["namespace"] or ()))
+
+
+# All of them in one: a header says what the handlers do.
+moody = Auth()
+
+
+@moody.authenticate
+def authenticate_in_a_mood(headers: dict[bytes, bytes], scope: Any) -> Any:
+    mood = headers.get(b"x-mood", b"").decode()
+    match mood:
+        case "refuses":
+            raise Auth.exceptions.HTTPException(status_code=403, detail="no", headers={"X-Why": "because"})
+        case "fails":
+            raise KeyError("alice-token-1234")
+        case "hangs":
+            time.sleep(20)
+        case "returns nothing":
+            return None
+        case "":
+            raise Auth.exceptions.HTTPException
+        case _:
+            pass
+    return {"identity": "alice", "mood": mood}
+
+
+@moody.on
+async def decide_in_a_mood(ctx: Auth.types.AuthContext, value: Any) -> Any:
+    match ctx.user["mood"]:
+        case "filter":
+            return {"owner": "alice"}
+        case "deny":
+            return False
+        case "assert":
+            raise AssertionError("not yours")
+        case "raise":
+            raise RuntimeError("alice-token-1234")
+        case "odd filter":
+            return {"owner": {"$regex": ".*"}}
+        case "odd result":
+            return 7
+        case "conflict":
+            raise Auth.exceptions.HTTPException(status_code=409, detail="later", headers={"X-Why": "because"})
+        case "hang":
+            await asyncio.sleep(60)
+            return True
+        case _:
+            return True

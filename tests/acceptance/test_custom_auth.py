@@ -1,0 +1,239 @@
+"""Custom authentication of a LangGraph project: its own Auth object protects every door, and nodes know their user."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from langgraph_sdk import get_client
+from langgraph_sdk.errors import APIStatusError
+
+from tests.acceptance import auth_project
+from tests.postgres import PostgresServer
+from tests.processes import ROOT, Server, clew, serving
+
+pytestmark = pytest.mark.anyio
+
+ALICE, BOB = "alice-token-1234", "bob-token-12345"
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    server: Server
+    key: str
+
+
+def write_project(folder: Path, auth: str, **more: Any) -> None:
+    file = auth_project.__file__
+    graphs = {name: f"{file}:{name}" for name in auth_project.GRAPHS}
+    project = {"dependencies": ["."], "graphs": graphs, "auth": {"path": f"{file}:{auth}", **more}}
+    (folder / "langgraph.json").write_text(json.dumps(project))
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def protected(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Protected]:
+    folder = tmp_path_factory.mktemp(f"auth-{request.param}")
+    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    postgres: PostgresServer | None = None
+    if request.param == "postgres":
+        postgres = request.getfixturevalue("shared_postgres")
+        environ["CLEW_DATABASE_URL"] = postgres.create_database("custom_auth")
+    write_project(folder, "private")
+    made = clew(folder, "keys", "create", "--name", "ours", "--json", **environ)
+    with serving(folder, port=0, **environ) as server:
+        yield Protected(server, json.loads(made.stdout)["key"])
+    if postgres is not None:
+        postgres.drop_database("custom_auth")
+
+
+@asynccontextmanager
+async def users(served: Protected) -> AsyncGenerator[tuple[Any, Any]]:
+    async with AsyncExitStack() as stack:
+        alice, bob = [
+            await stack.enter_async_context(
+                get_client(url=served.server.address, headers={"Authorization": f"Bearer {token}"})
+            )
+            for token in (ALICE, BOB)
+        ]
+        yield alice, bob
+
+
+def http(served: Protected, token: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=served.server.address, headers={"Authorization": f"Bearer {token}"})
+
+
+async def refused(work: Any, status: int = 404) -> None:
+    with pytest.raises((APIStatusError, httpx.HTTPStatusError)) as caught:
+        await work
+    assert caught.value.response.status_code == status
+
+
+async def test_threads_runs_states_and_streams_are_their_users(protected: Protected) -> None:
+    async with users(protected) as (alice, bob):
+        thread = await alice.threads.create(metadata={"owner": "bob", "topic": "x"})
+        assert thread["metadata"] == {"owner": "alice", "topic": "x"}
+        thread_id = thread["thread_id"]
+        run = await alice.runs.create(thread_id, "ask", input={"seen": []})
+        await alice.runs.join(thread_id, run["run_id"])
+
+        assert [one["thread_id"] for one in await alice.threads.search()] == [thread_id]
+        assert await bob.threads.search() == []
+        assert await bob.threads.search(ids=[thread_id]) == []
+        assert (await alice.threads.count(), await bob.threads.count()) == (1, 0)
+        for refusal in (
+            bob.threads.get(thread_id),
+            bob.threads.update(thread_id, metadata={"owner": "bob"}),
+            bob.threads.get_state(thread_id),
+            bob.threads.get_history(thread_id),
+            bob.threads.update_state(thread_id, {"seen": ["mine"]}),
+            bob.threads.copy(thread_id),
+            bob.threads.delete(thread_id),
+            bob.runs.create(thread_id, "who", input={"seen": []}),
+            bob.runs.wait(thread_id, "ask", command={"resume": "yes"}),
+            bob.runs.list(thread_id),
+            bob.runs.get(thread_id, run["run_id"]),
+            bob.runs.join(thread_id, run["run_id"]),
+            bob.runs.cancel(thread_id, run["run_id"]),
+            bob.runs.delete(thread_id, run["run_id"]),
+            bob.crons.create_for_thread(thread_id, "who", schedule="0 0 1 1 *", input={"seen": []}),
+        ):
+            await refused(refusal)
+        with pytest.raises(APIStatusError):
+            _ = [part async for part in bob.runs.join_stream(thread_id, run["run_id"])]
+        assert (await bob.threads.prune([thread_id]))["pruned_count"] == 0
+
+        answered = await alice.runs.wait(thread_id, "ask", command={"resume": "yes"})
+        assert answered["seen"] == ["yes", "alice"]
+        copy = await alice.threads.copy(thread_id)
+        assert copy["metadata"]["owner"] == "alice"
+        await refused(bob.threads.get(copy["thread_id"]))
+        for one in (thread_id, copy["thread_id"]):
+            await alice.threads.delete(one)
+
+
+async def test_native_doors_ask_the_same_handlers(protected: Protected) -> None:
+    async with http(protected, ALICE) as alice, http(protected, BOB) as bob:
+        body = {"graph": "ask", "input": {"seen": []}}
+        started = (await alice.post("/api/workflows/start?wait=20", json=body)).json()
+        thread = started["id"]
+        assert started["status"] == "blocked"
+        assert (await alice.get(f"/threads/{thread}")).json()["metadata"]["owner"] == "alice"
+        assert [one["id"] for one in (await alice.get("/api/workflows")).json()["workflows"]] == [thread]
+        assert (await bob.get("/api/workflows")).json()["workflows"] == []
+        assert (await bob.get("/api/threads")).json()["threads"] == []
+        assert (await bob.get("/api/threads/usage")).json()["threads"] == 0
+        calls = (await alice.get(f"/api/workflows/{thread}/tool-calls")).json()
+        call = next(iter(calls.values()))[0]["id"] if isinstance(calls, dict) else calls[0]["id"]
+        for method, path, given in (
+            ("GET", f"/api/threads/{thread}", None),
+            ("GET", f"/api/threads/{thread}/events", None),
+            ("GET", f"/api/threads/{thread}/export", None),
+            ("GET", f"/api/workflows/{thread}", None),
+            ("GET", f"/api/workflows/{thread}/status", None),
+            ("GET", f"/api/workflows/{thread}/events", None),
+            ("GET", f"/api/workflows/{thread}/messages", None),
+            ("POST", f"/api/workflows/{thread}/approve", {}),
+            ("POST", f"/api/workflows/{thread}/tool-calls/{call}/resolve", {"answer": "yes"}),
+            ("POST", f"/api/workflows/{thread}/stop", {}),
+            ("POST", f"/api/workflows/start?id={thread}", body),
+            ("DELETE", f"/api/workflows/{thread}", None),
+            ("DELETE", f"/api/threads/{thread}", None),
+        ):
+            answer = await bob.request(method, path, json=given)
+            assert answer.status_code == 404, (method, path, answer.text)
+        assert (await alice.post(f"/api/workflows/{thread}/approve", json={})).status_code == 200
+        # Files have no handler: each user has its own.
+        sent = await alice.post("/api/files", files={"file": ("a.txt", b"hello")})
+        assert sent.status_code < 300, sent.text
+        assert (await bob.get("/api/files")).json()["files"] == []
+        assert (await bob.get(f"/api/files/{sent.json()['id']}")).status_code == 404
+        assert (await alice.delete(f"/api/threads/{thread}")).status_code < 300
+
+
+async def test_store_items_assistants_and_crons(protected: Protected) -> None:
+    async with users(protected) as (alice, bob):
+        await alice.store.put_item(["notes"], key="a", value={"text": "mine"})
+        assert (await alice.store.get_item(["notes"], key="a"))["value"] == {"text": "mine"}
+        assert await bob.store.get_item(["notes"], key="a") is None
+        assert (await bob.store.search_items([]))["items"] == []
+        assert (await alice.store.search_items([]))["items"][0]["namespace"] == ["alice", "notes"]
+        assert (await bob.store.list_namespaces())["namespaces"] == []
+        await bob.store.delete_item(["notes"], key="a")
+        assert await alice.store.get_item(["notes"], key="a") is not None
+
+        made = await alice.assistants.create("who", metadata={"owner": "bob"})
+        assert made["metadata"]["owner"] == "alice"
+        mine = made["assistant_id"]
+        assert [one["assistant_id"] for one in await alice.assistants.search()] == [mine]
+        assert await bob.assistants.search() == []
+        for refusal in (
+            bob.assistants.get(mine),
+            bob.assistants.update(mine, name="x"),
+            bob.assistants.get_versions(mine),
+            bob.assistants.get_schemas(mine),
+            bob.assistants.delete(mine),
+            bob.runs.wait(None, mine, input={"seen": []}),
+            bob.crons.create(mine, schedule="0 0 1 1 *", input={"seen": []}),
+        ):
+            await refused(refusal)
+        # A graph's own assistant needs no permission to run, as with LangGraph's server.
+        for client in (alice, bob):
+            assert (await client.runs.wait(None, "who", input={"seen": []}))["seen"]
+
+        cron = await alice.crons.create("who", schedule="0 0 1 1 *", input={"seen": []})
+        assert [one["cron_id"] for one in await alice.crons.search()] == [cron["cron_id"]]
+        assert await bob.crons.search() == []
+        assert await bob.crons.count() == 0
+        await refused(bob.crons.update(cron["cron_id"], enabled=False))
+        await refused(bob.crons.delete(cron["cron_id"]))
+        await alice.crons.delete(cron["cron_id"])
+        await alice.assistants.delete(mine)
+
+
+async def test_nodes_know_the_user_and_forged_names_never_arrive(protected: Protected) -> None:
+    forged = {
+        "langgraph_auth_user": {"identity": "root"},
+        "langgraph_auth_user_id": "root",
+        "langgraph_auth_permissions": ["root"],
+        "langgraph_auth_anything": "root",
+    }
+    told = {
+        "identity": "alice",
+        "display_name": "Alice",
+        "is_authenticated": True,
+        "permissions": ["threads:read"],
+        "org": "acme",
+        "attribute": "alice",
+    }
+    expected = {"user": told, "ids": ["alice", ["threads:read"]], "runtime": "alice", "forged": []}
+    async with users(protected) as (alice, _), http(protected, ALICE) as native:
+        for given in ({"config": {"configurable": forged}}, {"context": forged}, {"metadata": forged}, {}):
+            answer = await alice.runs.wait(None, "who", input={"seen": []}, **given)
+            assert answer["seen"] == [expected]
+        body = {"graph": "who", "input": {"seen": []}}
+        started = (await native.post("/api/workflows/start?wait=20", json=body)).json()
+        state = (await native.get(f"/threads/{started['id']}/state")).json()
+        assert state["values"]["seen"] == [expected]
+    async with http(protected, protected.key) as ours:
+        answer = await ours.post("/runs/wait", json={"assistant_id": "who", "input": {"seen": []}})
+        assert answer.json()["seen"] == [{"user": None, "ids": [None, None], "runtime": None, "forged": []}]
+
+
+async def test_no_caller_is_let_in_unauthenticated(protected: Protected) -> None:
+    async with httpx.AsyncClient(base_url=protected.server.address) as nobody:
+        answer = await nobody.post("/threads/search", json={})
+        assert answer.status_code == 401
+        assert answer.json() == {"detail": "who are you?"}
+        assert answer.headers["WWW-Authenticate"] == "Custom"
+        for headers in ({"x-api-key": "lsv2_pt_something"}, {"x-auth-scheme": "langsmith"}):
+            assert (await nobody.get("/api/workflows", headers=headers)).status_code == 401
+        assert (await nobody.get("/ok")).status_code == 200
+    async with http(protected, ALICE) as alice:
+        for path in ("/api/audit", "/metrics"):
+            assert (await alice.get(path)).status_code == 403

@@ -1,0 +1,123 @@
+"""The auth matrix: every route, with a project's own handlers in every mood, on both databases."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew.api.access import RouteRule, rules_of
+from clew.domain.thread import Owner
+from clew.server.app import Server
+from tests.acceptance import auth_project
+from tests.databases import SHARED, locate
+from tests.http_client import client_of, new_key, opened_app
+
+pytestmark = pytest.mark.anyio
+
+# What no handler of LangGraph's knows of: a caller needs to be authenticated, and sees its own.
+APART = re.compile(r"/api/(files|histories|graphs)|/info|/openapi.json|/mcp")
+NEVER = ("admin", "operator", "metrics")
+PLACE = "00000000-0000-4000-8000-000000000000"
+REFUSING = {"deny": 403, "assert": 403, "raise": 403, "odd filter": 403, "odd result": 403, "conflict": 409}
+
+
+@pytest.fixture(params=SHARED)
+def where(request: pytest.FixtureRequest) -> str:
+    return locate(request.param, request)
+
+
+@pytest.fixture
+async def server(where: str, tmp_path: Path) -> AsyncGenerator[Server]:
+    file = auth_project.__file__
+    graphs = {name: f"{file}:{name}" for name in auth_project.GRAPHS}
+    project = {"graphs": graphs, "auth": {"path": f"{file}:moody"}}
+    (tmp_path / "langgraph.json").write_text(json.dumps(project))
+    url = where if where.startswith("postgres") else f"sqlite:///{where}"
+    environ = {
+        "CLEW_DATABASE_URL": url,
+        "CLEW_AUTH_HANDLER_SECONDS": "3",
+        "CLEW_LIMITS_REQUESTS_PER_SECOND": "100000",
+        "CLEW_LIMITS_WRONG_KEYS_PER_MINUTE": "100000",
+    }
+    async with opened_app(tmp_path, **environ) as app:
+        yield app
+
+
+def guarded(server: Server) -> Iterator[tuple[str, str, RouteRule]]:
+    """Every method of every route that is not public: a new route is among them by itself."""
+    for rule in rules_of(server.http.routes):
+        if rule.access.scope is None:
+            continue
+        for method in sorted(rule.methods):
+            yield method, re.sub(r"\{[^}]*\}", PLACE, rule.path), rule
+
+
+async def ask(client: httpx.AsyncClient, method: str, path: str, mood: str) -> httpx.Response:
+    body: dict[str, Any] | None = {} if method in ("POST", "PUT", "PATCH") else None
+    query = {"namespace": "a", "key": "b"} if path == "/store/items" and method == "GET" else None
+    return await client.request(method, path, json=body, params=query, headers={"x-mood": mood})
+
+
+async def outcomes(
+    server: Server, mood: str, key: str | None = None
+) -> dict[str, tuple[RouteRule, httpx.Response]]:
+    at_once = asyncio.Semaphore(8)
+    async with client_of(server.http, key) as client:
+
+        async def one(
+            method: str, path: str, rule: RouteRule
+        ) -> tuple[str, tuple[RouteRule, httpx.Response]]:
+            async with at_once:
+                return f"{method} {rule.path}", (rule, await ask(client, method, path, mood))
+
+        return dict(await asyncio.gather(*(one(*route) for route in guarded(server))))
+
+
+async def test_every_route_obeys_the_handlers(server: Server) -> None:
+    for mood in ("allow", "filter"):
+        for name, (rule, answer) in (await outcomes(server, mood)).items():
+            is_never = rule.access.scope in NEVER
+            assert (answer.status_code == 403) is is_never, (mood, name, answer.text)
+            assert answer.status_code not in (401, 500, 503), (mood, name, answer.text)
+    for mood, status in REFUSING.items():
+        for name, (rule, answer) in (await outcomes(server, mood)).items():
+            if rule.access.scope in NEVER:
+                assert answer.status_code == 403, (mood, name)
+            elif not APART.match(rule.path):
+                assert answer.status_code == status, (mood, name, answer.text)
+                assert "alice-token" not in answer.text
+                assert ("x-why" in answer.headers) is (mood == "conflict"), (mood, name)
+
+
+async def test_every_route_obeys_the_authentication_handler(server: Server) -> None:
+    statuses = {"refuses": 403, "fails": 401, "returns nothing": 401, "": 401}
+    for mood, status in statuses.items():
+        for name, (_, answer) in (await outcomes(server, mood)).items():
+            assert answer.status_code == status, (mood, name, answer.text)
+            assert "alice-token" not in answer.text
+            assert ("x-why" in answer.headers) is (mood == "refuses"), (mood, name)
+
+
+async def test_a_slow_handler_is_bounded_and_blocks_no_other_request(server: Server) -> None:
+    begun = time.monotonic()
+    async with client_of(server.http) as client:
+        for mood in ("hang", "hangs"):
+            slow = asyncio.create_task(ask(client, "GET", "/api/workflows", mood))
+            await asyncio.sleep(0)
+            assert (await ask(client, "GET", "/api/workflows", "allow")).status_code == 200
+            answer = await slow
+            assert answer.status_code == 503
+            assert "did not answer in time" in answer.text
+    assert time.monotonic() - begun < 20
+
+
+async def test_a_key_of_ours_asks_no_handler(server: Server) -> None:
+    key = await new_key(server.stores.keys, owner=Owner())
+    for name, (_, answer) in (await outcomes(server, "deny", key)).items():
+        assert answer.status_code not in (401, 403), (name, answer.text)
