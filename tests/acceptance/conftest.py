@@ -1,14 +1,16 @@
 """A server of the tests' own graphs, as its users have it: a process, a folder, HTTP."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.acceptance import graphs
+from tests.acceptance import graphs, sdk_graphs
+from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
 from tests.app import graphs_yaml
 from tests.processes import ROOT, Server, serving, until
 
@@ -97,3 +99,18 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """One server for all tests that leave it alive. Model calls are recorded there."""
     with api_serving(tmp_path_factory.mktemp("server"), CLEW_MODEL_CALLS_RECORD="true") as server:
         yield Api(server)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
+    """A server for a module's tests with LangGraph's client. `SDK_GRAPHS` of the module has its graphs."""
+    folder = tmp_path_factory.mktemp(request.module.__name__.rpartition(".")[2].removeprefix("test_"))
+    graphs: ModuleType = getattr(request.module, "SDK_GRAPHS", sdk_graphs)
+    with sdk_serving_on(request.param, request, folder, graphs) as served:
+        yield served
+
+
+@pytest.fixture
+async def clients(served: SdkServer) -> AsyncIterator[Clients]:
+    async with clients_of(served) as clients:
+        yield clients

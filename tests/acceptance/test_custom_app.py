@@ -1,5 +1,6 @@
 """`http` of a langgraph.json: the project's own web application and rules, with a real server and real clients."""
 
+import json
 import re
 import signal
 from collections.abc import AsyncGenerator
@@ -24,6 +25,18 @@ pytestmark = pytest.mark.anyio
 
 APP = "./webapp.py:app"
 ORIGIN = "https://ui.example.com"
+AUTH = """
+from langgraph_sdk import Auth
+
+auth = Auth()
+
+
+@auth.authenticate
+async def who(authorization: str | None):
+    if authorization != "Bearer ann":
+        raise Auth.exceptions.HTTPException(status_code=401, detail="who are you?")
+    return {"identity": "ann", "permissions": ["sing"]}
+"""
 AGENT: Any = {"words": ["x"]}
 
 
@@ -216,6 +229,18 @@ async def test_authentication_of_custom_routes_and_the_order_of_middleware(tmp_p
             assert (await caller.get(f"/threads/{thread_id}")).status_code == 200
             described = (await caller.get("/openapi.json")).json()
             assert described["paths"]["/hello"]["get"]["security"]
+
+    (tmp_path / "auth.py").write_text(AUTH)
+    project = json.loads((tmp_path / "langgraph.json").read_text())
+    (tmp_path / "langgraph.json").write_text(json.dumps({**project, "auth": {"path": "./auth.py:auth"}}))
+    async with (
+        opened_app(tmp_path) as app,
+        client_of(app.http) as stranger,
+        client_of(app.http, "ann") as ann,
+    ):
+        assert (await stranger.get("/me")).status_code == 401
+        assert (await ann.get("/me")).json() == {"identity": "ann", "permissions": ["sing"]}
+        assert (await ann.get("/hello")).status_code == 200
 
     write_project(tmp_path, app=APP)
     async with opened_app(tmp_path, CLEW_AUTH="keys") as app, client_of(app.http) as stranger:

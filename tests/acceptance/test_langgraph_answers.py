@@ -11,7 +11,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError
 
 from tests.acceptance import answer_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_runs import Door
 from tests.waiting import until
 
@@ -21,17 +21,7 @@ X = {"words": ["x"]}
 STALE = "0123456789abcdef0123456789abcdef"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    folder = tmp_path_factory.mktemp("answers")
-    with sdk_serving_on(request.param, request, folder, answer_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = answer_graphs
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Assistants as LangGraph's own client asks for them, of a real server on either database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,12 @@ from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEnti
 
 from clew.engine.assistants import NAMESPACE
 from tests.acceptance import sdk_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving
 
 pytestmark = pytest.mark.anyio
 
 ECHO = "046b5dc7-2108-582c-9c6c-31d556d138f0"  # as any server of LangGraph's calls it
 SYSTEM = {"created_by": "system"}
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    with sdk_serving_on(request.param, request, tmp_path_factory.mktemp("assistants")) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
 
 
 async def asked(served: SdkServer, method: str, path: str, who: str = "ann", **more: Any) -> httpx.Response:

@@ -1,7 +1,6 @@
 """The context of a run, and the config a graph is bound to, as LangGraph's own client sends and LangGraph fills them;
 of a real server on either database."""
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -9,7 +8,7 @@ import pytest
 from langgraph_sdk.errors import BadRequestError
 
 from tests.acceptance import context_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -17,17 +16,7 @@ pytestmark = pytest.mark.anyio
 BOTH = {"config": {"configurable": {"model": "a"}}, "context": {"model": "b"}}
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    folder = tmp_path_factory.mktemp("context")
-    with sdk_serving_on(request.param, request, folder, context_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = context_graphs
 
 
 async def said(clients: Clients, graph: str, **given: Any) -> list[Any]:

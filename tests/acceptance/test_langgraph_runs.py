@@ -11,7 +11,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_runs import Door, heard
 from tests.waiting import until
 
@@ -23,17 +23,7 @@ ECHOED = ["x", "first", "second"]
 OVER = ("success", "error", "interrupted", "timeout")
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    folder = tmp_path_factory.mktemp("runs")
-    with sdk_serving_on(request.param, request, folder, run_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = run_graphs
 
 
 @pytest.fixture

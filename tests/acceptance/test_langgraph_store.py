@@ -1,7 +1,7 @@
 """The store as LangGraph's own client asks for it, of a real server on either database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +9,7 @@ import httpx
 import pytest
 from langgraph_sdk.errors import ConflictError, UnprocessableEntityError
 
-from tests.acceptance.sdk import Clients, SdkServer, clients_of
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_stage import Stage, stage_on
 
 pytestmark = pytest.mark.anyio
@@ -25,12 +25,6 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def served(stage: Stage) -> Iterator[SdkServer]:
     with stage.serving() as served:
         yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
 
 
 @pytest.fixture

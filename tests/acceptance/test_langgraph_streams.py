@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +17,7 @@ from langgraph.types import Command, Interrupt
 from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
 
 from tests.acceptance import stream_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients
 from tests.acceptance.sdk_runs import heard
 
 pytestmark = pytest.mark.anyio
@@ -31,16 +31,7 @@ IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|
 TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)")
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    with sdk_serving_on(request.param, request, tmp_path_factory.mktemp("streams"), stream_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = stream_graphs
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from clew.api.sdk.thread_schemas import (
     ThreadPatchIn,
 )
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_stage import Stage, stage_on
 
 pytestmark = pytest.mark.anyio
@@ -41,12 +41,6 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def served(stage: Stage) -> Iterator[SdkServer]:
     with stage.serving() as served:
         yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Threads and their states as LangGraph's own client asks for them, of a real server on either database."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -10,24 +10,14 @@ import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer
 
 pytestmark = pytest.mark.anyio
 
 NOWHERE = "11111111-2222-4333-8444-555555555555"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    folder = tmp_path_factory.mktemp("threads")
-    with sdk_serving_on(request.param, request, folder, run_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = run_graphs
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ threads of stateless runs go, and what was streamed is forgotten."""
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,6 @@ def lonely(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
     more: dict[str, Any] = {"CLEW_RUNNER_LEASE_SECONDS": "2", "CLEW_LANGGRAPH_WEBHOOKS": "private"}
     with stage_on(kind, request, tmp_path, **more) as stage:
         yield stage
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
 
 
 @pytest.fixture

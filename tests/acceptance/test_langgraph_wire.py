@@ -12,7 +12,7 @@ import pytest
 from langgraph_sdk.errors import NotFoundError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_runs import Door, heard
 from tests.waiting import until
 
@@ -22,17 +22,7 @@ X = {"words": ["x"]}
 ECHOED = ["x", "first", "second"]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    folder = tmp_path_factory.mktemp("wire")
-    with sdk_serving_on(request.param, request, folder, run_graphs) as served:
-        yield served
-
-
-@pytest.fixture
-async def clients(served: SdkServer) -> AsyncIterator[Clients]:
-    async with clients_of(served) as clients:
-        yield clients
+SDK_GRAPHS = run_graphs
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.applications import Starlette
-from starlette.authentication import AuthCredentials, BaseUser, UnauthenticatedUser
+from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute, Match
@@ -26,6 +26,7 @@ from clew.api.observe import CUSTOM
 from clew.api.sdk.errors import LANGGRAPH
 from clew.domain.errors import ConfigError
 from clew.domain.thread import Owner
+from clew.ports.users import AuthUser
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +105,8 @@ class CustomApp:
         async def with_user(scope: Scope, receive: Receive, send: Send) -> None:
             caller: Principal | None = scope.get(PRINCIPAL)
             if caller is not None:
-                scope["user"] = _user(caller)
-                scope["auth"] = AuthCredentials(sorted(caller.scopes))
+                scope["user"] = user = _user(caller)
+                scope["auth"] = AuthCredentials(getattr(user, "permissions", ()))
             await inner(scope, receive, send)
 
         return with_user
@@ -196,29 +197,13 @@ def warn_of_shadowed(custom: Sequence[CustomRoute], rules: Iterable[RouteRule]) 
         logger.warning("http.app replaces %d of Clew's routes: %s", len(hit), named)
 
 
-class CustomRouteUser(BaseUser):
-    """`request.user`, with the attributes it has in LangGraph."""
-
-    def __init__(self, caller: Principal) -> None:
-        self._identity = caller.user_id or caller.key_id
-        self.permissions = sorted(caller.scopes)
-
-    @property
-    def is_authenticated(self) -> bool:
-        return True
-
-    @property
-    def display_name(self) -> str:
-        return self._identity
-
-    @property
-    def identity(self) -> str:
-        return self._identity
-
-
-def _user(caller: Principal) -> BaseUser:
-    """A caller on this machine while no key exists is unknown."""
-    return CustomRouteUser(caller) if caller.user_id or caller.key_id else UnauthenticatedUser()
+def _user(caller: Principal) -> AuthUser | UnauthenticatedUser:
+    """`request.user` as in LangGraph. A caller on this machine while no key exists is unknown."""
+    name = caller.user_id or caller.key_id
+    if caller.user is not None or not name:
+        return caller.user or UnauthenticatedUser()
+    scopes = sorted(caller.scopes)
+    return AuthUser({"identity": name, "display_name": name, "is_authenticated": True, "permissions": scopes})
 
 
 async def _to_custom_route(scope: Scope, receive: Receive, send: Send) -> None:

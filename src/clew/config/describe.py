@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import SecretStr
 
 from clew.config.database import DatabaseUrl
+from clew.config.declare import Setting
 from clew.config.settings import SETTINGS, Settings
 from clew.domain.profile import Profile
 
@@ -27,7 +28,7 @@ def describe(settings: Settings) -> list[Described]:
     described = [
         Described(
             setting.key,
-            _shown(getattr(getattr(settings, setting.section), setting.name)),
+            _shown(_value(settings, setting)),
             settings.sources.get(setting.key, "default"),
         )
         for setting in SETTINGS
@@ -45,6 +46,10 @@ def describe(settings: Settings) -> list[Described]:
     return described
 
 
+def _value(settings: Settings, setting: Setting) -> object:
+    return getattr(getattr(settings, setting.section), setting.name)
+
+
 def _profile(settings: Settings, profile: Profile) -> str:
     own = ", a key of its own" if profile.name in settings.profile_keys else ""
     return f"{profile.driver}, tracker {profile.tracker}{own}"
@@ -56,24 +61,14 @@ def secrets_of(settings: Settings) -> frozenset[str]:
 
 
 def _secrets(settings: Settings) -> Iterator[str]:
-    urls = (settings.database.url, settings.database.direct_url, settings.database.postgres_dsn)
-    for url in urls:
-        if url is not None and url.dsn is not None:
-            yield url.reveal()
-            if password := urlsplit(url.reveal()).password:
+    for value in (_value(settings, setting) for setting in SETTINGS):
+        if isinstance(value, DatabaseUrl) and value.dsn is not None:
+            yield value.reveal()
+            if password := urlsplit(value.reveal()).password:
                 yield from (password, unquote(password))
-    models = settings.models
-    for secret in (
-        settings.cleanup.api_key,
-        settings.cleanup.cron_secret,
-        models.openai_api_key,
-        models.anthropic_api_key,
-        settings.trackers.github_token,
-        settings.trackers.jira_token,
-        *settings.profile_keys.values(),
-    ):
-        if secret is not None:
-            yield secret.get_secret_value()
+        elif isinstance(value, SecretStr):
+            yield value.get_secret_value()
+    yield from (key.get_secret_value() for key in settings.profile_keys.values())
     yield from settings.webhook_policy.headers.values()
     for channel in settings.channels:
         yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))

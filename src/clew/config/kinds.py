@@ -7,6 +7,7 @@ so a value that was typed into the wrong place, a password perhaps, is never rep
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Generic, TypeVar, get_args
@@ -27,7 +28,7 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
 _HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_VARIABLE = re.compile(r"(?!CLEW_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 _PROJECT_KEY = re.compile(r"[A-Za-z_]{1,64}(?:\.[A-Za-z_]{1,64}){0,3}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
@@ -99,12 +100,7 @@ def flag() -> SettingKind[bool]:
 
 
 def matching(pattern: re.Pattern[str], expected: str) -> SettingKind[str]:
-    def read(raw: object) -> str:
-        if isinstance(raw, str) and pattern.fullmatch(raw):
-            return raw
-        raise ValueError
-
-    return SettingKind(expected, read)
+    return SettingKind(expected, partial(_matched, pattern))
 
 
 def host_name() -> SettingKind[str]:
@@ -146,52 +142,37 @@ def line() -> SettingKind[str]:
     return SettingKind("one line of text", read)
 
 
-def origins() -> SettingKind[tuple[str, ...]]:
-    def read(raw: object) -> tuple[str, ...]:
-        given = raw.split(",") if isinstance(raw, str) else raw
+def listed(
+    read_one: Callable[[str], T], expected: str, *, separator: str = ","
+) -> SettingKind[tuple[T, ...]]:
+    """A list in YAML; in a variable one text with separators."""
+
+    def read(raw: object) -> tuple[T, ...]:
+        given = raw.split(separator) if isinstance(raw, str) else raw
         if isinstance(given, list):
-            wanted = tuple(_text(origin).strip().lower() for origin in given)
-            if all(_ORIGIN.fullmatch(origin) for origin in wanted):
-                return wanted
+            return tuple(read_one(_text(one).strip()) for one in given)
         raise ValueError
 
-    return SettingKind("a list of origins like https://chat.example.com; * is not one", read)
+    return SettingKind(expected, read)
+
+
+def origins() -> SettingKind[tuple[str, ...]]:
+    return listed(
+        lambda origin: _matched(_ORIGIN, origin.lower()),
+        "a list of origins like https://chat.example.com; * is not one",
+    )
 
 
 def folders() -> SettingKind[tuple[Path, ...]]:
-    def read(raw: object) -> tuple[Path, ...]:
-        given = raw.split(":") if isinstance(raw, str) else raw
-        if isinstance(given, list):
-            paths = tuple(Path(_text(folder)) for folder in given)
-            if all(path.is_absolute() for path in paths):
-                return paths
-        raise ValueError
-
-    return SettingKind("a list of absolute paths, in a variable with : between them", read)
+    return listed(_absolute, "a list of absolute paths, in a variable with : between them", separator=":")
 
 
 def variables() -> SettingKind[tuple[str, ...]]:
-    def read(raw: object) -> tuple[str, ...]:
-        given = raw.split(",") if isinstance(raw, str) else raw
-        if isinstance(given, list):
-            names = tuple(_text(name).strip() for name in given)
-            if all(_VARIABLE.fullmatch(name) and not name.startswith("CLEW_") for name in names):
-                return names
-        raise ValueError
-
-    return SettingKind("a list of names of variables, none of them Clew's own", read)
+    return listed(partial(_matched, _VARIABLE), "a list of names of variables, none of them Clew's own")
 
 
 def project_keys() -> SettingKind[tuple[str, ...]]:
-    def read(raw: object) -> tuple[str, ...]:
-        given = raw.split(",") if isinstance(raw, str) else raw
-        if isinstance(given, list):
-            keys = tuple(_text(key).strip() for key in given)
-            if all(_PROJECT_KEY.fullmatch(key) for key in keys):
-                return keys
-        raise ValueError
-
-    return SettingKind("a list of keys like auth, webhooks.url", read)
+    return listed(partial(_matched, _PROJECT_KEY), "a list of keys like auth, webhooks.url")
 
 
 def repository() -> SettingKind[str]:
@@ -250,4 +231,16 @@ def postgres_url() -> SettingKind[DatabaseUrl]:
 def _text(raw: object) -> str:
     if isinstance(raw, str) and raw and raw.isprintable():
         return raw
+    raise ValueError
+
+
+def _matched(pattern: re.Pattern[str], raw: object) -> str:
+    if isinstance(raw, str) and pattern.fullmatch(raw):
+        return raw
+    raise ValueError
+
+
+def _absolute(text: str) -> Path:
+    if Path(text).is_absolute():
+        return Path(text)
     raise ValueError

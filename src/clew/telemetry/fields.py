@@ -48,6 +48,10 @@ FIELDS = frozenset(
         "preserved",
         "failed",
         "bytes",
+        # where the project's code failed
+        "file",
+        "line",
+        "function",
         # the process and what it stands on
         "address",
         "backend",
