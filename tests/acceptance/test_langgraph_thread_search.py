@@ -166,6 +166,8 @@ async def test_how_long_a_thread_lives_is_shown_and_changed(clients: Clients) ->
     assert (await left())[1] == 5
     with pytest.raises(NotFoundError):
         await clients.rival.threads.update(thread, metadata={}, ttl=1)
+    with pytest.raises(UnprocessableEntityError, match=r"strategy: .*/threads/prune"):
+        await threads.update(thread, metadata={}, ttl={"ttl": 5, "strategy": "keep_latest"})
 
 
 async def test_states_are_read_in_part_and_their_size_is_told(
@@ -230,7 +232,9 @@ async def test_a_thread_id_need_not_be_a_uuid(clients: Clients, http: httpx.Asyn
     assert (await ann.threads.get(new))["thread_id"] == new
 
 
-async def test_what_cannot_be_honoured_is_refused_by_name(clients: Clients, http: httpx.AsyncClient) -> None:
+async def test_what_cannot_be_honoured_is_refused_by_name(
+    clients: Clients, http: httpx.AsyncClient, served: SdkServer
+) -> None:
     thread = (await clients.ann.threads.create())["thread_id"]
     for more, why in (
         ({"feedback_keys": ["score"]}, "feedback_keys: .*LangSmith"),
@@ -244,6 +248,10 @@ async def test_what_cannot_be_honoured_is_refused_by_name(clients: Clients, http
         await clients.ann.runs.create(
             thread, "echo", command={"resume": {"0" * 32: "yes"}}, strict_resume=True
         )
+    body = {"assistant_id": "echo", "input": {"words": ["x"]}, "new_in_a_later_version": 1, "private text": 2}
+    assert (await http.post(f"/threads/{thread}/runs", json=body)).status_code == 200
+    assert "'new_in_a_later_version' of a request (RunIn) has no effect" in served.server.log
+    assert "private text" not in served.server.log
     for name, value in (("after_seconds", 5), ("on_completion", "keep"), ("if_not_exists", "create")):
         body = {"assistant_id": "echo", "schedule": "* * * * *", name: value}
         answer = await http.post("/runs/crons", json=body)

@@ -785,7 +785,7 @@ class TestGraphs:
             ],
             graphs={"agent": "./src/graph.py:graph", "other": {"path": "pkg.mod:make", "description": "x"}},
             env="./.env",
-            store={"index": {"dims": 3}},
+            store={"index": {"embed": "./src/graph.py:embed", "dims": 3}, "ttl": {"default_ttl": 5}},
         )
         loaded = load(tmp_path)
         assert {name: str(graph) for name, graph in loaded.graphs.items()} == {
@@ -805,10 +805,20 @@ class TestGraphs:
             "REF": "${HOME}",
         }
         assert "hunter2" not in repr(loaded)
+        index = loaded.store_index
+        assert index is not None
+        assert (index.path, index.attribute, index.dims, index.fields) == (
+            *(tmp_path / "src" / "graph.py", "embed"),
+            *(3, ("$",)),
+        )
 
     def test_our_file_adds_to_it_and_wins(self, tmp_path: Path) -> None:
-        write_project(tmp_path, graphs={"a": "theirs:a", "b": "theirs:b"})
-        loaded = load(tmp_path, yaml="graphs: {a: 'ours:a'}")
+        theirs = {"index": {"embed": "openai:small", "dims": 3}}
+        write_project(tmp_path, graphs={"a": "theirs:a", "b": "theirs:b"}, store=theirs)
+        ours = "store: {index: {embed: 'openai:large', dims: 4}}"
+        loaded = load(tmp_path, yaml=f"graphs: {{a: 'ours:a'}}\n{ours}")
+        assert loaded.store_index is not None
+        assert loaded.store_index.written == "openai:large"
         assert {name: str(graph) for name, graph in loaded.graphs.items()} == {"a": "ours:a", "b": "theirs:b"}
 
     def test_it_can_be_named_too(self, tmp_path: Path) -> None:

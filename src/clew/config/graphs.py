@@ -12,6 +12,7 @@ from clew.config.dependencies import read_dependencies
 from clew.config.files import read_text
 from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
 from clew.config.project_http import ProjectHttp, read_project_http
+from clew.config.store_index import StoreIndexSource, read_store_index
 from clew.config.tree import ConfigNode
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
@@ -48,6 +49,7 @@ class LangGraphProject:
     environment: dict[str, SecretStr] = field(default_factory=dict)
     auth: ProjectAuth | None = None
     http: ProjectHttp = field(default_factory=ProjectHttp)
+    store_index: StoreIndexSource | None = None
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
@@ -75,6 +77,7 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         environment=environment,
         auth=read_project_auth(entries.get("auth", nothing)),
         http=read_project_http(entries.get("http", nothing)),
+        store_index=read_store_index(entries.get("store"), is_ours=False),
         warnings=(
             *missing,
             *absent,

@@ -25,6 +25,7 @@ from clew.config.resolve import (
 )
 from clew.config.settings import SECTIONS, SETTINGS, Settings
 from clew.config.sources import LangGraphVariables, Options, Variables, YamlFile, read_sections
+from clew.config.store_index import read_store_index
 from clew.config.tree import ConfigNode
 
 CONFIG_FILE = "clew.yaml"
@@ -36,7 +37,13 @@ _BASIC = (
     *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
 )
-_TOP = {section for section, names in _IN_FILE.items() if names} | {"profiles", "graphs", "channels", "apps"}
+_TOP = {section for section, names in _IN_FILE.items() if names} | {
+    "profiles",
+    "graphs",
+    "channels",
+    "apps",
+    "store",
+}
 
 
 def load_settings(
@@ -78,6 +85,7 @@ def load_settings(
         custom_auth=project.auth,
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
         http=replace(project.http, mount_prefix=read_mount_prefix(langgraph) or project.http.mount_prefix),
+        store_index=read_store_index(top.get("store")) or project.store_index,
         channels=read_channels(top.get("channels", nothing), profiles.named),
         apps=MappingProxyType(read_app_sections(top.get("apps", nothing))),
         graph_store_url=choose_graph_store(made.graph_store, database, sources, cwd),

@@ -50,7 +50,7 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("graphs.*.description", "shown with the assistant"),
     _honoured("dependencies", "folders are imported from; packages must be installed"),
     _honoured("env", "variables for the graphs, as an object or a file"),
-    _warned("store.index"),
+    _honoured("store.index", "`embed`, `dims` and `fields`: `query` searches the store by meaning"),
     _honoured("store.ttl.default_ttl", "minutes an item lives that says nothing of its own"),
     _honoured("store.ttl.refresh_on_read", "whether reading an item starts its time anew; `true` unless set"),
     _honoured("store.ttl.sweep_interval_minutes", "how often expired items are removed; `1` unless set"),

@@ -44,6 +44,7 @@ from clew.config.kinds import (
 from clew.config.project_auth import ProjectAuth
 from clew.config.project_http import ProjectHttp
 from clew.config.project_ttl import StoreTtl, ThreadTtl
+from clew.config.store_index import StoreIndexSource
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
 from clew.domain.webhook_policy import WebhookPolicy
@@ -446,6 +447,8 @@ class Settings:
     graphs: Mapping[str, GraphSource]
     http: ProjectHttp
     """`http` of langgraph.json."""
+    store_index: StoreIndexSource | None
+    """`store.index` of clew.yaml, or else of langgraph.json."""
     channels: tuple[Channel, ...]
     apps: Mapping[str, AppSection]
     """Sections of installed apps by name; each app's model validates its own when the server finds the app."""

@@ -11,6 +11,10 @@ from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
 Namespace: TypeAlias = tuple[str, ...]
+# An embedding of a text.
+Vector: TypeAlias = tuple[float, ...]
+# Which texts of an item are embedded: those that the index names, none, or those at these paths.
+Fields: TypeAlias = Literal[False] | Sequence[str] | None
 
 # `_x40` stands for "@". Ids of letters, digits, "_" and "-" stay as they are, but for one that already looks escaped.
 _TO_ESCAPE = re.compile(rb"[^A-Za-z0-9_-]|_(?=x[0-9a-f]{2})")
@@ -33,6 +37,7 @@ class Item:
     updated_at: datetime
     ttl: timedelta | None = None
     left: timedelta | None = None  # of its life, by the database's clock
+    score: float | None = None  # how similar it is to what was asked for, at most 1
 
     @property
     def is_worn(self) -> bool:
@@ -50,9 +55,10 @@ class GetItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindItems:
-    """Items in the namespace and below it, the newest change first."""
+    """Items in the namespace and below it: the newest change first, or of those with vectors the most similar first."""
 
     prefix: Namespace
+    near: Vector | None = None
     filter: Mapping[str, Json] | None = None
     limit: int = 10
     offset: int = 0
@@ -94,6 +100,7 @@ class PutItem:
     key: str
     value: Json
     ttl: timedelta | None = None
+    vectors: tuple[Vector, ...] = ()  # of its texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 from langgraph.store.base import (
@@ -21,11 +22,22 @@ from langgraph.store.base import (
 
 from clew.domain import items
 from clew.domain.errors import ClewError, Invalid
-from clew.domain.items import Namespace, Question, asked_below, check_filter, shown_below, user_label
+from clew.domain.items import (
+    Fields,
+    Namespace,
+    Question,
+    Vector,
+    asked_below,
+    check_filter,
+    shown_below,
+    user_label,
+)
 from clew.domain.retention import minutes
 from clew.domain.thread import Owner
+from clew.history.embedding import warn_unindexed
+from clew.history.store_items import NO_INDEX
 from clew.ports.histories import Histories
-from clew.ports.items import Items
+from clew.ports.items import ItemIndex, Items
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,10 +58,11 @@ class GraphStore(BaseStore):
       `omit_expired: False`. Reading an item refreshes its time (unless `refresh_ttl` is off), but not on every read: at most
       once in a tenth of its life.
     - Chat histories appear as the items of their documented form and cannot be written this way; see ChatHistory.
-    - Search filters and prefixes; there is no vector index, so `query` and `index` have no effect.
+    - With an index `query` ranks the items that have vectors by similarity, with scores. Texts are embedded before the
+      transaction; if that fails, nothing is written. Without an index `query` is refused.
     """
 
-    __slots__ = ("backend", "histories", "items", "loop", "root", "tenant", "ttl_config")
+    __slots__ = ("backend", "histories", "index", "items", "loop", "root", "tenant", "ttl_config")
 
     supports_ttl = True
 
@@ -63,6 +76,7 @@ class GraphStore(BaseStore):
         user_id: str = "",
         ttl: TTLConfig | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        index: ItemIndex | None = None,
     ) -> None:
         """Made inside the event loop it will be used in, or given that loop: the methods without `a` hand their work to it."""
         self.items = items
@@ -72,6 +86,7 @@ class GraphStore(BaseStore):
         self.tenant = tenant
         self.root = user_label(user_id)
         self.ttl_config = ttl
+        self.index = index
 
     def for_owner(self, owner: Owner) -> "GraphStore":
         """The same store as another tenant, or one user of it, sees it."""
@@ -83,6 +98,7 @@ class GraphStore(BaseStore):
             user_id=owner.user_id,
             ttl=self.ttl_config,
             loop=self.loop,
+            index=self.index,
         )
 
     def for_tenant(self, tenant: str) -> "GraphStore":
@@ -93,10 +109,10 @@ class GraphStore(BaseStore):
         return await self.at_home(self._batch(list(ops)))
 
     async def _batch(self, ops: Sequence[Op]) -> list[Result]:
-        plan = _BatchPlan(ops, self.root)
+        plan = _BatchPlan(ops, self.root, await self._embedded(ops))
         expired = self.ttl_config is not None and self.ttl_config.get("omit_expired") is False
         if plan.changes:
-            changes = list(plan.changes.values())
+            changes = await self._indexed(plan)
             answers = await self.items.change(self.tenant, plan.questions, changes, expired=expired)
         else:
             answers = await self.items.ask(self.tenant, plan.questions, expired=expired)
@@ -123,6 +139,23 @@ class GraphStore(BaseStore):
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
+    async def _embedded(self, ops: Sequence[Op]) -> Mapping[str, Vector]:
+        queries = [op.query for op in ops if isinstance(op, SearchOp) and op.query]
+        if self.index is not None:
+            return await self.index.embed_queries(queries)
+        if queries:
+            raise Invalid(NO_INDEX, field="query")
+        return {}
+
+    async def _indexed(self, plan: "_BatchPlan") -> list[items.ItemChange]:
+        if self.index is not None:
+            return await self.index.embed_items(
+                [(plan.changes[name], plan.fields[name]) for name in plan.changes]
+            )
+        if any(plan.fields.values()):
+            warn_unindexed()
+        return list(plan.changes.values())
+
     async def _refresh(self, names: Sequence[tuple[Namespace, str]]) -> None:
         if not names:
             return
@@ -139,9 +172,12 @@ class _BatchPlan:
     Everything is below `root`, and shown as if it were not.
     """
 
-    def __init__(self, ops: Sequence[Op], root: Namespace = ()) -> None:
+    def __init__(
+        self, ops: Sequence[Op], root: Namespace = (), near: Mapping[str, Vector] = MappingProxyType({})
+    ) -> None:
         self.ops = ops
         self.root = root
+        self.fields: dict[tuple[Namespace, str], Fields] = {}
         self.questions: list[Question] = []
         self.changes: dict[tuple[Namespace, str], items.ItemChange] = {}
         for op in ops:
@@ -153,8 +189,9 @@ class _BatchPlan:
                     name = ((*root, *_labels(op.namespace)), _key(op.key))
                     self.changes.pop(name, None)
                     self.changes[name] = _change(op, *name)
+                    self.fields[name] = op.index
                 case _:
-                    self.questions.append(asked_below(_question(op), root))
+                    self.questions.append(asked_below(_question(op, near), root))
 
     def results(self, answers: Sequence[items.Answer]) -> list[Result]:
         rest = iter(answers)
@@ -178,7 +215,7 @@ class _BatchPlan:
         return list({(item.namespace, item.key): None for item in found if item.is_worn})
 
 
-def _question(op: Op) -> Question:
+def _question(op: Op, near: Mapping[str, Vector]) -> Question:
     match op:
         case GetOp():
             return items.GetItem(namespace=_labels(op.namespace), key=_key(op.key))
@@ -186,6 +223,7 @@ def _question(op: Op) -> Question:
             check_filter(op.filter)
             return items.FindItems(
                 prefix=_labels(op.namespace_prefix),
+                near=near[op.query] if op.query else None,
                 filter=op.filter or None,
                 limit=_count(op.limit),
                 offset=_count(op.offset),
@@ -211,7 +249,9 @@ def _change(op: PutOp, namespace: Namespace, key: str) -> items.ItemChange:
 
 def _result(op: Op, answer: items.Answer) -> Result:
     if isinstance(op, SearchOp):
-        return [SearchItem(**_fields(item)) for item in cast("Sequence[items.Item]", answer)]
+        return [
+            SearchItem(**_fields(item), score=item.score) for item in cast("Sequence[items.Item]", answer)
+        ]
     if isinstance(op, GetOp):
         return Item(**_fields(answer)) if isinstance(answer, items.Item) else None
     return list(cast("Sequence[Namespace]", answer))

@@ -9,14 +9,17 @@ from typing import Final, cast
 from clew.domain.errors import ClewError, Invalid, InvalidState
 from clew.domain.items import (
     DeleteItem,
+    Fields,
     FindItems,
     GetItem,
     Item,
+    ItemChange,
     ListNamespaces,
     Namespace,
     Pattern,
     PutItem,
     Question,
+    Vector,
     asked_below,
     check_filter,
     is_of_histories,
@@ -26,7 +29,7 @@ from clew.domain.items import (
 )
 from clew.domain.thread import Json, Owner
 from clew.ports.histories import NAMESPACE
-from clew.ports.items import Items
+from clew.ports.items import ItemIndex, Items
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,8 @@ logger = logging.getLogger(__name__)
 MAX_NAME: Final = 2000
 # LangGraph keeps this one for itself.
 RESERVED: Final = "langgraph"
+# Without an index the newest items would be taken for the most similar ones.
+NO_INDEX: Final = "this store has no index, so it cannot search by meaning; configure store.index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +47,32 @@ class StoreItems:
     Chat histories, which graphs see among them, are written by ChatHistory alone: where they are kept, nothing else is."""
 
     items: Items
+    index: ItemIndex | None = None
     ttl: timedelta | None = None
     """Of items that say nothing of their own."""
     refreshes: bool = True
     """Whether reading an item starts its time anew where the reader does not say."""
 
     async def put(
-        self, owner: Owner, namespace: Namespace, key: str, value: Json, *, ttl: timedelta | None = None
+        self,
+        owner: Owner,
+        namespace: Namespace,
+        key: str,
+        value: Json,
+        *,
+        ttl: timedelta | None = None,
+        fields: Fields = None,
     ) -> None:
-        """Raises Invalid, InvalidState."""
+        """`fields`: what of it is embedded, unless what the index says. Raises Invalid, InvalidState, Unavailable."""
         _require_writable(namespace, key)
-        change = PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl or self.ttl)
-        await self.items.change(owner.tenant, [], [change])
+        if fields and self.index is None:
+            raise Invalid(NO_INDEX, "index")
+        changes: list[ItemChange] = [
+            PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl or self.ttl)
+        ]
+        if self.index is not None:
+            changes = await self.index.embed_items([(changes[0], fields)])
+        await self.items.change(owner.tenant, [], changes)
 
     async def delete(self, owner: Owner, namespace: Namespace, key: str) -> None:
         """One that is not there is gone already. Raises InvalidState."""
@@ -76,13 +95,18 @@ class StoreItems:
         prefix: Namespace,
         *,
         wanted: Mapping[str, Json] | None = None,
+        query: str | None = None,
         limit: int,
         offset: int,
         refresh: bool | None = None,
     ) -> Sequence[Item]:
-        """Items in the namespace and below it, the newest change first. Raises Invalid for an unknown filter operator."""
+        """Items in the namespace and below it: the newest change first, or those most similar to the query.
+
+        Raises Invalid for an unknown filter operator and for a query without an index, Unavailable."""
         check_filter(wanted)
-        question = FindItems(prefix=prefix, filter=wanted or None, limit=limit, offset=offset)
+        question = FindItems(
+            prefix=prefix, near=await self._near(query), filter=wanted or None, limit=limit, offset=offset
+        )
         found = cast("Sequence[Item]", await self._ask(owner, question))
         if self._is_refreshed(refresh):
             await self._refresh(owner, found)
@@ -108,6 +132,13 @@ class StoreItems:
 
     def _is_refreshed(self, asked: bool | None) -> bool:
         return self.refreshes if asked is None else asked
+
+    async def _near(self, query: str | None) -> Vector | None:
+        if not query:
+            return None
+        if self.index is None:
+            raise Invalid(NO_INDEX, "query")
+        return (await self.index.embed_queries([query]))[query]
 
     async def _ask(self, owner: Owner, question: Question) -> object:
         root = _root(owner)

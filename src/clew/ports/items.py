@@ -1,11 +1,19 @@
 """Store items: the rows of LangGraph's store."""
 
-from collections.abc import (
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from clew.domain.items import Answer, ItemChange, Namespace, Question
+from clew.domain.items import Answer, Fields, ItemChange, Namespace, Question, Vector
+
+
+class ItemIndex(Protocol):
+    """Turns the texts of items, and queries, into vectors. Both methods raise Unavailable when that fails."""
+
+    async def embed_items(self, changes: Sequence[tuple[ItemChange, Fields]]) -> list[ItemChange]:
+        """The changes, in their order, with the vectors of the items they put."""
+        ...
+
+    async def embed_queries(self, queries: Iterable[str]) -> Mapping[str, Vector]: ...
 
 
 class Items(Protocol):

@@ -64,6 +64,7 @@ from clew.server.database import (
 )
 from clew.server.http import http_options
 from clew.server.services import Services
+from clew.server.store_index import open_index
 from clew.stores.commit_metrics import CommitMetrics
 from clew.telemetry import Metrics, shared_metrics
 
@@ -117,7 +118,7 @@ async def open_app(
                 settings,
                 services.stores,
                 services.store,
-                services.graph_store.items,
+                services.graph_store,
                 execution,
                 access=services.access,
                 streams=shared.streams,
@@ -165,8 +166,12 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     stores.threads.metrics = CommitMetrics(metrics, settings.database.url.kind)
     stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
+    index = await open_index(settings, graph_db)
     graph_store = graph_store_on(
-        graph_db, backend=settings.graph_store_url.kind, ttl=ttl_config(settings.store_ttl)
+        graph_db,
+        backend=settings.graph_store_url.kind,
+        ttl=ttl_config(settings.store_ttl),
+        index=index,
     )
     access = ThreadAccess(stores.threads, utc_now)
     stack.push_async_callback(access.close)

@@ -5,14 +5,16 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from datetime import timedelta
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.store.base import TTLConfig
+from langgraph.store.base import IndexConfig, TTLConfig
 
 from clew.checkpointer.saver import Checkpointer
 from clew.config import DatabaseUrl, Settings, StoreTtl, read_database_url
 from clew.domain.errors import ConfigError
 from clew.domain.retention import Selection, owned_by
+from clew.history.embedding import EmbeddedItems
 from clew.history.graph_store import DEFAULT_TENANT, GraphStore
 from clew.server.database import open_cleanup, open_database, open_graph_database, open_histories, stores_on
+from clew.server.store_index import open_index, require_vectors
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows
 from clew.stores.sql.work import Database
@@ -29,22 +31,36 @@ class UnknownBackend(ConfigError, ValueError):
 
 @asynccontextmanager
 async def create_graph_store(
-    settings: Settings | str, *, tenant: str = DEFAULT_TENANT, ttl: TTLConfig | None = None
+    settings: Settings | str,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    ttl: TTLConfig | None = None,
+    index: IndexConfig | None = None,
 ) -> AsyncGenerator[GraphStore]:
     """A store for `graph.compile(store=...)`, set up and open until the block ends.
 
     `settings` are ours, or a URL: `sqlite:////absolute/path.db`, `postgresql://...`, `memory://`. The default tenant is
-    the one of bots and servers that name none, so both see the same items and chat histories.
+    the one of bots and servers that name none, so both see the same items and chat histories. `index` is LangGraph's
+    configuration of a semantic index: `{"embed": ..., "dims": ..., "fields": [...]}`; without it, that of the settings.
     """
     url = settings.graph_store_url if isinstance(settings, Settings) else _url(settings)
     async with open_database(url, settings) as db:
-        yield graph_store_on(db, backend=url.kind, tenant=tenant, ttl=ttl)
+        made = await open_index(settings, db) if isinstance(settings, Settings) and index is None else None
+        if index is not None:
+            made = EmbeddedItems.of(index)
+            await require_vectors(db, url.kind)
+        yield graph_store_on(db, backend=url.kind, tenant=tenant, ttl=ttl, index=made)
 
 
 def graph_store_on(
-    db: Database, *, backend: str, tenant: str = DEFAULT_TENANT, ttl: TTLConfig | None = None
+    db: Database,
+    *,
+    backend: str,
+    tenant: str = DEFAULT_TENANT,
+    ttl: TTLConfig | None = None,
+    index: EmbeddedItems | None = None,
 ) -> GraphStore:
-    return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl)
+    return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl, index=index)
 
 
 def ttl_config(ttl: StoreTtl) -> TTLConfig:

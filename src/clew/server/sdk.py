@@ -39,8 +39,8 @@ from clew.engine.runs import Runs
 from clew.engine.sweeper import Chore, sweeping
 from clew.engine.threads import Threads
 from clew.graph.run import current_run
+from clew.history.graph_store import GraphStore
 from clew.history.store_items import StoreItems
-from clew.ports.items import Items
 from clew.ports.run_hooks import Webhooks
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
@@ -92,7 +92,7 @@ async def open_langgraph(
     settings: Settings,
     stores: Stores,
     store: Store,
-    items: Items,
+    graph_store: GraphStore,
     execution: Execution,
     *,
     access: ThreadAccess,
@@ -165,7 +165,10 @@ async def open_langgraph(
             assistants_router(assistants, execution.introspection),
             store_router(
                 StoreItems(
-                    items=items, ttl=settings.store_ttl.default, refreshes=settings.store_ttl.refreshes
+                    items=graph_store.items,
+                    index=graph_store.index,
+                    ttl=settings.store_ttl.default,
+                    refreshes=settings.store_ttl.refreshes,
                 )
             ),
             sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),

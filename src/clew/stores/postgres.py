@@ -317,9 +317,13 @@ async def _carried_out(connection: Connection, step: Statement | Update | Many |
 _LIST = re.compile(r"IN \(SELECT value FROM json_each\((\$\d+)\)\)")
 
 
+_DISTANCE = re.compile(r"vec_distance_cosine\((\w+), (\$\d+)\)")
+
+
 @lru_cache(maxsize=1024)
 def spoken(sql: str) -> str:
-    """What was said to Postgres alone is no longer a comment, and a list is an array."""
+    """What was said to Postgres alone is no longer a comment, a list is an array, and vectors are pgvector's."""
+    sql = _DISTANCE.sub(r"(\1::vector <=> \2::real[]::vector)", sql)
     return _LIST.sub(r"= ANY(\1::text[])", sql.replace("/*+", "").replace("*/", ""))
 
 

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import threading
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,7 +24,8 @@ from urllib.parse import quote
 from clew.domain.errors import ClewError, ConfigError, Conflict, Corrupt, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
 from clew.stores.sql.migrate import migrate
-from clew.stores.sql.work import Many, Rows, Script, Statement, Texts, Update, Work
+from clew.stores.sql.work import Floats, Many, Rows, Script, Statement, Texts, Update, Work
+from clew.stores.sqlite_vectors import add_vectors
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -327,6 +329,7 @@ def connect(uri: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     ):
         connection.execute(f"PRAGMA {pragma}")
     connection.create_function("clew_now", 0, lambda: time.time_ns() // 1000)
+    add_vectors(connection)
     return connection
 
 
@@ -356,6 +359,7 @@ def drive(connection: sqlite3.Connection, work: Work[T]) -> T:
 
 
 sqlite3.register_adapter(Texts, json.dumps)
+sqlite3.register_adapter(Floats, lambda vector: array("f", vector).tobytes())
 
 
 @lru_cache(maxsize=1024)

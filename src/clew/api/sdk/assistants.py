@@ -11,7 +11,7 @@ from starlette.responses import Response
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.wire import Moment, tell_page
+from clew.api.sdk.wire import Moment, RequestBody, tell_page
 from clew.domain.assistants import Assistant, AssistantPatch, Schemas, Search, SortKey
 from clew.domain.errors import Conflict, Contradictory, Invalid, InvalidState, NotFound
 from clew.engine.assistants import AssistantCatalog
@@ -45,7 +45,7 @@ class ConfigIn(BaseModel):
     configurable: Object | None = None
 
 
-class AssistantChangeIn(BaseModel):
+class AssistantChangeIn(RequestBody):
     graph_id: str | None = None
     config: ConfigIn | None = None
     context: Object | None = None
@@ -71,7 +71,7 @@ class AssistantIn(AssistantChangeIn):
     if_exists: Literal["raise", "do_nothing"] = "raise"
 
 
-class AssistantCountIn(BaseModel):
+class AssistantCountIn(RequestBody):
     metadata: Object | None = None
     graph_id: str | None = None
     name: str | None = None
@@ -96,13 +96,13 @@ class AssistantSearchIn(AssistantCountIn):
         )
 
 
-class AssistantVersionsIn(BaseModel):
+class AssistantVersionsIn(RequestBody):
     metadata: Object | None = None
     limit: Limit = 10
     offset: Offset = 0
 
 
-class AssistantLatestIn(BaseModel):
+class AssistantLatestIn(RequestBody):
     version: Annotated[int, Field(ge=1, le=MAX_OFFSET, strict=True)]
 
 

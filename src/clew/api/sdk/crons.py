@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
 from fastapi import APIRouter, Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from clew.api.credentials import Principal
@@ -15,7 +15,7 @@ from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.run_schemas import Id, Modes, Nodes, Object, RunIn, Uuid, nodes_of
-from clew.api.sdk.wire import Moment, tell_page
+from clew.api.sdk.wire import Moment, RequestBody, tell_page
 from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import require_one_context
 from clew.domain.crons import CronJob, CronSearch, SortKey
@@ -97,10 +97,8 @@ class CronIn(RunIn):
         )
 
 
-class CronPatchIn(BaseModel):
+class CronPatchIn(RequestBody):
     """A change of a scheduled run. Fields that are null or left out stay; only the end can be removed with null."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schedule: Line | None = None
     timezone: Line | None = None
@@ -156,7 +154,7 @@ class CronPatchIn(BaseModel):
         return changed
 
 
-class CronCountIn(BaseModel):
+class CronCountIn(RequestBody):
     assistant_id: Line | None = None
     thread_id: Id | None = None
     metadata: Object | None = None

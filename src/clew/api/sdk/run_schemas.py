@@ -15,7 +15,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from clew.api.sdk.wire import Lenient, Moment, refused
+from clew.api.sdk.wire import Lenient, Moment, RequestBody, refused
 from clew.domain.assistants import require_one_context
 from clew.domain.events import RunSpec
 from clew.domain.runs import Run
@@ -55,10 +55,8 @@ Modes = Annotated[list[Mode], BeforeValidator(_listed)]
 Nodes = Annotated[list[Annotated[str, Field(max_length=256)]], BeforeValidator(_listed)]
 
 
-class CheckpointIn(BaseModel):
+class CheckpointIn(RequestBody):
     """A checkpoint."""
-
-    model_config = ConfigDict(frozen=True)
 
     checkpoint_id: UUID | None = None
     checkpoint_ns: str = ""
@@ -198,7 +196,7 @@ class RunOut(BaseModel):
         )
 
 
-class CancelIn(BaseModel):
+class CancelIn(RequestBody):
     """Which runs to cancel: these of one thread, or all of a status."""
 
     thread_id: Id | None = None

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
-from clew.api.sdk.wire import Moment
-from clew.domain.errors import Invalid, InvalidState
+from clew.api.sdk.wire import Moment, RequestBody
+from clew.domain.errors import Invalid, InvalidState, Unavailable
 from clew.domain.items import Item, Namespace
 from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.history.store_items import StoreItems
@@ -25,30 +25,30 @@ Limit = Annotated[int, Field(ge=1, le=1000, strict=True)]
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, strict=True)]
 
 
-class ItemNameIn(BaseModel):
+class ItemNameIn(RequestBody):
     namespace: Annotated[Labels, Field(min_length=1)]
     key: Key
 
 
 class ItemIn(ItemNameIn):
     value: dict[str, Any]
-    index: Literal[False] | list[str] | None = None
-    """Accepted without effect: items have no semantic index."""
+    index: Literal[False] | Annotated[list[str], Field(max_length=64)] | None = None
+    """Which fields are embedded, if not those of the store's index; false: none."""
     ttl: Annotated[float, Field(gt=0, le=LONGEST_MINUTES)] | None = None
     """In minutes, from the last time it was written or read."""
 
 
-class ItemSearchIn(BaseModel):
+class ItemSearchIn(RequestBody):
     namespace_prefix: Labels | None = None
     filter: dict[str, Any] | None = None
     limit: Limit = 10
     offset: Offset = 0
     query: str | None = None
-    """Accepted without effect: the newest items come first."""
+    """The most similar items come first; without it, the newest ones."""
     refresh_ttl: bool | None = None
 
 
-class NamespacesIn(BaseModel):
+class NamespacesIn(RequestBody):
     prefix: Labels | None = None
     suffix: Labels | None = None
     max_depth: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
@@ -77,6 +77,10 @@ class ItemOut(BaseModel):
 class FoundItemOut(ItemOut):
     score: float | None = None
 
+    @classmethod
+    def of(cls, item: Item) -> Self:
+        return cls(**dict(ItemOut.of(item)), score=item.score)
+
 
 class ItemsOut(BaseModel):
     items: list[FoundItemOut]
@@ -93,13 +97,16 @@ class StoreRoutes:
     def router(self) -> APIRouter:
         router = Router(prefix="/store", tags=["langgraph"])
         router.put(
-            "/items", dependencies=[needs("write")], status_code=204, responses=errors(Invalid, InvalidState)
+            "/items",
+            dependencies=[needs("write")],
+            status_code=204,
+            responses=errors(Invalid, InvalidState, Unavailable),
         )(self.put_item)
         router.get("/items", dependencies=[needs("read")], responses=errors(Invalid))(self.get_item)
         router.delete(
             "/items", dependencies=[needs("write")], status_code=204, responses=errors(Invalid, InvalidState)
         )(self.delete_item)
-        router.post("/items/search", dependencies=[needs("read")], responses=errors(Invalid))(
+        router.post("/items/search", dependencies=[needs("read")], responses=errors(Invalid, Unavailable))(
             self.search_items
         )
         router.post("/namespaces", dependencies=[needs("read")], responses=errors(Invalid))(
@@ -110,7 +117,9 @@ class StoreRoutes:
     async def put_item(self, caller: Caller, body: ItemIn) -> None:
         """Create or replace an item."""
         ttl = None if body.ttl is None else minutes(body.ttl, field="ttl")
-        await self.shelf.put(caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl)
+        await self.shelf.put(
+            caller.owner, tuple(body.namespace), body.key, body.value, ttl=ttl, fields=body.index
+        )
 
     async def get_item(
         self,
@@ -129,11 +138,12 @@ class StoreRoutes:
         await self.shelf.delete(caller.owner, tuple(body.namespace), body.key)
 
     async def search_items(self, caller: Caller, body: ItemSearchIn) -> ItemsOut:
-        """Items in a namespace and below it, the newest change first."""
+        """Items in a namespace and below it: the newest change first, or those most similar to the query."""
         found = await self.shelf.find(
             caller.owner,
             tuple(body.namespace_prefix or ()),
             wanted=body.filter,
+            query=body.query,
             limit=body.limit,
             offset=body.offset,
             refresh=body.refresh_ttl,

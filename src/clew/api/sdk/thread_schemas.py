@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from clew.api.sdk.extraction import Paths
 from clew.api.sdk.run_schemas import CheckpointIn, CommandIn, Id, Object, Uuid
-from clew.api.sdk.wire import Lenient, Moment
+from clew.api.sdk.wire import Lenient, Moment, RequestBody
 from clew.domain.retention import LONGEST_MINUTES, minutes
 from clew.domain.thread import Json, Status, Thread
 from clew.domain.views import SuperstepUpdate
@@ -35,9 +35,15 @@ def statuses_of(wanted: ThreadStatus | None) -> tuple[Status, ...]:
 Minutes = Annotated[float, Field(gt=0, le=LONGEST_MINUTES)]
 
 
-class TtlIn(BaseModel):
+def _whole(strategy: str) -> str:
+    if strategy != "delete":
+        raise ValueError("not supported: a thread expires as a whole; /threads/prune removes its old states")
+    return strategy
+
+
+class TtlIn(RequestBody):
     ttl: Minutes
-    strategy: Literal["delete"] = "delete"
+    strategy: Annotated[Literal["delete", "keep_latest"], AfterValidator(_whole)] = "delete"
 
     @property
     def time(self) -> timedelta:

@@ -29,19 +29,28 @@ MOST_LOGGED = 100
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}", re.ASCII)
 
 
-class Lenient(BaseModel):
-    """A body in which null fields count as left out. One that this server does not know is named in a warning."""
+class RequestBody(BaseModel):
+    """A body whose unknown fields are named in a warning: clients of newer servers send more."""
 
     model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unknown(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            _name_unknown(cls, {name: value for name, value in data.items() if value is not None})
+        return data
+
+
+class Lenient(RequestBody):
+    """A body in which null fields count as left out."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        given = {name: value for name, value in data.items() if value is not None}
-        _name_unknown(cls, given)
-        return given
+        return {name: value for name, value in data.items() if value is not None}
 
 
 def _name_unknown(body: type[BaseModel], given: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from math import isnan
 from typing import Final
 
 from clew.domain.documents import clean_json
@@ -17,6 +18,7 @@ from clew.domain.items import (
     Namespace,
     PutItem,
     Question,
+    Vector,
     below,
     common_prefix,
     from_path,
@@ -28,7 +30,7 @@ from clew.domain.thread import Json, Owner
 from clew.ports.histories import HistorySummary, chunk_index, chunk_key
 from clew.stores.codec import MICROSECOND, UNREADABLE, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
-from clew.stores.sql.work import Many, Row, Rows, Statement, Tables, Value, Work, writes
+from clew.stores.sql.work import Floats, Many, Row, Rows, Statement, Tables, Value, Work, writes
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,8 @@ def _change(
     answers = yield from _answers(tenant, questions, expired)
     for change, statement in zip(changes, statements, strict=True):
         rows = yield statement
+        if isinstance(change, PutItem) and change.vectors and rows:
+            yield _vectors(tenant, change)
         if not rows and (
             isinstance(change, PutItem)
             or (yield from _view(tenant, change.namespace, change.key)) is not None
@@ -134,6 +138,15 @@ def _statement(tenant: str, change: ItemChange) -> Statement:
         " ON CONFLICT (tenant, path, key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
         " ttl = excluded.ttl, expires_at = excluded.expires_at RETURNING 1",
         (*name, _dumped(change.value), ttl, int(chunk_index(change.key) is not None)),
+    )
+
+
+def _vectors(tenant: str, change: PutItem) -> Many:
+    """Those of the value before are gone: a trigger deletes them with it."""
+    name = (tenant, to_path(change.namespace), change.key)
+    return Many(
+        "INSERT INTO store_vectors (tenant, path, key, number, dims, vector) VALUES ($1, $2, $3, $4, $5, $6)",
+        [(*name, number, len(one), Floats(one)) for number, one in enumerate(change.vectors)],
     )
 
 
@@ -199,12 +212,11 @@ def _chunk(namespace: Namespace, history_id: int, summary: HistorySummary, index
 def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
     """One page if nothing is filtered; else page after page until enough match."""
     if question.filter is None:
-        rows = yield _page(tenant, question.prefix, expired, question.limit, question.offset)
-        return (yield from _items(rows))
+        return (yield from _items((yield _page(tenant, question, expired, question.limit, question.offset))))
     found: list[Item] = []
     offset = 0
     while len(found) < question.offset + question.limit:
-        rows = yield _page(tenant, question.prefix, expired, PAGE, offset)
+        rows = yield _page(tenant, question, expired, PAGE, offset)
         items = yield from _items(rows)
         found.extend(item for item in items if matches(item.value, question.filter))
         if len(rows) < PAGE:
@@ -213,7 +225,31 @@ def _find(tenant: str, question: FindItems, expired: bool) -> Work[list[Item]]:
     return found[question.offset : question.offset + question.limit]
 
 
-def _page(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
+def _page(tenant: str, question: FindItems, expired: bool, limit: int, offset: int) -> Statement:
+    if question.near is None:
+        return _newest(tenant, question.prefix, expired, limit, offset)
+    return _nearest(tenant, question.prefix, question.near, expired, limit, offset)
+
+
+def _nearest(
+    tenant: str, prefix: Namespace, near: Vector, expired: bool, limit: int, offset: int
+) -> Statement:
+    """Items below a prefix by the most similar of their vectors. Those of another embedding have other dimensions."""
+    first, end = below(prefix)
+    within = "tenant = $1 AND path >= $2" + ("" if end is None else " AND path < $7")
+    args: tuple[Value, ...] = (tenant, first, limit, offset, Floats(near), len(near))
+    return Statement(
+        "WITH near AS (SELECT path, key, coalesce(min(vec_distance_cosine(vector, $5)), 1) AS distance FROM store_vectors"
+        f" WHERE {within} AND dims = $6 GROUP BY path, key)"
+        f" SELECT {COLUMNS}, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), distance FROM near"
+        " JOIN store_items USING (path, key) WHERE tenant = $1"
+        + ("" if expired else f" AND {ALIVE}")
+        + " ORDER BY distance, path, key LIMIT $3 OFFSET $4",
+        args if end is None else (*args, end),
+    )
+
+
+def _newest(tenant: str, prefix: Namespace, expired: bool, limit: int, offset: int) -> Statement:
     """Items, histories and their chunks below a prefix; a chunk is as new as its last message.
 
     The last two columns mark a view: the history it belongs to and, for a chunk, its number.
@@ -297,4 +333,10 @@ def _item(row: Row) -> Item:
         updated_at=moment(updated_at),
         ttl=None if ttl is None else ttl * MICROSECOND,
         left=None if left is None else left * MICROSECOND,
+        score=_score(row[9]) if len(row) > 9 else None,
     )
+
+
+def _score(distance: float | None) -> float:
+    """From 1 for the same direction to -1 for the opposite one. A vector of zeros has none."""
+    return 0.0 if distance is None or isnan(distance) else 1 - distance

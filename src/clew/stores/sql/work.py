@@ -15,7 +15,11 @@ class Texts(list[str]):
     """Any number of texts as one argument, so that a statement is the same however many they are. See `among`."""
 
 
-Value: TypeAlias = str | int | float | bytes | Texts | None
+class Floats(list[float]):
+    """A vector as one argument."""
+
+
+Value: TypeAlias = str | int | float | bytes | Texts | Floats | None
 Row: TypeAlias = Any  # as each database hands it out; all can be indexed and unpacked
 Rows: TypeAlias = Sequence[Row]
 
