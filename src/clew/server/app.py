@@ -123,6 +123,8 @@ async def open_app(
                 access=services.access,
                 streams=shared.streams,
                 authenticator=shared.authenticator,
+                limits=shared.limits,
+                authorization=shared.authorization,
                 stopping=services.stopping,
             )
         )
