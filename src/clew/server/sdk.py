@@ -122,13 +122,14 @@ async def open_langgraph(
         is_open=settings.langgraph.webhooks != "off" and "webhooks" not in settings.http.disabled,
         private=_private(settings, authenticator),
         sign=signatures(_webhook_secrets(settings), utc_now),
+        policy=settings.webhook_policy,
     )
     runs = _runs(settings, stores, store, execution, webhooks, stopping)
     run_hooks = RunHooks(
         hooks=RunHookRows(stores.db),
         runs=runs,
         webhooks=webhooks,
-        report=report(utc_now),
+        report=report(utc_now, fields=settings.webhook_policy.fields),
         clock=utc_now,
         poll_seconds=settings.runner.poll_seconds,
     )
@@ -189,7 +190,14 @@ async def open_langgraph(
                 disabled=settings.http.disabled,
             ),
             assistants_router(assistants, execution.introspection),
-            store_router(StoreItems(items=graph_store.items, index=graph_store.index)),
+            store_router(
+                StoreItems(
+                    items=graph_store.items,
+                    index=graph_store.index,
+                    ttl=settings.store_ttl.default,
+                    refreshes=settings.store_ttl.refreshes,
+                )
+            ),
             sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
             thread_stream.router(),
             protocol.router(),
@@ -244,7 +252,7 @@ def _runs(
         commands=execution.commands,
         graph_driver=execution.graph_driver,
         metadata=metadata,
-        ttl=timedelta(days=settings.threads.ttl_days),
+        ttl=settings.thread_ttl.delete_after,
     )
     return Runs(
         store=store,
