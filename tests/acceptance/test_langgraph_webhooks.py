@@ -50,7 +50,7 @@ def stage(
 
 @pytest.fixture(scope="module")
 def served(stage: Stage) -> Iterator[SdkServer]:
-    secrets = {"CLEW_LANGGRAPH_WEBHOOK_SECRET": NEW, "CLEW_LANGGRAPH_WEBHOOK_OLD_SECRET": OLD}
+    secrets: dict[str, Any] = {"CLEW_LANGGRAPH_WEBHOOK_SECRET": NEW, "CLEW_LANGGRAPH_WEBHOOK_OLD_SECRET": OLD}
     with stage.serving(CLEW_LANGGRAPH_TEMPORARY_SECONDS="2", **secrets) as served:
         yield served
 
