@@ -21,6 +21,7 @@ CALLERS = {
     "bob": ("--tenant", "acme", "--user", "bob"),
     "acme": ("--tenant", "acme"),
     "rival": ("--tenant", "rival", "--user", "ann"),
+    "reader": ("--tenant", "acme", "--user", "ann", "--scope", "read"),
 }
 
 
@@ -38,6 +39,7 @@ class Clients:
     bob: Any
     acme: Any
     rival: Any
+    reader: Any
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import psycopg
@@ -26,11 +26,14 @@ class Stage:
     graphs: ModuleType = sdk_graphs
 
     @contextmanager
-    def serving(self, **environ: str) -> Iterator[SdkServer]:
-        """Several at once get folders of their own: what they share is the database."""
+    def serving(
+        self, *, project: Mapping[str, Any] = MappingProxyType({}), **environ: str
+    ) -> Iterator[SdkServer]:
+        """Several at once get folders of their own: what they share is the database. `project`: more keys of
+        langgraph.json."""
         folder = self.folder / f"server{len(list(self.folder.iterdir()))}"
         folder.mkdir()
-        _write_project(folder, self.graphs)
+        _write_project(folder, self.graphs, project)
         more = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **self.environ, **environ}
         with serving(folder, port=0, **more) as server:
             yield SdkServer(server, self.keys)
@@ -73,6 +76,6 @@ def _stage(folder: Path, graphs: ModuleType, environ: dict[str, str]) -> Stage:
     return Stage(folder, environ, keys, graphs)
 
 
-def _write_project(folder: Path, graphs: ModuleType) -> None:
+def _write_project(folder: Path, graphs: ModuleType, more: Mapping[str, Any]) -> None:
     named = {name: f"{graphs.__file__}:{name}" for name in graphs.NAMES}
-    (folder / "langgraph.json").write_text(json.dumps({"dependencies": ["."], "graphs": named}))
+    (folder / "langgraph.json").write_text(json.dumps({"dependencies": ["."], "graphs": named, **more}))

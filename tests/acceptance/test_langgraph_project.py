@@ -1,15 +1,25 @@
 """A project of LangGraph's as it is cloned: what of its langgraph.json is obeyed, warned of, or refused."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from langgraph_sdk import get_client
-from langgraph_sdk.errors import AuthenticationError
+from langgraph_sdk.errors import AuthenticationError, UnprocessableEntityError
 
 from tests.acceptance import run_graphs
+from tests.acceptance.sdk import clients_of
+from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.processes import ROOT, clew, one_line, serving
+from tests.providers import provider
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +81,124 @@ def test_a_server_does_not_start_without_the_protection_it_was_told_of(
     said = clew(tmp_path, "doctor", CLEW_LANGGRAPH_IGNORE_KEYS=ignored).stdout
     assert f"{ignored} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says" in said
     assert "ui has no effect" in said
+
+
+async def test_the_times_and_the_webhooks_of_a_project_are_obeyed(tmp_path: Path) -> None:
+    with provider() as receiver, provider() as other:
+        write_project(
+            tmp_path,
+            store={"ttl": {"default_ttl": 0.02, "refresh_on_read": False}},
+            checkpointer={"ttl": {"default_ttl": 90}},
+            webhooks={
+                "url": {
+                    "require_https": False,
+                    "disable_loopback": False,
+                    "allowed_ports": [urlsplit(receiver.url).port],
+                },
+                "headers": {"Authorization": "Bearer ${{ env.LG_WEBHOOK_TOKEN }}"},
+                "allowed_fields": ["run_id", "status"],
+            },
+            env={"LG_WEBHOOK_TOKEN": "t0ken-of-the-project"},
+        )
+        with serving(tmp_path, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server:
+            assert "has no effect" not in server.log
+            async with get_client(url=server.address, api_key=None) as client:
+                await client.store.put_item(["a"], key="k", value={"v": 1})
+                thread = (await client.threads.create())["thread_id"]
+                shown = server.get(f"/api/threads/{thread}").json()
+                ends, used = (datetime.fromisoformat(shown[name]) for name in ("expiresAt", "lastAccessedAt"))
+                assert ends - used == timedelta(minutes=90)
+                given: Any = {"words": ["x"]}
+                run = await client.runs.create(thread, "Echo of words", input=given, webhook=receiver.url)
+                await until(lambda: bool(receiver.requests))
+                (told,) = receiver.requests
+                assert told.body == {"run_id": run["run_id"], "status": "success"}
+                assert told.headers["authorization"] == "Bearer t0ken-of-the-project"
+                with pytest.raises(UnprocessableEntityError, match="has a port"):
+                    await client.runs.create(thread, "Echo of words", input=given, webhook=other.url)
+
+                async def is_gone() -> bool:
+                    return await client.store.get_item(["a"], key="k") is None
+
+                await until(is_gone)
+            assert "t0ken" not in server.log
+    described = {
+        one["key"]: (one["value"], one["source"])
+        for one in json.loads(clew(tmp_path, "doctor", "--json").stdout)["settings"]
+    }
+    assert described["threads.ttl"][0] == "1:30:00"
+    assert described["cleanup.every_seconds"] == ("300", f"{tmp_path}/langgraph.json: checkpointer.ttl")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    with stage_on(request.param, request, tmp_path) as stage:
+        yield stage
+
+
+async def test_keep_latest_prunes_the_checkpoints_of_idle_threads(stage: Stage) -> None:
+    ttl = {"strategy": "keep_latest", "default_ttl": 0.05, "sweep_interval_minutes": 0.01}
+    with stage.serving(project={"checkpointer": {"ttl": ttl}}) as served:
+        async with clients_of(served) as clients:
+            thread = (await clients.ann.threads.create())["thread_id"]
+            await clients.ann.runs.wait(thread, "echo", input={"words": ["x"]})
+            kept = f"SELECT count(*) FROM checkpoints WHERE thread_id = '{thread}'"
+            assert stage.sql(kept)[0][0] > 1
+            await until(lambda: stage.sql(kept)[0][0] == 1)
+            state = await clients.ann.threads.get_state(thread)
+            assert state["values"]["words"] == ["x", "you said x"]
+
+
+SLOW = """
+import asyncio
+from pathlib import Path
+from typing import TypedDict
+from langgraph.graph import StateGraph
+
+class State(TypedDict):
+    words: list[str]
+
+async def first(state: State) -> State:
+    return {"words": [*state["words"], "first"]}
+
+async def second(state: State) -> State:
+    while not Path(__file__).with_name("go").exists():
+        await asyncio.sleep(0.01)
+    return {"words": [*state["words"], "WORD"]}
+
+graph = StateGraph(State).add_sequence([first, second]).set_entry_point("first")
+"""
+
+
+async def test_a_server_that_reloads_goes_on_with_its_threads_in_the_new_code(tmp_path: Path) -> None:
+    agent, project = tmp_path / "agent.py", tmp_path / "langgraph.json"
+    agent.write_text(SLOW.replace("WORD", "old"))
+    project.write_text(json.dumps({"dependencies": ["."], "graphs": {"agent": "./agent.py:graph"}}))
+    places = f"{ROOT / 'src'}:{ROOT}"
+    with serving(tmp_path, "--reload", PYTHONPATH=places, CLEW_SHUTDOWN_SECONDS="0") as server:
+        async with get_client(url=server.address, api_key=None) as client:
+            thread = (await client.threads.create())["thread_id"]
+            given: Any = {"words": []}
+            await client.runs.create(thread, "agent", input=given)
+
+            async def comes_to(*words: str) -> bool:
+                with suppress(httpx.TransportError):
+                    state: Any = await client.threads.get_state(thread)
+                    return bool(state["values"].get("words") == [*words])
+                return False
+
+            await until(lambda: comes_to("first"))
+            agent.write_text(SLOW.replace("WORD", "new"))
+            await until(lambda: server.log.count('"listening"') == 2)
+            (tmp_path / "go").touch()
+            await until(lambda: comes_to("first", "new"))
+        project.write_text("{")
+        await until(lambda: "the server ended with code 2" in server.log)
+        server.signal(signal.SIGTERM)
+        server.wait()
+
+
+def test_only_a_server_for_this_machine_reloads(tmp_path: Path) -> None:
+    refused = clew(tmp_path, "serve", "--reload", "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode == 2
+    assert "--reload: expected a loopback address" in one_line(refused)

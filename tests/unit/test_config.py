@@ -776,7 +776,13 @@ class TestGraphs:
         write_project(
             tmp_path,
             python_version="3.12",
-            dependencies=[".", "./libs/shared", "langchain_openai"],
+            dependencies=[
+                ".",
+                "./libs",
+                "langgraph_sdk>=0.4",
+                "no-such-package[x]>=1",
+                "git+https://tok@x/y.git",
+            ],
             graphs={"agent": "./src/graph.py:graph", "other": {"path": "pkg.mod:make", "description": "x"}},
             env="./.env",
             store={"index": {"embed": "./src/graph.py:embed", "dims": 3}, "ttl": {"default_ttl": 5}},
@@ -786,7 +792,13 @@ class TestGraphs:
             "agent": f"{tmp_path}/src/graph.py:graph",
             "other": "pkg.mod:make",
         }
-        assert loaded.import_paths == (tmp_path, tmp_path / "libs" / "shared")
+        assert loaded.import_paths == (tmp_path, tmp_path / "src", tmp_path / "libs")
+        said = [one.partition("dependencies")[2] for one in loaded.warnings if "dependencies" in one]
+        assert said == [
+            f"[1] names {tmp_path}/libs, which is no folder",
+            "[3] names no-such-package, which is not installed here; install it beside Clew",
+            "[4] has no effect: Clew installs nothing, and this is not the name of a package",
+        ]
         assert {name: value.get_secret_value() for name, value in loaded.graph_environment.items()} == {
             "OPENAI_API_KEY": "sk-hunter2",
             "MODE": "dev",

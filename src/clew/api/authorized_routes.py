@@ -202,6 +202,32 @@ def _calls_tool(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
         )
 
 
+def _commands(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    """A command of the thread protocol."""
+    params = asked.body.get("params")
+    params = params if isinstance(params, dict) else {}
+    match asked.body.get("method"):
+        case "run.start":
+            value = {
+                "thread_id": asked.thread_id,
+                "assistant_id": as_id(params.get("assistant_id")),
+                "metadata": _object(params, METADATA),
+                "kwargs": {name: params.get(name) for name in ("input", "config", "context")},
+            }
+            yield AuthorizationCheck(
+                resource="threads",
+                action="create_run",
+                value=value,
+                write_back=_metadata(asked, params),
+                opens=True,
+            )
+            yield _assistant_of(params)
+        case "input.respond":
+            yield from _goes_on(asked)
+        case _:
+            yield _thread(asked, "read")
+
+
 def _assistant_of(body: Mapping[str, Any]) -> AuthorizationCheck:
     """The assistant of a run. One that a graph brings along needs no permission, so that a refusal only hides others."""
     value = {"assistant_id": as_id(body.get("assistant_id"))}
@@ -379,6 +405,7 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     **dict.fromkeys(("begin_workflow", "resume_workflow", "resolve_tool_call", "answer_question"), _goes_on),
     **dict.fromkeys(("approve", "reject", "approve_unprefixed", "reject_unprefixed"), _goes_on),
     "create_completion": _completes,
+    "thread_command": _commands,
     "handle_mcp": _calls_tool,
     **dict.fromkeys(("list_models", "search_assistants", "count_assistants"), _searches_assistants),
     "get_model": lambda asked: iter([_assistant_of({"assistant_id": asked.params["model"]})]),

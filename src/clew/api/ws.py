@@ -85,10 +85,10 @@ def ws_router(
         except ClewError as exc:
             await refuse(websocket.scope, websocket.receive, websocket.send, exc)
         except HangUp as exc:
-            await _close(websocket, exc)
+            await close(websocket, exc)
         else:
             if visitor is not None:
-                await _close(websocket, await serve(websocket, visitor, since, workflow_id or ()))
+                await close(websocket, await serve(websocket, visitor, since, workflow_id or ()))
 
     async def serve(
         websocket: WebSocket, visitor: Visitor, since: str | None, subscribed: Collection[str]
@@ -351,7 +351,7 @@ def _place(since: str) -> tuple[str, int]:
     return thread_id, int(seq)
 
 
-async def _close(websocket: WebSocket, exc: HangUp) -> None:
+async def close(websocket: WebSocket, exc: HangUp) -> None:
     if websocket.application_state is not WebSocketState.CONNECTED:
         return
     try:

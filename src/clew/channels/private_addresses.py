@@ -23,8 +23,9 @@ _LAYOUTS = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
 _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 
 
-def why_refused(text: str, *, private: bool) -> str | None:
-    """Why this address is not called, or None if it is. `private` allows what only this machine or its net can reach.
+def why_refused(text: str, *, private: bool, loopback: bool = True) -> str | None:
+    """Why this address is not called, or None if it is. `private` allows what only this machine or its net can reach;
+    without `loopback` this machine is still refused.
 
     Link-local and other metadata addresses are never called: clouds serve a machine's credentials there.
     """
@@ -35,6 +36,8 @@ def why_refused(text: str, *, private: bool) -> str | None:
     for one in (address, *_within(address)):
         if one.is_link_local or one.is_multicast or one.is_unspecified or _is_in(one, _NEVER):
             return "is never called"
+        if one.is_loopback and not loopback:
+            return "is this machine's own"
         if not private and (not one.is_global or _is_in(one, _PRIVATE)):
             return "is private"
     return None

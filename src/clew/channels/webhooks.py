@@ -5,7 +5,7 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import httpx
@@ -14,6 +14,7 @@ from clew.channels.http import HttpReply, check_status
 from clew.channels.private_addresses import why_refused
 from clew.domain.errors import Invalid, Permanent, Transient
 from clew.domain.retry import ErrorClass
+from clew.domain.webhook_policy import WebhookPolicy
 
 SECONDS = 10.0
 _HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")
@@ -43,6 +44,7 @@ class HttpWebhooks:
     # key that is created changes who the callers are.
     private: Callable[[], Awaitable[bool]]
     is_open: bool = True  # else there are none
+    policy: WebhookPolicy = field(default_factory=WebhookPolicy)
     seconds: float = SECONDS
     look_up: Callable[[str], Awaitable[Sequence[str]]] = look_up
 
@@ -52,7 +54,7 @@ class HttpWebhooks:
         def require(url: str) -> None:
             host = self._parsed(url).host
             if host.replace(".", "").isdigit() or ":" in host:
-                refusal = why_refused(host, private=private)
+                refusal = self._why_refused(host, private)
                 if refusal is not None:
                     raise Invalid(f"the address {refusal}", field="webhook")
 
@@ -84,22 +86,34 @@ class HttpWebhooks:
             raise Invalid("expected http:// or https:// and a host", field="webhook")
         if parsed.userinfo:
             raise Invalid("an address with a password in it is not called", field="webhook")
+        refusal = self.policy.why_refused(
+            scheme=parsed.scheme, host=parsed.host, port=parsed.port, length=len(url)
+        )
+        if refusal is not None:
+            raise Invalid(f"the address {refusal}", field="webhook")
         return parsed
+
+    def _why_refused(self, address: str, private: bool) -> str | None:
+        policy = self.policy
+        return why_refused(
+            address, private=private and policy.allows_private, loopback=policy.allows_loopback
+        )
 
     async def _allowed(self, url: httpx.URL) -> Sequence[str]:
         """The addresses of the name, if all are allowed: a name with public and private ones may be an attack."""
         private = await self.private()
         addresses = await self.look_up(url.raw_host.decode("ascii"))
         for address in addresses:
-            if (refusal := why_refused(address, private=private)) is not None:
+            if (refusal := self._why_refused(address, private)) is not None:
                 raise Permanent(f"the address {refusal}", ErrorClass.VALIDATION)
         return addresses
 
     async def _post(self, url: httpx.URL, addresses: Sequence[str], body: bytes) -> HttpReply:
         headers = {
+            "User-Agent": self.agent,
+            **self.policy.headers,
             "Host": url.netloc.decode("ascii"),
             "Content-Type": "application/json",
-            "User-Agent": self.agent,
         }
         tls = await asyncio.to_thread(certificates)
         # No proxy from the environment: it would resolve the name again. No connection is kept: by an address

@@ -69,8 +69,15 @@ def serve(
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     config: Config = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a file of the project changes; for development.")
+    ] = False,
 ) -> None:
     """Start the HTTP API and the runner, by default on SQLite in .clew/."""
+    if reload:
+        from clew.cli.reloading import serve_reloading  # noqa: PLC0415 - heavy
+
+        raise typer.Exit(serve_reloading(host=host, port=port, config=config))
     from clew.cli.serving import serve  # noqa: PLC0415 - heavy
 
     serve(host=host, port=port, config=config)

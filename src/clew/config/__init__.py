@@ -7,6 +7,7 @@ from clew.config.describe import Described, describe, secrets_of
 from clew.config.graphs import GraphSource
 from clew.config.load import load_settings
 from clew.config.process import export_environment, load_process_settings, read_database_url
+from clew.config.project_ttl import StoreTtl
 from clew.config.settings import Settings
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Described",
     "GraphSource",
     "Settings",
+    "StoreTtl",
     "describe",
     "export_environment",
     "load_process_settings",

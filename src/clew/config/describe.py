@@ -33,6 +33,8 @@ def describe(settings: Settings) -> list[Described]:
         )
         for setting in SETTINGS
     ]
+    if found := settings.sources.get("threads.ttl"):
+        described.append(Described("threads.ttl", str(settings.thread_ttl.delete_after), found))
     file = str(settings.config_file) if settings.config_file else "default"
     described += [
         Described(f"profiles.{name}", _profile(settings, profile), file)
@@ -67,6 +69,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
         elif isinstance(value, SecretStr):
             yield value.get_secret_value()
     yield from (key.get_secret_value() for key in settings.profile_keys.values())
+    yield from settings.webhook_policy.headers.values()
     for channel in settings.channels:
         yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))
     for section in settings.apps.values():

@@ -1,12 +1,14 @@
 """Graph sources: the `graphs` of clew.yaml, and langgraph.json as LangGraph's own tools write it."""
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotenv import dotenv_values
 from pydantic import SecretStr
 
+from clew.config.dependencies import read_dependencies
 from clew.config.files import read_text
 from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
 from clew.config.project_http import ProjectHttp, read_project_http
@@ -51,6 +53,9 @@ class LangGraphProject:
     warnings: tuple[str, ...] = ()
     """What the file names and is not there."""
 
+    def revealed(self) -> dict[str, str]:
+        return {name: value.get_secret_value() for name, value in self.environment.items()}
+
 
 def read_graphs(place: ConfigNode) -> dict[str, GraphSource]:
     """`module:attribute`, or a mapping with it as `path`."""
@@ -65,14 +70,20 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
     entries = project.entries()
     nothing = ConfigNode(project.file, "", None)
     environment, missing = _environment(entries.get("env", nothing))
+    folders, absent = read_dependencies(entries.get("dependencies", nothing))
     return LangGraphProject(
         graphs=_graphs(entries.get("graphs", nothing), is_ours=False),
-        import_paths=_import_paths(entries.get("dependencies", nothing)),
+        import_paths=folders,
         environment=environment,
         auth=read_project_auth(entries.get("auth", nothing)),
         http=read_project_http(entries.get("http", nothing)),
         store_index=read_store_index(entries.get("store"), is_ours=False),
-        warnings=(*missing, *studio_warnings(entries.get("auth", nothing))),
+        warnings=(
+            *missing,
+            *absent,
+            *_own_names(project, environment),
+            *studio_warnings(entries.get("auth", nothing)),
+        ),
     )
 
 
@@ -125,14 +136,6 @@ def _description(place: ConfigNode | None) -> str | None:
     return place.value
 
 
-def _import_paths(place: ConfigNode) -> tuple[Path, ...]:
-    # "." and "./lib" are folders to import from; anything else is an installed package.
-    given = place.value if place.value is not None else []
-    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
-        raise place.expected("a list of packages and folders")
-    return tuple(place.folder / item for item in given if item.startswith("."))
-
-
 def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ...]]:
     """The variables; and a warning if they are in a file that does not exist, as in a project just cloned."""
     if not isinstance(place.value, str):
@@ -143,3 +146,9 @@ def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ..
     read_text(file)  # the same refusals as for every file of ours, before dotenv reads it
     values = dotenv_values(file, interpolate=False)
     return {name: SecretStr(value) for name, value in values.items() if value is not None}, ()
+
+
+def _own_names(project: ConfigNode, environment: Collection[str]) -> Iterator[str]:
+    for name in environment:
+        if name.startswith("CLEW_"):
+            yield f"{project.file}: env sets {name}, which is for graphs only; set it in the environment or clew.yaml"

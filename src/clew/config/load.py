@@ -1,6 +1,7 @@
-"""Loading of settings: options over environment over file over defaults."""
+"""Loading of settings: options over environment over file over LangGraph's own variables over defaults."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,12 +10,21 @@ from pydantic import SecretStr
 from clew.config.apps import read_app_sections
 from clew.config.channels import read_channels
 from clew.config.files import read_json, read_yaml
-from clew.config.graphs import LangGraphProject, read_graphs, read_langgraph_json
+from clew.config.graphs import read_graphs, read_langgraph_json
+from clew.config.langgraph_environment import check_environment, langgraph_variables, read_mount_prefix
 from clew.config.profiles import read_profiles
 from clew.config.project_keys import check_keys
-from clew.config.resolve import choose_database, choose_graph_store, doubts, require_whole_auth
+from clew.config.project_ttl import read_store_ttl
+from clew.config.project_webhooks import read_webhooks
+from clew.config.resolve import (
+    choose_database,
+    choose_graph_store,
+    choose_thread_ttl,
+    doubts,
+    require_whole_auth,
+)
 from clew.config.settings import SECTIONS, SETTINGS, Settings
-from clew.config.sources import Options, Variables, YamlFile, read_sections
+from clew.config.sources import LangGraphVariables, Options, Variables, YamlFile, read_sections
 from clew.config.store_index import read_store_index
 from clew.config.tree import ConfigNode
 
@@ -50,29 +60,38 @@ def load_settings(
     cwd = cwd.absolute()
     file, project_file = _files(cwd, config)
     top = ConfigNode(file, "", read_yaml(file, environ)).known(_TOP) if file else {}
-    project_keys = ConfigNode(project_file, "", read_json(project_file)) if project_file else None
-    project = read_langgraph_json(project_keys) if project_keys else LangGraphProject()
+    keys = ConfigNode(project_file or cwd, "", read_json(project_file) if project_file else None)
+    project = read_langgraph_json(keys)
     sections = {name: place.known(_IN_FILE[name]) for name, place in top.items() if name in _IN_FILE}
 
-    made, sources = read_sections(Options(options or {}), Variables(environ), YamlFile(sections))
+    langgraph = langgraph_variables(environ, project.revealed())
+    made, sources = read_sections(
+        Options(options or {}), Variables(environ), YamlFile(sections), LangGraphVariables(langgraph)
+    )
     require_whole_auth(made.auth, sources)
     written = sections.get("database", {}).get("url")
     folder = written.folder if written and written.where == sources.get("database.url") else cwd
     database = choose_database(made.database, made.checkpoints, sources, folder)
 
+    ttl, cleanup, overruled = choose_thread_ttl(
+        keys.below("checkpointer", "ttl"), made.threads, made.cleanup, sources
+    )
     nothing = ConfigNode(cwd, "", None)
     profiles = read_profiles(top.get("profiles", nothing), made.models, sources, environ)
     return Settings(
-        **{**dict(made), "database": database},
+        **{**dict(made), "database": database, "cleanup": cleanup},
         profiles=MappingProxyType(dict(profiles.named)),
         profile_keys=MappingProxyType(dict(profiles.keys)),
         custom_auth=project.auth,
         graphs=MappingProxyType(project.graphs | read_graphs(top.get("graphs", nothing))),
-        http=project.http,
+        http=replace(project.http, mount_prefix=read_mount_prefix(langgraph) or project.http.mount_prefix),
         store_index=read_store_index(top.get("store")) or project.store_index,
         channels=read_channels(top.get("channels", nothing), profiles.named),
         apps=MappingProxyType(read_app_sections(top.get("apps", nothing))),
         graph_store_url=choose_graph_store(made.graph_store, database, sources, cwd),
+        store_ttl=read_store_ttl(keys.below("store", "ttl")),
+        thread_ttl=ttl,
+        webhook_policy=read_webhooks(keys.below("webhooks"), project.revealed() | dict(environ)),
         import_paths=tuple(
             dict.fromkeys([*(path.parent for path in (file, project_file) if path), *project.import_paths])
         ),
@@ -84,7 +103,9 @@ def load_settings(
             *doubts(database, made.cleanup, sources, environ),
             *profiles.warnings,
             *project.warnings,
-            *(check_keys(project_keys, ignored=made.langgraph.ignore_keys) if project_keys else ()),
+            *check_keys(keys, ignored=made.langgraph.ignore_keys),
+            *check_environment(langgraph, sources, ignored=made.langgraph.ignore_keys),
+            *overruled,
         ),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from clew.config.langgraph_environment import REFUSED_NAMES
 from clew.config.tree import ConfigNode, suggestion
 from clew.domain.errors import ConfigError
 
@@ -50,9 +51,14 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("dependencies", "folders are imported from; packages must be installed"),
     _honoured("env", "variables for the graphs, as an object or a file"),
     _honoured("store.index", "`embed`, `dims` and `fields`: `query` searches the store by meaning"),
-    _warned("store.ttl"),
+    _honoured("store.ttl.default_ttl", "minutes an item lives that says nothing of its own"),
+    _honoured("store.ttl.refresh_on_read", "whether reading an item starts its time anew; `true` unless set"),
+    _honoured("store.ttl.sweep_interval_minutes", "how often expired items are removed; `1` unless set"),
     _warned("store.path", "Clew has a store of its own"),
-    _warned("checkpointer.ttl"),
+    _honoured("checkpointer.ttl.strategy", "`delete` the thread, or `keep_latest` of its checkpoints"),
+    _honoured("checkpointer.ttl.default_ttl", "minutes after the last access to the thread"),
+    _honoured("checkpointer.ttl.sweep_interval_minutes", "how often that is done; `5` unless set"),
+    _warned("checkpointer.ttl.sweep_limit", "a sweep is limited by CLEW_CLEANUP_BUDGET_SECONDS"),
     _warned("checkpointer.backend", "Clew has a checkpointer of its own"),
     _warned("checkpointer.path", "Clew has a checkpointer of its own"),
     _warned("checkpointer.uri", "Clew has a checkpointer of its own"),
@@ -62,11 +68,16 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("auth.cache", "how long an authenticated caller is remembered"),
     _honoured("auth.disable_studio_auth", "Clew lets no request past the handler"),
     _refused("encryption", "Clew does not support it: event log, checkpoints and store would be plain text"),
-    _warned("priority"),
-    _refused("webhooks.url", "Clew does not support this policy yet"),
-    _warned("webhooks.headers"),
-    _warned("webhooks.env_prefix"),
-    _refused("webhooks.allowed_fields", "Clew does not support this yet and would send all fields"),
+    _warned("priority", "Clew starts runs in the order in which they came"),
+    _honoured("webhooks.url.require_https", "`true` unless set, once there is a `webhooks.url`"),
+    _honoured("webhooks.url.allowed_domains", "`hooks.example.com`, or `*.example.com` for those below it"),
+    _honoured("webhooks.url.allowed_ports", "80 or 443 where a URL names none"),
+    _honoured("webhooks.url.max_url_length", "`2048` unless set"),
+    _honoured("webhooks.url.disable_loopback", "`true` unless set; Clew never calls a relative URL"),
+    _honoured("webhooks.url.disable_private_ips", "beside what `CLEW_LANGGRAPH_WEBHOOKS` rules out"),
+    _honoured("webhooks.headers", "sent with each webhook; `${{ env.NAME }}` is a variable"),
+    _honoured("webhooks.env_prefix", "how the names of these variables begin; `LG_WEBHOOK_` unless set"),
+    _honoured("webhooks.allowed_fields", "of the body, those that are sent"),
     _honoured("http.app", "a Starlette or FastAPI application: its routes come before Clew's"),
     _honoured("http.cors", "beside `server.allowed_origins`; headers that clients need stay exposed"),
     _honoured("http.configurable_headers", "stored with the run; never `Authorization` or `X-API-Key`"),
@@ -99,11 +110,12 @@ def check_keys(project: ConfigNode, *, ignored: Collection[str] = ()) -> tuple[s
 
     Raises ConfigError for one that promises a protection, unless it is among those the operator says to ignore.
     """
+    refused = (*REFUSED, *REFUSED_NAMES)
     # No colon after a name: what follows `api_key:` is masked in the log.
     needless = [
-        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, REFUSED)}"
+        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, refused)}"
         for key in ignored
-        if key not in REFUSED
+        if key not in refused
     ]
     return (*_warnings(project, "", ignored), *needless)
 

@@ -1,9 +1,12 @@
 """Settings that depend on each other: which database is used, and which values are likely mistakes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from clew.config.database import DatabaseUrl
+from clew.config.project_ttl import SWEEP, ThreadTtl, keeps_latest, read_minutes
 from clew.config.settings import (
     SETTINGS,
     AuthSettings,
@@ -11,8 +14,9 @@ from clew.config.settings import (
     CleanupSettings,
     DatabaseSettings,
     GraphStoreSettings,
+    ThreadSettings,
 )
-from clew.config.tree import suggestion
+from clew.config.tree import ConfigNode, suggestion
 from clew.domain.errors import ConfigError
 
 _SHORT_SECRET = 16
@@ -61,6 +65,34 @@ def choose_graph_store(
     if store.backend == "sqlite" and database.url.kind == "postgres":
         return DatabaseUrl("sqlite", path=cwd / ".clew" / "graph_store.db")
     return database.url
+
+
+def choose_thread_ttl(
+    place: ConfigNode, threads: ThreadSettings, cleanup: CleanupSettings, sources: dict[str, str]
+) -> tuple[ThreadTtl, CleanupSettings, tuple[str, ...]]:
+    """By our settings and the `checkpointer.ttl` of langgraph.json; the schedule of cleanups with it; and warnings for
+    what our settings overrule there."""
+    entries = place.entries()
+    default, sweep = entries.get("default_ttl"), entries.get("sweep_interval_minutes")
+    after, every, prunes = read_minutes(default), read_minutes(sweep), keeps_latest(entries.get("strategy"))
+    ttl = ThreadTtl(delete_after=timedelta(days=threads.ttl_days), prune_every=every or SWEEP)
+    if default is None or after is None:
+        return ttl, cleanup, ()
+    if prunes:
+        return replace(ttl, prune_after=after), cleanup, ()
+    overruled = []
+    if ours := sources.get("threads.ttl_days"):
+        overruled.append(f"{default.where} has no effect, since {ours} is set")
+    else:
+        ttl = replace(ttl, delete_after=after)
+        sources["threads.ttl"] = default.where
+    scheduled = sources.get("cleanup.schedule") or sources.get("cleanup.every_seconds")
+    if scheduled is None:
+        cleanup = cleanup.model_copy(update={"every_seconds": (every or SWEEP).total_seconds()})
+        sources["cleanup.every_seconds"] = (sweep or place).where
+    elif sweep is not None:
+        overruled.append(f"{sweep.where} has no effect, since {scheduled} is set")
+    return ttl, cleanup, tuple(overruled)
 
 
 def require_whole_auth(auth: AuthSettings, sources: Mapping[str, str]) -> None:

@@ -43,9 +43,11 @@ from clew.config.kinds import (
 )
 from clew.config.project_auth import ProjectAuth
 from clew.config.project_http import ProjectHttp
+from clew.config.project_ttl import StoreTtl, ThreadTtl
 from clew.config.store_index import StoreIndexSource
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
+from clew.domain.webhook_policy import WebhookPolicy
 
 
 class ServerSettings(Section):
@@ -62,7 +64,7 @@ class ServerSettings(Section):
     allowed_origins: Annotated[tuple[str, ...], origins()] = setting(
         [], "Other web pages that may call the API."
     )
-    shutdown_seconds: Annotated[float, seconds(0, 600)] = setting(
+    shutdown_seconds: Annotated[float, seconds(0, 3600)] = setting(
         10, "How long SIGTERM waits for running steps."
     )
 
@@ -356,7 +358,9 @@ class LangGraphSettings(Section):
         True, "Whether Clew's own graphs, such as `chat`, have assistants beside those of yours."
     )
     ignore_keys: Annotated[tuple[str, ...], project_keys()] = setting(
-        [], "Keys of langgraph.json that promise a protection Clew has not, and without which it may start."
+        [],
+        "Keys of langgraph.json, and variables of LangGraph's, that promise a protection Clew has not, and without which"
+        " it may start.",
     )
 
 
@@ -451,6 +455,10 @@ class Settings:
 
     graph_store_url: DatabaseUrl
     """Where the graph store is, after `graph_store` and `database` had their say."""
+    store_ttl: StoreTtl
+    thread_ttl: ThreadTtl
+    """By `threads.ttl_days` and langgraph.json."""
+    webhook_policy: WebhookPolicy
     import_paths: tuple[Path, ...]
     """Folders from which graphs are imported."""
     graph_environment: Mapping[str, SecretStr]

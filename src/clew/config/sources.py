@@ -1,4 +1,5 @@
-"""Sources of settings for pydantic-settings: options over environment over file; defaults are pydantic's."""
+"""Sources of settings for pydantic-settings: options over environment over file over LangGraph's own variables; defaults
+are pydantic's."""
 
 from abc import abstractmethod
 from collections import ChainMap
@@ -10,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from clew.config.declare import Setting
+from clew.config.langgraph_environment import find_variable
 from clew.config.settings import SETTINGS, Sections
 from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError
@@ -63,6 +65,17 @@ class Variables(_Source):
             if text := self._environ.get(variable, "").strip():  # an empty variable is one that is not set
                 return variable, text
         return None
+
+
+class LangGraphVariables(_Source):
+    """The environment, by the names that LangGraph Server has for settings like ours."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__()
+        self._environ = environ
+
+    def find(self, setting: Setting) -> tuple[str, object] | None:
+        return find_variable(setting.key, self._environ)
 
 
 class YamlFile(_Source):

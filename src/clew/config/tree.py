@@ -41,6 +41,13 @@ class ConfigNode:
             name: ConfigNode(self.file, dotted(self.key, name), value) for name, value in self.value.items()
         }
 
+    def below(self, *names: str) -> "ConfigNode":
+        """The place under these names, one in the other; an empty one if there is none."""
+        place = self
+        for name in names:
+            place = place.entries().get(name, ConfigNode(place.file, dotted(place.key, name), None))
+        return place
+
     def named(self) -> dict[str, "ConfigNode"]:
         """The same, when the user chooses the names: they end up in addresses and log lines."""
         entries = self.entries()

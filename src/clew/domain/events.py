@@ -40,6 +40,10 @@ class Opening:
     ttl: timedelta | None = None
 
 
+# The stream mode of runs whose clients speak LangGraph's thread protocol.
+PROTOCOL_MODE = "protocol"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """One run as a LangGraph client asked for it: how its graph is driven and streamed."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -94,6 +94,7 @@ class Run:
     first_seq: int = 0  # of its first event in the log; 0 while it is queued
     reason: str = ""  # why it failed
     error: str = ""  # the same in the words of what failed
+    asked: Mapping[str, Json] = field(default_factory=dict)  # what it ended with asking, by call
 
     @property
     def id(self) -> str:
@@ -125,7 +126,9 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
     def goes_on(event: Event) -> None:
         nonlocal current
         if runs and event.round == round_number:
-            current = replace(runs[-1], status=RunStatus.RUNNING, updated_at=event.at, reason="", error="")
+            current = replace(
+                runs[-1], status=RunStatus.RUNNING, updated_at=event.at, reason="", error="", asked={}
+            )
             runs[-1] = current
 
     def ends(event: Event, status: RunStatus, reason: str = "", error: str = "") -> None:
@@ -152,9 +155,11 @@ def runs_of(log: Iterable[Event]) -> list[Run]:
                     goes_on(event)
             case ToolResult(call_id=call_id):
                 waits.discard(call_id)
-            case Suspension(call_id=call_id):
+            case Suspension(call_id=call_id, prompt=prompt):
                 waits.add(call_id)
                 ends(event, RunStatus.SUCCESS)
+                if runs and event.round == round_number and not call_id.startswith(GATE):
+                    runs[-1] = replace(runs[-1], asked={**runs[-1].asked, call_id: prompt})
             case RoundFinished(status=status, reason=reason, error=error):
                 waits.clear()
                 timed_out = status is Status.FAILED and reason.startswith("timeout:")
@@ -179,7 +184,7 @@ def undone(run_id: str) -> str:
 
 def unquoted(run: Run) -> Run:
     """The run without what its graph was given: that may quote a redacted message."""
-    return replace(run, input=None, spec=replace(run.spec, command=None))
+    return replace(run, input=None, spec=replace(run.spec, command=None), asked={})
 
 
 def still_asked(thread: Thread, interrupts: Iterable[Mapping[str, Json]]) -> list[Json]:

@@ -196,6 +196,9 @@ class LocalStreamParts:
     async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:
         return await self._rows.newest(thread_id, up_to)
 
+    async def first(self, thread_id: str, run_id: str | None = None) -> int | None:
+        return await self._rows.first(thread_id, run_id)
+
     async def tell_update(self, thread_id: str, *, fence: int) -> None:
         first = fence * PARTS + UPDATES
         last = await self._rows.newest(thread_id, first + PARTS - UPDATES - 1)

@@ -95,6 +95,7 @@ class Chores:
     commands: Commands
     clock: Clock
     audit_ttl: timedelta | None
+    items_seconds: float = 60
 
     def all(self) -> list[Chore]:
         chores = [
@@ -102,7 +103,7 @@ class Chores:
             Chore(name="rebuild_calls", seconds=600, do=self.rebuild_calls),
             Chore(name="purge", seconds=30, do=self.purge),
             Chore(name="forget_requests", seconds=600, do=self.forget_requests),
-            Chore(name="sweep_items", seconds=60, do=self.sweep_items),
+            Chore(name="sweep_items", seconds=self.items_seconds, do=self.sweep_items),
             Chore(name="collect_blobs", seconds=600, do=self.collect_blobs),
         ]
         if self.audit_ttl is not None:

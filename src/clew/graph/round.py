@@ -32,6 +32,7 @@ from clew.domain.thread import Json
 from clew.graph.approval import APPROVED, ApprovalChannel
 from clew.graph.context import context_of
 from clew.graph.position import NULL_TASK, ROUND, Graph, GraphPosition, clear_decision, read_position
+from clew.graph.protocol_stream import protocol_stream
 from clew.graph.run_config import (
     MOST_STEPS,
     command_of,
@@ -269,13 +270,10 @@ class RoundDriver:
     ) -> AsyncGenerator[tuple[Any, ...]]:
         spec = self._spec
         config = self._config if found.position.has_begun else self._first_config()
-        options: dict[str, Any] = {
-            "context": self._context,
-            "stream_mode": [*modes],
-            "subgraphs": spec is not None and spec.subgraphs,
-            "durability": "sync",
-            "control": control,
-        }
+        options: dict[str, Any] = {"context": self._context, "durability": "sync", "control": control}
+        if self._parts is not None and self._parts.is_protocol:
+            return protocol_stream(self._graph, value, config, options, self._parts.hear_protocol)
+        options |= {"stream_mode": [*modes], "subgraphs": spec is not None and spec.subgraphs}
         if spec is None or self._parts is None or not self._parts.has_events:
             return self._graph.astream(value, config, **options)  # type: ignore[return-value]
         return self._with_events(value, {**config, "run_id": UUID(spec.run_id)}, options, self._parts)

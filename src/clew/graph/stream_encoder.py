@@ -5,11 +5,12 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, BaseMessageChunk, message_chunk_to_message
 from langchain_core.runnables import RunnableConfig
+from langgraph.stream import ProtocolEvent
 from langgraph.types import Interrupt, StreamMode
 from pydantic_core import to_json
 
 from clew.checkpointer.rows import FENCE
-from clew.domain.events import RunSpec
+from clew.domain.events import PROTOCOL_MODE, RunSpec
 from clew.graph.stream import as_json, named
 from clew.graph.tools import CALL
 
@@ -42,11 +43,17 @@ class StreamEncoder:
     def __init__(self, spec: RunSpec, tell: Tell) -> None:
         self._wanted = frozenset(spec.modes)
         self._tell = tell
+        if self.is_protocol:  # so that its readers learn of the run before it says anything
+            tell("metadata", to_json({"run_id": spec.run_id}))
         self._said: dict[str, BaseMessage] = {}
 
     @property
     def modes(self) -> list[StreamMode]:
-        return [MODES[mode] for mode in self._wanted if mode != EVENTS]
+        return [MODES[mode] for mode in self._wanted if mode in MODES]
+
+    @property
+    def is_protocol(self) -> bool:
+        return PROTOCOL_MODE in self._wanted
 
     @property
     def has_events(self) -> bool:
@@ -57,7 +64,32 @@ class StreamEncoder:
         if HIDDEN not in (event.get("tags") or ()):
             self._tell(EVENTS, as_bytes({**event, "metadata": without_ours(event.get("metadata") or {})}))
 
+    def hear_protocol(self, event: ProtocolEvent) -> None:
+        """An event of the thread protocol, as LangGraph makes it."""
+        method, params = event["method"], event["params"]
+        data: Any = params["data"]
+        match method:
+            case "messages":
+                data = data[0] if isinstance(data, tuple) else data
+                if not isinstance(data, Mapping):
+                    return  # a whole message, which is among the values
+            case "tasks":
+                data = _task(data)
+            case "checkpoints":
+                data = _envelope(data)
+            case "updates":
+                data = _asking(data)
+            case _:
+                pass
+        shown: dict[str, Any] = {**params, "data": data}
+        if shown.get("interrupts"):
+            shown["interrupts"] = [asked(one) for one in shown["interrupts"]]
+        told = {"type": "event", "method": method, "params": shown}
+        self._tell("|".join((method, *params["namespace"])), as_bytes(told))
+
     def hear(self, ns: Sequence[str], mode: str, part: Any) -> None:
+        if self.is_protocol:
+            return
         for name, data in self._parts(mode, part):
             self._tell("|".join((name, *ns)), as_bytes(data))
 
@@ -155,6 +187,18 @@ def _checkpoint(payload: Mapping[str, Any]) -> dict[str, Any]:
     shown["parent_checkpoint"] = place_of(payload.get("parent_config"))
     shown["tasks"] = [_task_at(task) for task in payload.get("tasks", ())]
     return shown
+
+
+def _envelope(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Which checkpoint was written, without what is in it."""
+    metadata = payload.get("metadata") or {}
+    place, parent = place_of(payload.get("config")), place_of(payload.get("parent_config"))
+    told = {
+        "id": place and place["checkpoint_id"],
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+    }
+    return {**told, "parent_id": parent["checkpoint_id"]} if parent else told
 
 
 def _task_at(task: Mapping[str, Any]) -> dict[str, Any]:

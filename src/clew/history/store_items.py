@@ -48,6 +48,10 @@ class StoreItems:
 
     items: Items
     index: ItemIndex | None = None
+    ttl: timedelta | None = None
+    """Of items that say nothing of their own."""
+    refreshes: bool = True
+    """Whether reading an item starts its time anew where the reader does not say."""
 
     async def put(
         self,
@@ -64,7 +68,7 @@ class StoreItems:
         if fields and self.index is None:
             raise Invalid(NO_INDEX, "index")
         changes: list[ItemChange] = [
-            PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl)
+            PutItem(namespace=(*_root(owner), *namespace), key=key, value=value, ttl=ttl or self.ttl)
         ]
         if self.index is not None:
             changes = await self.index.embed_items([(changes[0], fields)])
@@ -76,10 +80,12 @@ class StoreItems:
         change = DeleteItem(namespace=(*_root(owner), *namespace), key=key)
         await self.items.change(owner.tenant, [], [change])
 
-    async def get(self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool = True) -> Item | None:
+    async def get(
+        self, owner: Owner, namespace: Namespace, key: str, *, refresh: bool | None = None
+    ) -> Item | None:
         """Reading an item restarts its time to live, unless `refresh` is off."""
         found = await self._ask(owner, GetItem(namespace=namespace, key=key))
-        if refresh and isinstance(found, Item):
+        if self._is_refreshed(refresh) and isinstance(found, Item):
             await self._refresh(owner, [found])
         return cast("Item | None", found)
 
@@ -92,7 +98,7 @@ class StoreItems:
         query: str | None = None,
         limit: int,
         offset: int,
-        refresh: bool = True,
+        refresh: bool | None = None,
     ) -> Sequence[Item]:
         """Items in the namespace and below it: the newest change first, or those most similar to the query.
 
@@ -102,7 +108,7 @@ class StoreItems:
             prefix=prefix, near=await self._near(query), filter=wanted or None, limit=limit, offset=offset
         )
         found = cast("Sequence[Item]", await self._ask(owner, question))
-        if refresh:
+        if self._is_refreshed(refresh):
             await self._refresh(owner, found)
         return found
 
@@ -123,6 +129,9 @@ class StoreItems:
             offset=offset,
         )
         return cast("Sequence[Namespace]", await self._ask(owner, question))
+
+    def _is_refreshed(self, asked: bool | None) -> bool:
+        return self.refreshes if asked is None else asked
 
     async def _near(self, query: str | None) -> Vector | None:
         if not query:

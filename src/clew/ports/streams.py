@@ -44,6 +44,10 @@ class StreamPartStore(Protocol):
         """The part of the thread with the greatest number up to this one, if one is kept."""
         ...
 
+    async def first(self, thread_id: str, run_id: str | None = None) -> int | None:
+        """The least number of a kept part of the thread, or of one of its runs."""
+        ...
+
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
 
 
@@ -81,6 +85,10 @@ class StreamParts(Protocol):
 
     async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:
         """The kept part of the thread with the greatest number up to this one."""
+        ...
+
+    async def first(self, thread_id: str, run_id: str | None = None) -> int | None:
+        """The least number of a kept part of the thread, or of one of its runs."""
         ...
 
     async def tell_update(self, thread_id: str, *, fence: int) -> None:

@@ -123,6 +123,8 @@ async def open_app(
                 access=services.access,
                 streams=shared.streams,
                 authenticator=shared.authenticator,
+                limits=shared.limits,
+                authorization=shared.authorization,
                 stopping=services.stopping,
             )
         )
@@ -158,7 +160,7 @@ async def open_app(
 
 async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     """Raises ConfigError where other machines could connect and no API key exists."""
-    from clew.server.library import graph_store_on  # noqa: PLC0415 - LangGraph takes seconds
+    from clew.server.library import graph_store_on, ttl_config  # noqa: PLC0415 - LangGraph takes seconds
 
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
@@ -167,7 +169,12 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     index = await open_index(settings, graph_db)
-    graph_store = graph_store_on(graph_db, backend=settings.graph_store_url.kind, index=index)
+    graph_store = graph_store_on(
+        graph_db,
+        backend=settings.graph_store_url.kind,
+        ttl=ttl_config(settings.store_ttl),
+        index=index,
+    )
     access = ThreadAccess(stores.threads, utc_now)
     stack.push_async_callback(access.close)
     return Services(

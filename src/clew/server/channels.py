@@ -157,7 +157,7 @@ class BotPlan:
             graph=graph,
             wire=wire,
             settings=chosen,
-            ttl=timedelta(days=self.settings.threads.ttl_days),
+            ttl=self.settings.thread_ttl.delete_after,
             approvers=self._approvers(),
             # Clew's own graphs have fixed texts; one of them uses `results` for something else.
             gives_results=graph in self.settings.graphs,

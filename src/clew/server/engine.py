@@ -34,6 +34,7 @@ from clew.ports.runner import Runner
 from clew.ports.streams import StreamParts, Tokens
 from clew.ports.threads import Store
 from clew.retention.cleanup import Cleanup
+from clew.retention.pruning import CheckpointPruning
 from clew.runners.local import LocalRunner
 from clew.server.apps import OpenApps, open_apps
 from clew.server.database import open_space, open_thread_memory
@@ -89,7 +90,14 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
         commands = _commands(services, graphs, runner)
         cleanup = _cleanup(services, commands)
         async with (
-            sweeping([*_chores(services, commands).all(), *cleanup.chores(), *_memory_chores(services)]),
+            sweeping(
+                [
+                    *_chores(services, commands).all(),
+                    *cleanup.chores(),
+                    *_memory_chores(services),
+                    *_pruning_chores(services, graphs),
+                ]
+            ),
             services.cluster.listening(graphs.notifier.ring, runner.look),
             runner.running(services.stopping),
         ):
@@ -224,8 +232,22 @@ def _chores(services: Services, commands: Commands) -> Chores:
         commands=commands,
         clock=services.clock,
         items=services.graph_store,
+        items_seconds=services.settings.store_ttl.sweep.total_seconds(),
         audit_ttl=None if days is None else timedelta(days=days),
     )
+
+
+def _pruning_chores(services: Services, graphs: GraphRuntime) -> list[Chore]:
+    ttl = services.settings.thread_ttl
+    if ttl.prune_after is None:
+        return []
+    pruning = CheckpointPruning(
+        rows=CleanupRows(services.stores.db),
+        prune=graphs.driver.prune,
+        clock=services.clock,
+        after=ttl.prune_after,
+    )
+    return [Chore(name="prune_checkpoints", seconds=ttl.prune_every.total_seconds(), do=pruning.prune_due)]
 
 
 def _memory_chores(services: Services) -> list[Chore]:
@@ -248,7 +270,7 @@ def _cleanup(services: Services, commands: Commands) -> Cleanup:
         evict=_evict_cleaned_up(commands),
         lease=services.lease,
         budget_seconds=settings.cleanup.budget_seconds,
-        ttl=services.thread_ttl,
+        ttl=timedelta(days=settings.threads.ttl_days),
         next_turn=_cleanup_schedule(settings),
     )
 

@@ -8,7 +8,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.store.base import IndexConfig, TTLConfig
 
 from clew.checkpointer.saver import Checkpointer
-from clew.config import DatabaseUrl, Settings, read_database_url
+from clew.config import DatabaseUrl, Settings, StoreTtl, read_database_url
 from clew.domain.errors import ConfigError
 from clew.domain.retention import Selection, owned_by
 from clew.history.embedding import EmbeddedItems
@@ -61,6 +61,14 @@ def graph_store_on(
     index: EmbeddedItems | None = None,
 ) -> GraphStore:
     return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl, index=index)
+
+
+def ttl_config(ttl: StoreTtl) -> TTLConfig:
+    """As LangGraph's stores are told."""
+    config = TTLConfig(refresh_on_read=ttl.refreshes)
+    if ttl.default is not None:
+        config["default_ttl"] = ttl.default / timedelta(minutes=1)
+    return config
 
 
 @asynccontextmanager

@@ -11,14 +11,19 @@ from starlette.types import ASGIApp
 
 from clew import __version__
 from clew.api.auth import Authenticator
+from clew.api.authorization import Authorization
 from clew.api.custom_app import custom_route_owner
 from clew.api.followed_runs import FollowedRuns
+from clew.api.limits import RateLimits
 from clew.api.mcp.routes import McpRoutes
 from clew.api.openai.routes import OpenAIRoutes
 from clew.api.sdk.assistants import assistants_router
 from clew.api.sdk.crons import crons_router
 from clew.api.sdk.info import info_router
 from clew.api.sdk.loopback import Loopback, loopback
+from clew.api.sdk.protocol.commands import ProtocolCommands
+from clew.api.sdk.protocol.routes import ProtocolRoutes
+from clew.api.sdk.protocol.socket import ProtocolSocketRoutes
 from clew.api.sdk.reports import report
 from clew.api.sdk.runs import RunRoutes, langgraph_runs_router
 from clew.api.sdk.store import store_router
@@ -28,6 +33,7 @@ from clew.api.sdk.threads import sdk_threads_router
 from clew.api.start_policy import said
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
+from clew.api.ws import AUTH_SECONDS, SocketAuthenticator
 from clew.channels.webhooks import HttpWebhooks
 from clew.config import Settings
 from clew.domain.thread import Owner
@@ -98,6 +104,8 @@ async def open_langgraph(
     access: ThreadAccess,
     streams: Streams,
     authenticator: Authenticator,
+    limits: RateLimits,
+    authorization: Authorization,
     stopping: asyncio.Event,
 ) -> AsyncGenerator[list[APIRouter]]:
     """Inside the block queued and scheduled runs are started, and run hooks are worked on."""
@@ -106,13 +114,14 @@ async def open_langgraph(
         agent=f"clew/{__version__}",
         is_open=settings.langgraph.webhooks != "off" and "webhooks" not in settings.http.disabled,
         private=_private(settings, authenticator),
+        policy=settings.webhook_policy,
     )
     runs = _runs(settings, stores, store, execution, webhooks, stopping)
     run_hooks = RunHooks(
         hooks=RunHookRows(stores.db),
         runs=runs,
         webhooks=webhooks,
-        report=report(utc_now),
+        report=report(utc_now, fields=settings.webhook_policy.fields),
         clock=utc_now,
         poll_seconds=settings.runner.poll_seconds,
     )
@@ -149,6 +158,17 @@ async def open_langgraph(
         authenticator=authenticator,
         read_state=ShownStates(threads=runs.threads).read,
     )
+    protocol = ProtocolRoutes(
+        runs=runs,
+        parts=execution.chunks,
+        commands=ProtocolCommands(runs, run_routes, execution.chunks, access),
+        access=access,
+        streams=streams,
+        authenticator=authenticator,
+    )
+    socket = ProtocolSocketRoutes(
+        routes=protocol, door=SocketAuthenticator(authenticator, limits, AUTH_SECONDS, authorization)
+    )
     async with (
         runs.queue.running(),
         run_hooks.running(),
@@ -162,9 +182,18 @@ async def open_langgraph(
                 disabled=settings.http.disabled,
             ),
             assistants_router(assistants, execution.introspection),
-            store_router(StoreItems(items=graph_store.items, index=graph_store.index)),
+            store_router(
+                StoreItems(
+                    items=graph_store.items,
+                    index=graph_store.index,
+                    ttl=settings.store_ttl.default,
+                    refreshes=settings.store_ttl.refreshes,
+                )
+            ),
             sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
             thread_stream.router(),
+            protocol.router(),
+            socket.router(),
             crons_router(scheduler, assistants, access=access),
             langgraph_runs_router(run_routes),
             OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
@@ -214,7 +243,7 @@ def _runs(
         commands=execution.commands,
         graph_driver=execution.graph_driver,
         metadata=metadata,
-        ttl=timedelta(days=settings.threads.ttl_days),
+        ttl=settings.thread_ttl.delete_after,
     )
     return Runs(
         store=store,

@@ -47,7 +47,7 @@ class Services:
 
     @property
     def thread_ttl(self) -> timedelta:
-        return timedelta(days=self.settings.threads.ttl_days)
+        return self.settings.thread_ttl.delete_after
 
     @property
     def lease(self) -> timedelta:

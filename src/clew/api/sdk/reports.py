@@ -1,6 +1,6 @@
 """Webhook body: a run that is over, with its values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from pydantic_core import to_json
@@ -11,8 +11,10 @@ from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json
 
 
-def report(clock: Callable[[], datetime]) -> Callable[[Run, Json], bytes]:
-    """The run with the values its thread had at its end; and why it failed, if it did."""
+def report(
+    clock: Callable[[], datetime], *, fields: Collection[str] | None = None
+) -> Callable[[Run, Json], bytes]:
+    """The run with the values its thread had at its end; and why it failed, if it did. Of that only these `fields`."""
 
     def told(run: Run, values: Json) -> bytes:
         shown = RunOut.of(run).model_dump(mode="json")
@@ -22,6 +24,7 @@ def report(clock: Callable[[], datetime]) -> Callable[[Run, Json], bytes]:
             "webhook_sent_at": clock().isoformat(),
         }
         failed = run.status in (RunStatus.ERROR, RunStatus.TIMEOUT)
-        return to_json({**shown, **times, "values": values} | ({"error": failure(run)} if failed else {}))
+        body = {**shown, **times, "values": values} | ({"error": failure(run)} if failed else {})
+        return to_json({name: value for name, value in body.items() if fields is None or name in fields})
 
     return told

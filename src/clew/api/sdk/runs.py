@@ -24,7 +24,7 @@ from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
 from clew.domain.assistants import furnished
 from clew.domain.errors import ClewError, Contradictory, Invalid, InvalidState, NotFound
-from clew.domain.events import RunSpec
+from clew.domain.events import PROTOCOL_MODE, RunSpec
 from clew.domain.runs import Run, RunRequest, RunStatus
 from clew.domain.thread import Json
 from clew.engine.assistants import AssistantCatalog
@@ -107,13 +107,13 @@ class RunRoutes:
         self, caller: Caller, thread_id: ThreadId, body: RunIn, response: Response
     ) -> RunOut:
         """Start a run in the background."""
-        run = await self._start(caller, thread_id, body)
+        run = await self.start(caller, thread_id, body)
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
     async def create_stateless_run(self, caller: Caller, body: RunIn, response: Response) -> RunOut:
         """Start a run in the background, in a thread of its own."""
-        run = await self._start(caller, None, body)
+        run = await self.start(caller, None, body)
         response.headers["Content-Location"] = _path(run)
         return RunOut.of(run)
 
@@ -125,15 +125,15 @@ class RunRoutes:
             await self._assistants.resolve(one.assistant_id, caller.owner)
             one.require_one_context()
             _require_no_answer(one)
-        return [RunOut.of(await self._start(caller, None, one)) for one in body]
+        return [RunOut.of(await self.start(caller, None, one)) for one in body]
 
     async def wait_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and answer with the values it ends with."""
-        run = await self._start(caller, thread_id, body)
+        run = await self.start(caller, thread_id, body)
         return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
     async def wait_stateless_run(self, caller: Caller, body: RunIn) -> Response:
-        run = await self._start(caller, None, body)
+        run = await self.start(caller, None, body)
         return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
 
     async def stream_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
@@ -215,15 +215,25 @@ class RunRoutes:
                 run, reader, stack.pop_all(), caller, cancels=cancel_on_disconnect, names=names
             )
 
-    async def _start(
-        self, caller: Principal, thread_id: str | None, body: RunIn, run_id: str = "", *, fresh: str = ""
+    async def start(
+        self,
+        caller: Principal,
+        thread_id: str | None,
+        body: RunIn,
+        run_id: str = "",
+        *,
+        fresh: str = "",
+        is_protocol: bool = False,
     ) -> Run:
+        """`is_protocol` is for clients of the thread protocol: all is streamed, and kept."""
         if thread_id is not None:
             with suppress(NotFound):  # the run may create it
                 await self._access.at(thread_id, caller.owner)
         if body.command is not None and body.command.resumes:
             caller.require("approve")
         spec = await self._spec(caller, body, run_id or str(uuid4()), followed=bool(run_id))
+        if is_protocol:
+            spec = replace(spec, modes=(PROTOCOL_MODE,), subgraphs=True, is_resumable=True)
         if thread_id is None:
             _require_no_answer(body)
             spec = replace(spec, is_temporary=body.on_completion == "delete")
@@ -254,7 +264,7 @@ class RunRoutes:
         run_id, fresh = str(uuid4()), str(uuid4())
         with ExitStack() as stack:
             reader = stack.enter_context(self._parts.follow(thread_id or fresh, run_id))
-            run = await self._start(caller, thread_id, body, run_id, fresh=fresh)
+            run = await self.start(caller, thread_id, body, run_id, fresh=fresh)
             return self._streamed(
                 run, reader, stack.pop_all(), caller, cancels=body.on_disconnect == "cancel"
             )

@@ -130,7 +130,7 @@ class StoreRoutes:
     ) -> ItemOut | None:
         """An item; null if there is none."""
         labels = tuple(namespace.split("."))
-        item = await self.shelf.get(caller.owner, labels, key, refresh=refresh_ttl is not False)
+        item = await self.shelf.get(caller.owner, labels, key, refresh=refresh_ttl)
         return None if item is None else ItemOut.of(item)
 
     async def delete_item(self, caller: Caller, body: ItemNameIn) -> None:
@@ -146,7 +146,7 @@ class StoreRoutes:
             query=body.query,
             limit=body.limit,
             offset=body.offset,
-            refresh=body.refresh_ttl is not False,
+            refresh=body.refresh_ttl,
         )
         return ItemsOut(items=[FoundItemOut.of(item) for item in found])
 

@@ -36,7 +36,12 @@ class Quiet:
     """Nothing happened for a while."""
 
 
-Heard: TypeAlias = RunBegan | RunEnded | StreamPart | Quiet
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """All that was kept is told. Once."""
+
+
+Heard: TypeAlias = RunBegan | RunEnded | StreamPart | Quiet | CaughtUp
 
 
 class ThreadFollower:
@@ -73,9 +78,10 @@ class ThreadFollower:
     async def heard(self) -> AsyncGenerator[Heard]:
         """For ever. Raises NotFound once the thread is deleted."""
         await self._begin()
-        is_quiet = False
+        is_quiet = is_caught_up = False
         while True:
-            part = await self._reader.next(0 if self._is_ending() else LOOK_SECONDS)
+            is_ending = self._is_ending()
+            part = await self._reader.next(LOOK_SECONDS if is_caught_up and not is_ending else 0)
             if part is not None:
                 is_quiet = False
                 for each in await self._before(part):
@@ -85,11 +91,13 @@ class ThreadFollower:
                 self._last = max(self._last, part.number)
                 yield self._shown(part)
                 continue
-            is_ending = self._is_ending()
             for each in self._ends() if is_ending else await self._look():
                 is_quiet = False
                 yield each
-            if is_quiet:
+            if not is_caught_up and not self._is_ending():
+                is_caught_up = True
+                yield CaughtUp()
+            elif is_quiet:
                 yield Quiet()
             is_quiet = not is_ending
 

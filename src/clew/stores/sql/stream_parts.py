@@ -53,6 +53,15 @@ class StreamPartRows(Tables):
             (StreamPart(number, name, bytes(data), run_id) for number, name, data, run_id in rows), None
         )
 
+    @reads
+    def first(self, thread_id: str, run_id: str | None = None) -> Work[int | None]:
+        of_run = "" if run_id is None else " AND run_id = $2"
+        ((number,),) = yield Statement(
+            f"SELECT MIN(number) FROM chunks WHERE thread_id = $1{of_run}",
+            (thread_id,) if run_id is None else (thread_id, run_id),
+        )
+        return None if number is None else int(number)
+
     @writes
     def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:
         rows = yield Statement(

@@ -1,0 +1,1 @@
+"""LangGraph's thread protocol: commands to a thread, and its events over all runs."""
