@@ -70,8 +70,8 @@ async def test_items_are_ranked_by_similarity_for_clients_and_for_graphs(
     assert (await clients.rival.store.search_items(["notes"], query="tea"))["items"] == []
     values = await clients.ann.runs.wait(None, "seeker", input={"words": ["green tea"]})
     assert values["words"][-1] == "tea 1.00"
-    sync = get_sync_client(url=served.server.address, api_key=served.keys["ann"])
-    assert sync.store.search_items(["notes"], query="tea", limit=1)["items"][0]["key"] == "tea"
+    with get_sync_client(url=served.server.address, api_key=served.keys["ann"]) as sync:
+        assert sync.store.search_items(["notes"], query="tea", limit=1)["items"][0]["key"] == "tea"
     await store.delete_item(["notes"], key="tea")
     assert await found("green tea", limit=1) == ["bus"]
 
