@@ -27,7 +27,7 @@ async def look(state: Seen, config: RunnableConfig, runtime: Runtime[Any]) -> Se
     ids = [given.get("langgraph_auth_user_id"), given.get("langgraph_auth_permissions")]
     forged = sorted(name for name in given if name.startswith("langgraph_auth_any"))
     shown = None if info is None or info.user is None else info.user["identity"]
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(state["seen"][0] if state["seen"] else 0)
     return {"seen": [{"user": told, "ids": ids, "runtime": shown, "forged": forged}]}
 
 

@@ -1,6 +1,8 @@
 """Custom authentication of a LangGraph project: its own Auth object protects every door, and nodes know their user."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ import httpx
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import APIStatusError
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.acceptance import auth_project
 from tests.postgres import PostgresServer
@@ -55,17 +59,21 @@ def protected(
 @asynccontextmanager
 async def users(served: Protected) -> AsyncGenerator[tuple[Any, Any]]:
     async with AsyncExitStack() as stack:
-        alice, bob = [
-            await stack.enter_async_context(
-                get_client(url=served.server.address, headers={"Authorization": f"Bearer {token}"})
-            )
-            for token in (ALICE, BOB)
-        ]
+        alice, bob = [await stack.enter_async_context(client(served.server, token)) for token in (ALICE, BOB)]
         yield alice, bob
+
+
+def client(server: Server, token: str) -> Any:
+    """LangGraph's client. Its types promise more than comes."""
+    return get_client(url=server.address, headers={"Authorization": f"Bearer {token}"})
 
 
 def http(served: Protected, token: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=served.server.address, headers={"Authorization": f"Bearer {token}"})
+
+
+def database_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and "clew" in path.name)
 
 
 async def refused(work: Any, status: int = 404) -> None:
@@ -183,8 +191,8 @@ async def test_store_items_assistants_and_crons(protected: Protected) -> None:
         ):
             await refused(refusal)
         # A graph's own assistant needs no permission to run, as with LangGraph's server.
-        for client in (alice, bob):
-            assert (await client.runs.wait(None, "who", input={"seen": []}))["seen"]
+        for caller in (alice, bob):
+            assert (await caller.runs.wait(None, "who", input={"seen": []}))["seen"]
 
         cron = await alice.crons.create("who", schedule="0 0 1 1 *", input={"seen": []})
         assert [one["cron_id"] for one in await alice.crons.search()] == [cron["cron_id"]]
@@ -237,3 +245,68 @@ async def test_no_caller_is_let_in_unauthenticated(protected: Protected) -> None
     async with http(protected, ALICE) as alice:
         for path in ("/api/audit", "/metrics"):
             assert (await alice.get(path)).status_code == 403
+
+
+@pytest.mark.parametrize("way", ["started", "queued"])
+async def test_a_run_keeps_its_user_through_a_kill(way: str, tmp_path: Path) -> None:
+    write_project(tmp_path, "private")
+    environ = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "CLEW_RUNNER_LEASE_SECONDS": "1"}
+    with serving(tmp_path, port=0, **environ) as server:
+        async with client(server, ALICE) as alice:
+            thread = (await alice.threads.create())["thread_id"]
+            await alice.runs.create(thread, "who", input={"seen": [2]})
+            if way == "queued":
+                await alice.runs.create(thread, "who", input={"seen": [0]})
+    stored = database_of(tmp_path)
+    assert stored
+    assert ALICE.encode() not in stored
+    with serving(tmp_path, port=0, **environ) as server:
+        async with client(server, ALICE) as alice:
+            wanted = 2 if way == "queued" else 1
+            async with asyncio.timeout(100):
+                while True:
+                    seen = (await alice.threads.get_state(thread))["values"].get("seen", [])
+                    told = [one["ids"] for one in seen if isinstance(one, dict)]
+                    if len(told) >= wanted:
+                        break
+                    await asyncio.sleep(0.2)
+            assert told[:wanted] == [["alice", ["threads:read"]]] * wanted
+
+
+async def test_the_example_of_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "custom-auth.md").read_text()
+    for name, block in re.findall(r"`([a-z.]+)`:\n\n```(?:python|json)\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(block)
+    with serving(tmp_path, port=0) as server:
+        for user, other in (("alice", "bob"), ("bob", "alice")):
+            async with client(server, f"token-of-{user}") as caller:
+                thread = await caller.threads.create()
+                answer = await caller.runs.wait(thread["thread_id"], "agent", input={"text": ""})
+                assert answer == {"text": f"Hello {user}"}
+                found = [one["metadata"]["owner"] for one in await caller.threads.search()]
+                assert found == [user] != [other]
+
+
+async def test_sockets_show_each_user_its_own_threads(protected: Protected) -> None:
+    address = protected.server.address.replace("http", "ws") + "/ws/events"
+    signed = {"Authorization": f"Bearer {BOB}"}
+    async with (
+        http(protected, ALICE) as alice,
+        connect(address) as mine,
+        connect(address, additional_headers=signed) as others,
+    ):
+        # A browser sends no header: the token is its first message.
+        await mine.send(json.dumps({"type": "auth", "key": ALICE}))
+        await mine.send(json.dumps({"type": "ping"}))
+        assert json.loads(await mine.recv())["type"] == "pong"
+        body = {"graph": "ask", "input": {"seen": []}}
+        thread = (await alice.post("/api/workflows/start?wait=20", json=body)).json()["id"]
+        assert json.loads(await mine.recv())["payload"]["workflow_id"] == thread
+        await others.send(json.dumps({"type": "subscribe", "workflow_id": thread}))
+        told = json.loads(await others.recv())
+        assert (told["type"], told["error"]["code"]) == ("error", "NOT_FOUND")
+        await alice.delete(f"/api/threads/{thread}")
+    async with connect(address) as stranger:
+        await stranger.send(json.dumps({"type": "auth", "key": "wrong"}))
+        with pytest.raises(ConnectionClosed):
+            await stranger.recv()

@@ -12,11 +12,15 @@ import httpx
 import pytest
 
 from clew.api.access import RouteRule, rules_of
+from clew.domain.errors import Invalid, NotFound
+from clew.domain.events import Opening
 from clew.domain.thread import Owner
+from clew.ports.authorization import FilteredOwner, read_filter
 from clew.server.app import Server
 from tests.acceptance import auth_project
 from tests.databases import SHARED, locate
 from tests.http_client import client_of, new_key, opened_app
+from tests.samples import new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +63,9 @@ def guarded(server: Server) -> Iterator[tuple[str, str, RouteRule]]:
 
 
 async def ask(client: httpx.AsyncClient, method: str, path: str, mood: str) -> httpx.Response:
-    body: dict[str, Any] | None = {} if method in ("POST", "PUT", "PATCH") else None
+    body: Any = {} if method in ("POST", "PUT", "PATCH") else None
+    if path == "/runs/batch":
+        body = [{}]
     query = {"namespace": "a", "key": "b"} if path == "/store/items" and method == "GET" else None
     return await client.request(method, path, json=body, params=query, headers={"x-mood": mood})
 
@@ -121,3 +127,56 @@ async def test_a_key_of_ours_asks_no_handler(server: Server) -> None:
     key = await new_key(server.stores.keys, owner=Owner())
     for name, (_, answer) in (await outcomes(server, "deny", key)).items():
         assert answer.status_code not in (401, 403), (name, answer.text)
+
+
+async def test_filters_find_in_sql_what_they_match_in_python(server: Server) -> None:
+    described: list[dict[str, Any]] = [
+        {"owner": "alice"},
+        {"owner": "alice", "team": ["bob", "carol"], "org": {"name": "acme", "size": 3}},
+        {"owner": 'al"ice', "team": ['x", "bob', "dave"]},
+        {"owner": "Alice", "team": ["Bob"]},
+        {"team": "bob"},
+        {"owner": None, "team": []},
+        {"owner": ["alice"]},
+        {},
+    ]
+    filters: list[dict[str, Any]] = [
+        {},
+        {"owner": "alice"},
+        {"owner": {"$eq": 'al"ice'}},
+        {"owner": None},
+        {"org": {"name": "acme"}},
+        {"team": {"$contains": "bob"}},
+        {"team": {"$contains": ["carol", "bob"]}},
+        {"team": {"$contains": []}},
+        {"owner": {"$contains": "alice"}},
+        {"$or": [{"owner": "alice"}, {"team": {"$contains": "bob"}}]},
+        {"$or": [{"owner": "Alice"}, {"$and": [{"owner": "alice"}, {"org": {"size": 3}}]}], "owner": "alice"},
+    ]
+    threads, store = {}, server.stores.threads
+    for metadata in described:
+        opening = Opening(owner=FilteredOwner(tenant="filters", metadata=metadata), graph="who")
+        thread = await server.execution.commands.open_idle(new_id(), opening)
+        assert thread.owner == Owner(tenant="filters")
+        threads[thread.id] = metadata
+    for given in filters:
+        wanted = read_filter(given)
+        owner = FilteredOwner(tenant="filters", threads=wanted)
+        matching = {one for one, metadata in threads.items() if wanted.matches(metadata)}
+        assert {one.id for one in await store.find(owner, limit=100)} == matching, given
+        for one in threads:
+            try:
+                found = (await store.get(one, owner)).id
+            except NotFound:
+                found = ""
+            assert bool(found) is (one in matching), (given, threads[one])
+    assert await store.find(FilteredOwner(tenant="filters"), limit=100) == []
+    unknown: list[dict[str, Any]] = [
+        {"a": {"$gt": 1}},
+        {"$or": [{}]},
+        {"$not": {}},
+        {"a": {"$eq": 1, "b": 2}},
+    ]
+    for odd in [*unknown, {"a": object()}]:
+        with pytest.raises(Invalid):
+            read_filter(odd)

@@ -191,6 +191,14 @@ def _completes(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield _assistant_of({"assistant_id": asked.body.get("model")})
 
 
+def _runs_agent(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    """A run of AG-UI's clients, who send the thread in the body."""
+    assistant = {"assistant_id": asked.params.get("assistant")}
+    value = {"thread_id": as_id(asked.body.get("threadId")), **assistant, "metadata": {}, "kwargs": {}}
+    yield AuthorizationCheck(resource="threads", action="create_run", value=value, opens=True)
+    yield _assistant_of(assistant)
+
+
 def _calls_tool(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     if asked.body.get("method") == "tools/call":
         arguments = _object(_object(asked.body, "params"), "arguments")
@@ -232,6 +240,11 @@ def _assistant_of(body: Mapping[str, Any]) -> AuthorizationCheck:
     """The assistant of a run. One that a graph brings along needs no permission, so that a refusal only hides others."""
     value = {"assistant_id": as_id(body.get("assistant_id"))}
     return AuthorizationCheck(resource="assistants", action="read", value=value, hides=True)
+
+
+def _reads_model(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    value = {"assistant_id": as_id(asked.params.get("model"))}
+    yield AuthorizationCheck(resource="assistants", action="read", value=value)
 
 
 def _assistant(action: str) -> Callable[[AskedRequest], Iterator[AuthorizationCheck]]:
@@ -407,8 +420,9 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     "create_completion": _completes,
     "thread_command": _commands,
     "handle_mcp": _calls_tool,
+    "run_agent": _runs_agent,
     **dict.fromkeys(("list_models", "search_assistants", "count_assistants"), _searches_assistants),
-    "get_model": lambda asked: iter([_assistant_of({"assistant_id": asked.params["model"]})]),
+    "get_model": _reads_model,
     "create_assistant": _assistant("create"),
     **dict.fromkeys(("get_assistant", "list_versions", "draw_graph", "get_schemas"), _assistant("read")),
     **dict.fromkeys(("get_subgraphs", "get_subgraph"), _assistant("read")),

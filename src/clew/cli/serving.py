@@ -139,7 +139,8 @@ def announce(settings: Settings, *, keys: bool) -> None:
     server = settings.server
     shown = f"[{server.host}]" if ":" in server.host else server.host
     address = f"http://{shown}:{server.port}{server.root_path}{settings.http.mount_prefix}"
-    needed = keys or server.auth == "keys" or not server.is_loopback
+    others = settings.custom_auth is not None or settings.auth.issuer is not None
+    needed = keys or others or server.auth == "keys" or not server.is_loopback
     say(f"Clew {__version__}")
     say(f"  address   {address}")
     forgets = ", lost when this process ends" if settings.database.url.kind == "memory" else ""
