@@ -30,11 +30,11 @@ def write_project(folder: Path, **keys: Any) -> None:
 
 
 async def test_a_cloned_template_is_served_and_what_has_no_effect_is_named(tmp_path: Path) -> None:
-    write_project(tmp_path, env=".env", python_version="3.12", store={"index": {"dims": 3}}, grahps={})
+    write_project(tmp_path, env=".env", python_version="3.12", ui={"a": "./ui.tsx"}, grahps={})
     with serving(tmp_path, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server:
         warnings = [json.loads(line) for line in server.log.splitlines()]
         said = " ".join(line["event"] for line in warnings if line["level"] == "warning")
-        for part in (".env, which does not exist", "store.index has no effect", "did you mean graphs?"):
+        for part in (".env, which does not exist", "ui has no effect", "did you mean graphs?"):
             assert part in said
         assert "python_version" not in server.log
         async with get_client(url=server.address, api_key=None) as client:

@@ -144,10 +144,9 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/threads/{thread_id}/state/{checkpoint_id}"): "read",
     ("POST", "/threads/{thread_id}/state/checkpoint"): "read",
     ("POST", "/threads/{thread_id}/state"): "write",
-    ("POST", "/threads/{thread_id}/history"): "read",
     ("GET", "/threads/{thread_id}/history"): "read",
     ("GET", "/threads/{thread_id}/storage"): "read",
-    ("GET", "/runs/crons/{cron_id}"): "read",
+    ("POST", "/threads/{thread_id}/history"): "read",
     ("GET", "/threads/{thread_id}/stream"): "read",
     ("POST", "/threads/{thread_id}/stream/events"): "read",
     ("WEBSOCKET", "/threads/{thread_id}/stream/events"): None,
@@ -170,6 +169,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("POST", f"{RUNS}/crons"): "write",
     ("POST", "/runs/crons/search"): "read",
     ("POST", "/runs/crons/count"): "read",
+    ("GET", "/runs/crons/{cron_id}"): "read",
     ("PATCH", "/runs/crons/{cron_id}"): "write",
     ("DELETE", "/runs/crons/{cron_id}"): "write",
     # It asks for a key itself: a browser can only send it once the socket is open. See test_ws.py.
@@ -392,7 +392,7 @@ async def test_a_good_key_opens_every_route_to_change(house: House, route: tuple
 
 async def assert_open(house: House, route: tuple[str, str]) -> None:
     """The door, that is: what is behind it may be missing, or not in the state for it."""
-    named = ("{call_id}", "{document_id}", "{file_id}", "{run_id}", "{checkpoint_id}")
+    named = ("{call_id}", "{document_id}", "{file_id}", "{run_id}", "{checkpoint_id}", "{cron_id}")
     is_there = not any(missing in route[1] for missing in named)
     opens = {200} if route[0] == "GET" and is_there else {200, 204, 404, 409}
     opens = CLOSED.get(route, opens)

@@ -1,4 +1,8 @@
--- The schema of Clew 0.1.0 on SQLite. Times are microseconds since the epoch, UTC. JSON is text, returned as stored.
+-- The schema of Clew 0.1.0 on Postgres. Times are microseconds since the epoch, UTC. JSON is text, returned as stored.
+
+-- The database's own clock, the only one by which leases are measured.
+CREATE FUNCTION clew_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
+    RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT;
 
 ---------------------------------------------------------------------------------------------------------------------
 -- Threads and their log
@@ -12,29 +16,29 @@ CREATE TABLE threads (
     name             TEXT NOT NULL,
     status           TEXT NOT NULL,
     stage            TEXT NOT NULL,
-    round            INTEGER NOT NULL,
-    round_seq        INTEGER NOT NULL,
+    round            BIGINT NOT NULL,
+    round_seq        BIGINT NOT NULL,
     settings         TEXT NOT NULL,
     fsm_state        TEXT NOT NULL,
     stats            TEXT NOT NULL,
     redacted         TEXT NOT NULL,
-    last_seq         INTEGER NOT NULL,
+    last_seq         BIGINT NOT NULL,
     failure_reason   TEXT,
-    ttl              INTEGER,
-    created_at       INTEGER NOT NULL,
-    round_started_at INTEGER,
-    last_active_at   INTEGER NOT NULL,
+    ttl              BIGINT,
+    created_at       BIGINT NOT NULL,
+    round_started_at BIGINT,
+    last_active_at   BIGINT NOT NULL,
     -- The columns below are written by the store; the log does not contain them.
-    last_accessed_at INTEGER NOT NULL,
-    expires_at       INTEGER,
-    deleted_at       INTEGER,
+    last_accessed_at BIGINT NOT NULL,
+    expires_at       BIGINT,
+    deleted_at       BIGINT,
     lease_owner      TEXT,
-    lease_until      INTEGER,
-    fence            INTEGER NOT NULL DEFAULT 0,
-    recoveries       INTEGER NOT NULL DEFAULT 0,
+    lease_until      BIGINT,
+    fence            BIGINT NOT NULL DEFAULT 0,
+    recoveries       BIGINT NOT NULL DEFAULT 0,
     -- Checksum of the row. If it does not match, another program changed the row, and the log is read instead.
-    seal             INTEGER
-) WITHOUT ROWID;
+    seal             BIGINT
+);
 
 CREATE INDEX threads_to_claim ON threads (lease_until) WHERE status = 'running' AND deleted_at IS NULL;
 CREATE INDEX threads_to_claim_by_tenant ON threads (tenant, lease_until) WHERE status = 'running' AND deleted_at IS NULL;
@@ -47,14 +51,14 @@ CREATE INDEX threads_deleted ON threads (deleted_at) WHERE deleted_at IS NOT NUL
 -- The event log, the source of truth. Rows are inserted, and deleted with their thread; never updated.
 CREATE TABLE events (
     thread_id TEXT NOT NULL,
-    seq       INTEGER NOT NULL,
+    seq       BIGINT NOT NULL,
     id        TEXT NOT NULL,
-    round     INTEGER NOT NULL,
+    round     BIGINT NOT NULL,
     type      TEXT NOT NULL,
-    version   INTEGER NOT NULL,
+    version   BIGINT NOT NULL,
     content   TEXT NOT NULL,
-    at        INTEGER NOT NULL,
-    UNIQUE (thread_id, seq)
+    at        BIGINT NOT NULL,
+    PRIMARY KEY (thread_id, seq)
 );
 
 -- Clients that poll pass the id of the last record they read.
@@ -65,21 +69,21 @@ CREATE UNIQUE INDEX events_by_id ON events (id) WHERE type IN ('user_msg', 'assi
 CREATE TABLE tool_calls (
     thread_id    TEXT NOT NULL,
     tool_call_id TEXT NOT NULL,
-    round        INTEGER NOT NULL,
+    round        BIGINT NOT NULL,
     executor     TEXT NOT NULL,
     kind         TEXT NOT NULL,
     name         TEXT NOT NULL,
     status       TEXT NOT NULL,
-    idempotent   INTEGER NOT NULL,
+    idempotent   BIGINT NOT NULL,
     prompt       TEXT NOT NULL,
     args         TEXT NOT NULL,
     result       TEXT,
-    deadline     INTEGER,
-    created_at   INTEGER NOT NULL,
-    started_at   INTEGER,
-    resolved_at  INTEGER,
+    deadline     BIGINT,
+    created_at   BIGINT NOT NULL,
+    started_at   BIGINT,
+    resolved_at  BIGINT,
     PRIMARY KEY (thread_id, tool_call_id)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX tool_calls_due ON tool_calls (deadline) WHERE status = 'pending' AND deadline IS NOT NULL;
 
@@ -89,7 +93,7 @@ CREATE TABLE labels (
     path      TEXT NOT NULL,
     value     TEXT NOT NULL,
     PRIMARY KEY (thread_id, path)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX labels_by_value ON labels (path, substr(value, 1, 200));
 
@@ -99,7 +103,7 @@ CREATE TABLE reservations (
     key       TEXT NOT NULL,
     thread_id TEXT NOT NULL,
     PRIMARY KEY (kind, key)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX reservations_by_thread ON reservations (thread_id);
 
@@ -108,10 +112,10 @@ CREATE INDEX reservations_by_thread ON reservations (thread_id);
 
 -- Checkpoints are ordered by `seq`, never by a clock: ids made after the clock was set back sort wrongly.
 CREATE TABLE checkpoints (
-    seq       INTEGER PRIMARY KEY,
+    seq       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     thread_id TEXT NOT NULL,
     ns        TEXT NOT NULL,
-    id        TEXT NOT NULL,
+    id        TEXT COLLATE "C" NOT NULL,
     parent_id TEXT,
     run_id    TEXT,
     body      TEXT NOT NULL,
@@ -124,17 +128,18 @@ CREATE INDEX checkpoints_by_age ON checkpoints (thread_id, ns, seq);
 CREATE INDEX checkpoints_by_run ON checkpoints (run_id) WHERE run_id IS NOT NULL;
 
 -- A channel's value at a version: whole, or as a delta over `base`. Rows are never updated.
+-- Versions are read as ranges, so they compare byte by byte in any locale.
 CREATE TABLE checkpoint_blobs (
     thread_id TEXT NOT NULL,
     ns        TEXT NOT NULL,
     channel   TEXT NOT NULL,
-    version   TEXT NOT NULL,
+    version   TEXT COLLATE "C" NOT NULL,
     base      TEXT,
-    root      TEXT,
+    root      TEXT COLLATE "C",
     splice    TEXT,
     kind      TEXT NOT NULL,
-    data      BLOB NOT NULL,
-    UNIQUE (thread_id, ns, channel, version)
+    data      BYTEA NOT NULL,
+    PRIMARY KEY (thread_id, ns, channel, version)
 );
 
 -- Pending writes of tasks, kept until the step that applies them is stored: one row per task.
@@ -145,24 +150,47 @@ CREATE TABLE checkpoint_writes (
     task_id       TEXT NOT NULL,
     path          TEXT NOT NULL,
     entries       TEXT NOT NULL,
-    data          BLOB NOT NULL,
-    UNIQUE (thread_id, checkpoint_id, ns, task_id)
+    data          BYTEA NOT NULL,
+    PRIMARY KEY (thread_id, checkpoint_id, ns, task_id)
 );
 
--- The LangGraph store. A path is the labels of a namespace, each followed by a period.
+-- The LangGraph store. A path is the labels of a namespace, each followed by a period. It compares byte by byte, so
+-- that a range of texts is a range of namespaces in any locale.
 CREATE TABLE store_items (
     tenant     TEXT NOT NULL,
-    path       TEXT NOT NULL,
-    key        TEXT NOT NULL,
+    path       TEXT COLLATE "C" NOT NULL,
+    key        TEXT COLLATE "C" NOT NULL,
     value      TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    ttl        INTEGER,
-    expires_at INTEGER,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    ttl        BIGINT,
+    expires_at BIGINT,
     PRIMARY KEY (tenant, path, key)
 );
 
 CREATE INDEX store_items_by_expiry ON store_items (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Embeddings of store items: one row per indexed text. A search reads them as vectors of the extension pgvector, which
+-- the table itself does not need. A trigger keeps them in step with their items, whatever writes those.
+CREATE TABLE store_vectors (
+    tenant TEXT NOT NULL,
+    path   TEXT COLLATE "C" NOT NULL,
+    key    TEXT COLLATE "C" NOT NULL,
+    number INTEGER NOT NULL,
+    dims   INTEGER NOT NULL,
+    vector REAL[] NOT NULL,
+    PRIMARY KEY (tenant, path, key, number)
+);
+
+CREATE FUNCTION clew_delete_vectors() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM store_vectors WHERE tenant = old.tenant AND path = old.path AND key = old.key;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER store_items_changed AFTER DELETE OR UPDATE OF value ON store_items
+    FOR EACH ROW EXECUTE FUNCTION clew_delete_vectors();
 
 ---------------------------------------------------------------------------------------------------------------------
 -- Chat histories
@@ -170,16 +198,16 @@ CREATE INDEX store_items_by_expiry ON store_items (expires_at) WHERE expires_at 
 -- One row per conversation; its path ends in the conversation key. `thread_id` is set for the history of a single
 -- thread, deleted with it; `user_id` for a history begun by a run of a user.
 CREATE TABLE histories (
-    id          INTEGER PRIMARY KEY,
+    id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant      TEXT NOT NULL,
-    path        TEXT NOT NULL,
-    chunk_size  INTEGER NOT NULL CHECK (chunk_size > 0),
+    path        TEXT COLLATE "C" NOT NULL,
+    chunk_size  BIGINT NOT NULL CHECK (chunk_size > 0),
     value_field TEXT NOT NULL,
     meta_key    TEXT NOT NULL,
-    last_seq    INTEGER NOT NULL,
-    version     INTEGER NOT NULL,
-    created_at  INTEGER NOT NULL,
-    updated_at  INTEGER NOT NULL,
+    last_seq    BIGINT NOT NULL,
+    version     BIGINT NOT NULL,
+    created_at  BIGINT NOT NULL,
+    updated_at  BIGINT NOT NULL,
     thread_id   TEXT,
     user_id     TEXT NOT NULL DEFAULT '',
     UNIQUE (tenant, path)
@@ -188,17 +216,17 @@ CREATE TABLE histories (
 CREATE INDEX histories_by_thread ON histories (thread_id) WHERE thread_id IS NOT NULL;
 CREATE INDEX histories_by_user ON histories (tenant, user_id) WHERE user_id <> '';
 
--- Without a rowid, the rows of a conversation lie together, and its last messages are read in one piece.
+-- The messages of a conversation.
 CREATE TABLE history_messages (
-    history_id INTEGER NOT NULL,
-    seq        INTEGER NOT NULL,
+    history_id BIGINT NOT NULL,
+    seq        BIGINT NOT NULL,
     role       TEXT NOT NULL,
     content    TEXT NOT NULL,
-    at         INTEGER NOT NULL,
+    at         BIGINT NOT NULL,
     message_id TEXT,
     origin     TEXT,
     PRIMARY KEY (history_id, seq)
-) WITHOUT ROWID;
+);
 
 CREATE UNIQUE INDEX history_messages_by_id ON history_messages (history_id, message_id) WHERE message_id IS NOT NULL;
 
@@ -209,15 +237,15 @@ CREATE UNIQUE INDEX history_messages_by_id ON history_messages (history_id, mess
 CREATE TABLE model_calls (
     id               TEXT PRIMARY KEY,
     thread_id        TEXT NOT NULL,
-    turn_ref         INTEGER NOT NULL,
+    turn_ref         BIGINT NOT NULL,
     status           TEXT NOT NULL,
     model            TEXT NOT NULL,
     rendered_context TEXT NOT NULL,
     usage            TEXT NOT NULL,
-    latency_ms       INTEGER NOT NULL,
+    latency_ms       BIGINT NOT NULL,
     summary_version  TEXT,
     evictions        TEXT NOT NULL,
-    created_at       INTEGER NOT NULL
+    created_at       BIGINT NOT NULL
 );
 
 CREATE INDEX model_calls_by_thread ON model_calls (thread_id, turn_ref);
@@ -226,13 +254,13 @@ CREATE INDEX model_calls_by_age ON model_calls (created_at);
 -- Summaries of a range of a thread's events.
 CREATE TABLE summaries (
     thread_id  TEXT NOT NULL,
-    from_seq   INTEGER NOT NULL,
-    to_seq     INTEGER NOT NULL CHECK (to_seq >= from_seq),
+    from_seq   BIGINT NOT NULL,
+    to_seq     BIGINT NOT NULL CHECK (to_seq >= from_seq),
     version    TEXT NOT NULL,
     content    TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
+    created_at BIGINT NOT NULL,
     PRIMARY KEY (thread_id, to_seq, version)
-) WITHOUT ROWID;
+);
 
 ---------------------------------------------------------------------------------------------------------------------
 -- Files and documents
@@ -240,9 +268,9 @@ CREATE TABLE summaries (
 -- The bytes of files, addressed by content, in parts of bounded size.
 CREATE TABLE blobs (
     sha256   TEXT NOT NULL,
-    part     INTEGER NOT NULL,
-    data     BLOB NOT NULL,
-    added_at INTEGER NOT NULL,
+    part     BIGINT NOT NULL,
+    data     BYTEA NOT NULL,
+    added_at BIGINT NOT NULL,
     PRIMARY KEY (sha256, part)
 );
 
@@ -253,9 +281,9 @@ CREATE TABLE files (
     user_id    TEXT NOT NULL,
     name       TEXT NOT NULL,
     mime       TEXT NOT NULL,
-    size       INTEGER NOT NULL,
+    size       BIGINT NOT NULL,
     sha256     TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at BIGINT NOT NULL
 );
 
 CREATE INDEX files_by_owner ON files (tenant, user_id, created_at);
@@ -269,9 +297,9 @@ CREATE TABLE documents (
     name       TEXT NOT NULL,
     ext        TEXT NOT NULL,
     mime       TEXT NOT NULL,
-    size       INTEGER NOT NULL,
+    size       BIGINT NOT NULL,
     sha256     TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at BIGINT NOT NULL
 );
 
 CREATE INDEX documents_by_thread ON documents (thread_id);
@@ -280,7 +308,7 @@ CREATE INDEX documents_by_blob ON documents (sha256);
 -- The extracted content items of a document.
 CREATE TABLE contents (
     document_id  TEXT NOT NULL,
-    sequence_nr  INTEGER NOT NULL,
+    sequence_nr  BIGINT NOT NULL,
     thread_id    TEXT NOT NULL,
     name         TEXT NOT NULL,
     ext          TEXT NOT NULL,
@@ -302,8 +330,8 @@ CREATE TABLE assistants (
     id         TEXT NOT NULL,
     user_id    TEXT NOT NULL,
     version    INTEGER NOT NULL,
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL,
     PRIMARY KEY (tenant, id)
 );
 
@@ -318,20 +346,20 @@ CREATE TABLE assistant_versions (
     config      TEXT NOT NULL,
     context     TEXT NOT NULL,
     metadata    TEXT NOT NULL,
-    made_at     INTEGER NOT NULL,
+    made_at     BIGINT NOT NULL,
     PRIMARY KEY (tenant, id, version)
 );
 
--- The stream parts of a run, for clients that join it or reconnect.
+-- Stream parts, for clients that join a run or a thread, or reconnect. Their numbers grow within the thread.
 CREATE TABLE chunks (
     thread_id TEXT NOT NULL,
     run_id    TEXT NOT NULL,
-    number    INTEGER NOT NULL,
+    number    BIGINT NOT NULL,
     name      TEXT NOT NULL,
-    data      BLOB NOT NULL,
-    at        INTEGER NOT NULL,
-    PRIMARY KEY (thread_id, run_id, number)
-) WITHOUT ROWID;
+    data      BYTEA NOT NULL,
+    at        BIGINT NOT NULL,
+    PRIMARY KEY (thread_id, number)
+);
 
 CREATE INDEX chunks_by_age ON chunks (at);
 
@@ -341,9 +369,9 @@ CREATE TABLE run_hooks (
     thread_id    TEXT NOT NULL,
     webhook      TEXT NOT NULL,
     is_temporary INTEGER NOT NULL,
-    due_at       INTEGER NOT NULL,
+    due_at       BIGINT NOT NULL,
     attempts     INTEGER NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE INDEX run_hooks_due ON run_hooks (due_at);
 CREATE INDEX run_hooks_by_thread ON run_hooks (thread_id);
@@ -356,17 +384,17 @@ CREATE TABLE crons (
     thread_id     TEXT,
     schedule      TEXT NOT NULL,
     timezone      TEXT,
-    end_at        INTEGER,
+    end_at        BIGINT,
     is_enabled    INTEGER NOT NULL,
     keeps         INTEGER NOT NULL,
     spec          TEXT NOT NULL,
     input         TEXT NOT NULL,
-    created_at    INTEGER NOT NULL,
-    updated_at    INTEGER NOT NULL,
-    next_at       INTEGER,
-    counted_at    INTEGER NOT NULL,
-    claimed_until INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
+    created_at    BIGINT NOT NULL,
+    updated_at    BIGINT NOT NULL,
+    next_at       BIGINT,
+    counted_at    BIGINT NOT NULL,
+    claimed_until BIGINT NOT NULL DEFAULT 0
+);
 
 CREATE INDEX crons_by_owner ON crons (tenant, user_id);
 CREATE INDEX crons_by_thread ON crons (thread_id) WHERE thread_id IS NOT NULL;
@@ -385,12 +413,12 @@ CREATE TABLE inbox (
     thread_id    TEXT,
     payload      TEXT NOT NULL,
     status       TEXT NOT NULL,
-    admitted_at  INTEGER NOT NULL,
-    done_at      INTEGER,
+    admitted_at  BIGINT NOT NULL,
+    done_at      BIGINT,
     conversation TEXT,
-    number       INTEGER,
+    number       BIGINT,
     PRIMARY KEY (source, source_id)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX inbox_queued ON inbox (admitted_at) WHERE status = 'queued';
 CREATE INDEX inbox_by_conversation ON inbox (source, conversation, number) WHERE status = 'queued';
@@ -404,16 +432,16 @@ CREATE TABLE conversations (
     key         TEXT NOT NULL,
     thread_id   TEXT,
     cursor      TEXT NOT NULL,
-    wakes       INTEGER NOT NULL,
-    seen_wakes  INTEGER NOT NULL,
-    seen_seq    INTEGER NOT NULL,
+    wakes       BIGINT NOT NULL,
+    seen_wakes  BIGINT NOT NULL,
+    seen_seq    BIGINT NOT NULL,
     is_active   INTEGER NOT NULL,
     attempts    INTEGER NOT NULL,
-    due_at      INTEGER NOT NULL,
+    due_at      BIGINT NOT NULL,
     lease_owner TEXT,
-    lease_until INTEGER,
+    lease_until BIGINT,
     PRIMARY KEY (source, key)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX conversations_active ON conversations (due_at) WHERE is_active = 1;
 CREATE INDEX conversations_by_thread ON conversations (thread_id) WHERE thread_id IS NOT NULL;
@@ -429,10 +457,28 @@ CREATE TABLE api_keys (
     tenant     TEXT NOT NULL,
     user_id    TEXT NOT NULL,
     scopes     TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    expires_at INTEGER,
-    revoked_at INTEGER
+    created_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    revoked_at BIGINT
 );
+
+-- The audit trail: which caller did what, and when.
+CREATE TABLE audit (
+    id         TEXT COLLATE "C" PRIMARY KEY,
+    at         BIGINT NOT NULL,
+    tenant     TEXT NOT NULL,
+    user_id    TEXT NOT NULL,
+    actor      TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    method     TEXT NOT NULL,
+    path       TEXT NOT NULL,
+    thread_id  TEXT NOT NULL,
+    status     INTEGER NOT NULL,
+    request_id TEXT NOT NULL
+);
+
+CREATE INDEX audit_by_tenant ON audit (tenant, id);
+CREATE INDEX audit_by_time ON audit (at);
 
 -- Responses to requests with an idempotency key, returned again when the request is repeated.
 CREATE TABLE idempotency (
@@ -441,9 +487,9 @@ CREATE TABLE idempotency (
     fingerprint TEXT NOT NULL,
     thread_id   TEXT NOT NULL,
     response    TEXT NOT NULL,
-    created_at  INTEGER NOT NULL,
+    created_at  BIGINT NOT NULL,
     PRIMARY KEY (tenant, key)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX idempotency_by_age ON idempotency (created_at);
 CREATE INDEX idempotency_by_thread ON idempotency (thread_id);
@@ -451,12 +497,12 @@ CREATE INDEX idempotency_by_thread ON idempotency (thread_id);
 -- Signatures already used, kept for their validity window.
 CREATE TABLE used_signatures (
     signature TEXT PRIMARY KEY,
-    used_at   INTEGER NOT NULL
-) WITHOUT ROWID;
+    used_at   BIGINT NOT NULL
+);
 
 -- Integer ids for clients that need them: of tenants, of users in a tenant, of files in a tenant. Never given twice.
 CREATE TABLE numbers (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind   TEXT NOT NULL,
     tenant TEXT NOT NULL,
     name   TEXT NOT NULL,
@@ -466,57 +512,59 @@ CREATE TABLE numbers (
 ---------------------------------------------------------------------------------------------------------------------
 -- Retention and cluster state
 
--- Threads for external cleanup jobs, served by threads_by_expiry and threads_by_access. `metadata` is NULL where the
--- settings are not valid JSON: one damaged value would make `metadata ->> 'x'` fail for every row.
+-- What clients set as metadata, put together from its values. One that is damaged is left out: it would make every row of
+-- the view unreadable.
+CREATE FUNCTION clew_metadata(thread TEXT) RETURNS JSONB LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    leaf RECORD;
+    place TEXT[];
+    whole JSONB := '{}';
+BEGIN
+    FOR leaf IN SELECT path, value FROM labels WHERE thread_id = thread ORDER BY path LOOP
+        BEGIN
+            place := ARRAY(SELECT jsonb_array_elements_text(leaf.path::JSONB));
+            FOR depth IN 1 .. cardinality(place) - 1 LOOP
+                IF jsonb_typeof(whole #> place[:depth]) IS DISTINCT FROM 'object' THEN
+                    whole := jsonb_set(whole, place[:depth], '{}');
+                END IF;
+            END LOOP;
+            whole := jsonb_set(whole, place, leaf.value::JSONB);
+        EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+            CONTINUE;
+        END;
+    END LOOP;
+    RETURN whole;
+END
+$$;
+
+-- Threads for external cleanup jobs, served by threads_by_expiry and threads_by_access.
 CREATE VIEW thread_metadata AS
 SELECT
     id AS thread_id,
-    strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') AS created_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', last_accessed_at / 1000000.0, 'unixepoch') AS last_accessed_at,
-    strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000000.0, 'unixepoch') AS expires_at,
+    TIMESTAMPTZ 'epoch' + created_at * INTERVAL '1 microsecond' AS created_at,
+    TIMESTAMPTZ 'epoch' + last_accessed_at * INTERVAL '1 microsecond' AS last_accessed_at,
+    TIMESTAMPTZ 'epoch' + expires_at * INTERVAL '1 microsecond' AS expires_at,
     NULLIF(user_id, '') AS user_id,
     CASE
         WHEN deleted_at IS NOT NULL THEN 'expired'
-        WHEN status <> 'running' AND expires_at <= (julianday('now') - 2440587.5) * 86400000000.0 THEN 'expired'
+        WHEN status <> 'running' AND expires_at <= clew_now() THEN 'expired'
         WHEN status = 'completed' THEN 'completed'
         ELSE 'active'
     END AS status,
     stage AS workflow_step,
-    -- What clients set as metadata, put together from its values. Left out is one that is damaged, or whose name has a
-    -- character that JSON escapes: SQLite has no path for it.
-    (
-        WITH RECURSIVE
-            leaf (n, place, value) AS (
-                SELECT
-                    row_number() OVER (ORDER BY path),
-                    (SELECT '$' || group_concat('.' || json_quote(step.value), '') FROM json_each(labels.path) AS step),
-                    value
-                FROM labels
-                WHERE thread_id = threads.id AND json_valid(value)
-                    AND CASE WHEN json_valid(path) THEN json_type(path) = 'array' AND NOT EXISTS (
-                        SELECT 1 FROM json_each(labels.path) AS step WHERE instr(json_quote(step.value), '\') > 0
-                    ) END
-            ),
-            whole (n, object) AS (
-                SELECT 0, '{}'
-                UNION ALL
-                SELECT leaf.n, json_set(whole.object, leaf.place, json(leaf.value))
-                FROM whole JOIN leaf ON leaf.n = whole.n + 1
-            )
-        SELECT object FROM whole ORDER BY n DESC LIMIT 1
-    ) AS metadata
+    clew_metadata(id) AS metadata
 FROM threads;
 
 -- Cleanups. One that is not finished is continued in the background, after the last thread it checked.
 CREATE TABLE cleanups (
     id          TEXT PRIMARY KEY,
     selection   TEXT NOT NULL,
-    deleted     INTEGER NOT NULL,
-    failed      INTEGER NOT NULL,
-    after_age   INTEGER,
+    deleted     BIGINT NOT NULL,
+    failed      BIGINT NOT NULL,
+    after_age   BIGINT,
     after_id    TEXT,
-    started_at  INTEGER NOT NULL,
-    finished_at INTEGER
+    started_at  BIGINT NOT NULL,
+    finished_at BIGINT
 );
 
 CREATE INDEX cleanups_unfinished ON cleanups (started_at) WHERE finished_at IS NULL;
@@ -525,9 +573,9 @@ CREATE INDEX cleanups_unfinished ON cleanups (started_at) WHERE finished_at IS N
 CREATE TABLE tombstones (
     thread_id  TEXT PRIMARY KEY,
     tenant     TEXT NOT NULL,
-    deleted_at INTEGER NOT NULL,
-    purged_at  INTEGER
-) WITHOUT ROWID;
+    deleted_at BIGINT NOT NULL,
+    purged_at  BIGINT
+);
 
 CREATE INDEX tombstones_to_purge ON tombstones (deleted_at) WHERE purged_at IS NULL;
 CREATE INDEX tombstones_by_age ON tombstones (purged_at) WHERE purged_at IS NOT NULL;
@@ -536,7 +584,7 @@ CREATE INDEX tombstones_by_age ON tombstones (purged_at) WHERE purged_at IS NOT 
 CREATE TABLE duties (
     name        TEXT PRIMARY KEY,
     owner       TEXT,
-    lease_until INTEGER,
-    last_at     INTEGER,
-    jumped_at   INTEGER
-) WITHOUT ROWID;
+    lease_until BIGINT,
+    last_at     BIGINT,
+    jumped_at   BIGINT
+);
