@@ -123,8 +123,7 @@ def _cancels_runs(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     yield AuthorizationCheck(resource="threads", action="update", value=value)
 
 
-def _creates_run(asked: AskedRequest, body: dict[str, Any] | None = None) -> Iterator[AuthorizationCheck]:
-    given = asked.body if body is None else body
+def _run(asked: AskedRequest, given: dict[str, Any], *, opens: bool) -> AuthorizationCheck:
     kwargs = {name: given[name] for name in _KWARGS if name in given}
     value = {
         "thread_id": asked.thread_id,
@@ -146,15 +145,20 @@ def _creates_run(asked: AskedRequest, body: dict[str, Any] | None = None) -> Ite
             if name in _KWARGS:
                 asked.change(given, name, changed)
 
-    yield AuthorizationCheck(
-        resource="threads", action="create_run", value=value, write_back=write_back, opens=body is None
+    return AuthorizationCheck(
+        resource="threads", action="create_run", value=value, write_back=write_back, opens=opens
     )
-    yield _assistant_of(given)
+
+
+def _creates_run(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
+    yield _run(asked, asked.body, opens=True)
+    yield _assistant_of(asked.body)
 
 
 def _creates_runs(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     for body in asked.bodies:
-        yield from _creates_run(asked, body)
+        yield _run(asked, body, opens=False)
+        yield _assistant_of(body)
 
 
 def _goes_on(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
@@ -216,22 +220,10 @@ def _commands(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
     params = params if isinstance(params, dict) else {}
     match asked.body.get("method"):
         case "run.start":
-            value = {
-                "thread_id": asked.thread_id,
-                "assistant_id": as_id(params.get("assistant_id")),
-                "metadata": _object(params, METADATA),
-                "kwargs": {name: params.get(name) for name in ("input", "config", "context")},
-            }
-            yield AuthorizationCheck(
-                resource="threads",
-                action="create_run",
-                value=value,
-                write_back=_metadata(asked, params),
-                opens=True,
-            )
+            yield _run(asked, params, opens=True)
             yield _assistant_of(params)
         case "input.respond":
-            yield from _goes_on(asked)
+            yield _run(asked, params, opens=False)
         case _:
             yield _thread(asked, "read")
 

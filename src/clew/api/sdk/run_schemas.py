@@ -19,7 +19,7 @@ from clew.api.sdk.wire import Lenient, Moment, RequestBody, refused
 from clew.domain.assistants import require_one_context
 from clew.domain.events import RunSpec
 from clew.domain.runs import Run
-from clew.domain.thread import CHOSEN_ID, Json, is_marked
+from clew.domain.thread import CHOSEN_ID, MARK, Json, is_marked
 
 Mode: TypeAlias = Literal[
     "values", "updates", "messages", "messages-tuple", "custom", "debug", "tasks", "checkpoints", "events"
@@ -33,15 +33,19 @@ def _uuid(value: str) -> str:
 
 
 def _named(value: str) -> str:
-    with suppress(ValueError):
-        return _uuid(value)
     if CHOSEN_ID.fullmatch(value) is None and not is_marked(value):
         raise ValueError("a thread id is a UUID, or 1 to 128 letters, digits and characters of _.:@+=-")
+    with suppress(ValueError):
+        return _uuid(value)
     return value
 
 
 # The id of a thread. LangGraph makes UUIDs; clients and the other APIs have ids of other forms as well.
-Id = Annotated[str, AfterValidator(_named)]
+Id = Annotated[
+    str,
+    AfterValidator(_named),
+    WithJsonSchema({"type": "string", "pattern": f"^{CHOSEN_ID.pattern}({MARK})?$"}),
+]
 # The id of a run, a cron or a checkpoint.
 Uuid = Annotated[str, AfterValidator(_uuid), WithJsonSchema({"type": "string", "format": "uuid"})]
 

@@ -59,9 +59,8 @@ class ProtocolCommands:
         carry_out = self._methods.get(method)
         if carry_out is None:
             return error(command_id, "unknown_command", f"Unknown protocol command: {method[:80]}")
-        params = command.get("params")
         try:
-            result = await carry_out(caller, thread_id, params if isinstance(params, dict) else {})
+            result = await carry_out(caller, thread_id, command.get("params") or {})
         except Refusal as exc:
             return error(command_id, exc.code, str(exc))
         except ClewError as exc:
@@ -170,6 +169,7 @@ def is_command(message: Any) -> bool:
         and isinstance(message.get("id"), int)
         and not isinstance(message["id"], bool)
         and isinstance(message.get("method"), str)
+        and isinstance(message.get("params"), dict | None)
     )
 
 

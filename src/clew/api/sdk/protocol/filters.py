@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from clew.domain.errors import Invalid
 
+# A whole number is below it.
+LIMIT = 2**62
 CHANNELS = (
     "values",
     "updates",
@@ -19,6 +21,27 @@ CHANNELS = (
 )
 # What one filter may list.
 MOST = 200
+_WHOLE_NUMBER = {"type": ["integer", "null"], "minimum": 0, "exclusiveMaximum": LIMIT}
+# Of a filter with the `since` that comes with it.
+FILTER_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "channels": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOST,
+            "items": {"anyOf": [{"enum": list(CHANNELS)}, {"type": "string", "pattern": "^custom:."}]},
+        },
+        "namespaces": {
+            "type": ["array", "null"],
+            "maxItems": MOST,
+            "items": {"type": "array", "items": {"type": "string"}},
+        },
+        "depth": _WHOLE_NUMBER,
+        "since": _WHOLE_NUMBER,
+    },
+    "required": ["channels"],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +88,7 @@ def whole_number(params: Mapping[str, Any], name: str) -> int | None:
     value = params.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LIMIT:
         raise Invalid("this is not a whole number from 0 on", field=name)
     return value
 

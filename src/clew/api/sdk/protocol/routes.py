@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
 from fastapi.sse import format_sse_event
+from pydantic import WithJsonSchema
 from pydantic_core import to_json
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -19,21 +20,56 @@ from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
 from clew.api.sdk.protocol.commands import ProtocolCommands, error, is_command
 from clew.api.sdk.protocol.events import EVENTS_PER_PART, ProtocolEvent, RunEvents
-from clew.api.sdk.protocol.filters import EventFilter, whole_number
+from clew.api.sdk.protocol.filters import FILTER_SCHEMA, EventFilter, whole_number
 from clew.api.sdk.run_schemas import Id
 from clew.api.sdk.runs import STREAM
 from clew.api.sdk.thread_follower import CaughtUp, Heard, Quiet, RunBegan, RunEnded, ThreadFollower
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
-from clew.domain.errors import Contradictory, Invalid, NotFound
+from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import StreamPart
 from clew.engine.runs import Runs
 from clew.engine.stream_parts import PARTS
 from clew.ports.streams import StreamParts
 
 ThreadId = Annotated[Id, Path()]
-Message = Annotated[Any, Body()]
-MALFORMED = "Protocol commands must include an integer id and string method."
+Command = Annotated[
+    Any,
+    Body(),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "id": {"type": "integer"},
+                "method": {"type": "string"},
+                "params": {"type": ["object", "null"]},
+            },
+            "required": ["id", "method"],
+        }
+    ),
+]
+Subscription = Annotated[Any, Body(), WithJsonSchema(dict(FILTER_SCHEMA))]
+MALFORMED = "Protocol commands must include an integer id and string method; params is an object."
+# The protocol's own form of an error, which `error` makes.
+REFUSED: dict[int | str, dict[str, Any]] = {
+    400: {
+        "description": MALFORMED,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "type": {"const": "error"},
+                        "id": {},
+                        "error": {"type": "string"},
+                        "message": {"type": "string"},
+                    },
+                    "required": ["type", "id", "error", "message"],
+                }
+            }
+        },
+    }
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +122,7 @@ class ProtocolRoutes:
         router.post(
             "/{thread_id}/commands",
             dependencies=[needs("read")],
-            responses=errors(Contradictory, Invalid, NotFound),
+            responses={**REFUSED, **errors(Invalid, NotFound)},
         )(self.thread_command)
         router.post(
             "/{thread_id}/stream/events",
@@ -96,14 +132,14 @@ class ProtocolRoutes:
         )(self.thread_events)
         return router
 
-    async def thread_command(self, caller: Caller, thread_id: ThreadId, message: Message) -> Response:
+    async def thread_command(self, caller: Caller, thread_id: ThreadId, message: Command) -> Response:
         """Carry out a command of the thread protocol. What is wrong with it is in the answer."""
         if not is_command(message):
             command_id = message.get("id") if isinstance(message, dict) else None
             return JSONResponse(error(command_id, "invalid_argument", MALFORMED), status_code=400)
         return JSONResponse(await self.commands.carry_out(caller, thread_id, message))
 
-    async def thread_events(self, caller: Caller, thread_id: ThreadId, message: Message) -> Response:
+    async def thread_events(self, caller: Caller, thread_id: ThreadId, message: Subscription) -> Response:
         """Stream the events of the thread that the filter admits, from its oldest that is kept or after `since`."""
         if not isinstance(message, dict):
             raise Invalid("an object with channels is needed", field="body")

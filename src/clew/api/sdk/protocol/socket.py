@@ -136,8 +136,7 @@ class ProtocolSocket:
         if not is_command(message):
             command_id = message.get("id") if isinstance(message, dict) else None
             return error(command_id, "invalid_argument", MALFORMED)
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
+        params = message.get("params") or {}
         match message["method"]:
             case "subscription.subscribe" | "subscription.reconnect":
                 return await self._subscribe(message["id"], params)
