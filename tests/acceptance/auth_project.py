@@ -125,6 +125,12 @@ async def decide_in_a_mood(ctx: Auth.types.AuthContext, value: Any) -> Any:
             return 7
         case "conflict":
             raise Auth.exceptions.HTTPException(status_code=409, detail="later", headers={"X-Why": "because"})
+        case "no runs":
+            return ctx.action != "create_run"
+        case "tags runs":
+            if ctx.action == "create_run":
+                value["kwargs"]["config"] = {"tags": ["tagged"]}
+            return True
         case "hang":
             await asyncio.sleep(60)
             return True

@@ -16,8 +16,9 @@ from websockets.asyncio.client import connect
 
 from clew.api.sdk.protocol.messages import protocol_state
 from tests.acceptance import stream_graphs
-from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk import Clients, SdkServer, clients_of
 from tests.acceptance.sdk_protocol import command, until_over
+from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.acceptance.test_langgraph_streams import IDS, encoded
 from tests.waiting import until
 
@@ -27,8 +28,14 @@ X = {"words": ["x"]}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
-    with sdk_serving_on(request.param, request, tmp_path_factory.mktemp("protocol"), stream_graphs) as served:
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with stage_on(request.param, request, tmp_path_factory.mktemp("protocol"), stream_graphs) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def served(stage: Stage) -> Iterator[SdkServer]:
+    with stage.serving() as served:
         yield served
 
 
@@ -154,8 +161,10 @@ async def test_what_is_wrong_is_said_in_the_protocols_form(
     http: httpx.AsyncClient, served: SdkServer, clients: Clients
 ) -> None:
     thread = str((await clients.ann.threads.create())["thread_id"])
-    odd = await http.post(f"/threads/{thread}/commands", json={"method": "run.start"})
-    assert (odd.status_code, odd.json()["error"]) == (400, "invalid_argument")
+    malformed: list[Any] = [{"method": "run.start"}, {"id": 1, "method": "run.start", "params": []}]
+    for body in malformed:
+        odd = await http.post(f"/threads/{thread}/commands", json=body)
+        assert (odd.status_code, odd.json()["error"]) == (400, "invalid_argument")
     for method, params, code in (
         ("songs.sing", {}, "unknown_command"),
         ("state.get", {}, "unknown_command"),
@@ -184,6 +193,26 @@ async def test_what_is_wrong_is_said_in_the_protocols_form(
     asks = {"id": 1, "method": "run.start", "params": {"assistant_id": "talker", "input": X}}
     told = (await http.post(f"/threads/{thread}/commands", json=asks, headers=reading)).json()
     assert told["error"] == "permission_denied"
+
+
+async def test_answers_need_their_scope(stage: Stage, served: SdkServer, http: httpx.AsyncClient) -> None:
+    thread = str(uuid4())
+    await command(http, thread, "run.start", assistant_id="polite", input=X)
+    requested = [one for one in await until_over(http, thread) if one["method"] == "input.requested"]
+    answer = {"interrupt_id": requested[-1]["params"]["data"]["interrupt_id"], "response": "yes"}
+    writer = {"X-API-Key": stage.writer()}
+    responds = {"id": 1, "method": "input.respond", "params": answer}
+    starts = {"id": 2, "method": "run.start", "params": {"assistant_id": "polite", "input": "yes"}}
+    address = served.server.address.replace("http", "ws", 1)
+    async with connect(f"{address}/threads/{thread}/stream/events", additional_headers=writer) as socket:
+        for message in (responds, starts):
+            by_http = await http.post(f"/threads/{thread}/commands", json=message, headers=writer)
+            await socket.send(json.dumps(message))
+            by_socket = json.loads(await asyncio.wait_for(socket.recv(), 20))
+            assert [by_http.json()["error"], by_socket["error"]] == ["permission_denied"] * 2
+    run = {"assistant_id": "polite", "command": {"resume": "yes"}}
+    assert (await http.post(f"/threads/{thread}/runs", json=run, headers=writer)).status_code == 403
+    assert (await command(http, thread, "input.respond", **answer))["type"] == "success"
 
 
 async def test_one_socket_subscribes_commands_and_unsubscribes(served: SdkServer) -> None:

@@ -110,6 +110,21 @@ async def test_every_route_obeys_the_authentication_handler(server: Server) -> N
             assert ("x-why" in answer.headers) is (mood == "refuses"), (mood, name)
 
 
+async def test_commands_of_the_thread_protocol_create_runs(server: Server) -> None:
+    async with client_of(server.http) as client:
+
+        async def command(mood: str, method: str, **params: Any) -> httpx.Response:
+            body = {"id": 1, "method": method, "params": params}
+            return await client.post(f"/threads/{PLACE}/commands", json=body, headers={"x-mood": mood})
+
+        for method, status in {"run.start": 403, "input.respond": 403, "agent.getTree": 200}.items():
+            assert (await command("no runs", method)).status_code == status, method
+        started = (await command("tags runs", "run.start", assistant_id="who", input={"seen": []})).json()
+        path = f"/threads/{PLACE}/runs/{started['result']['run_id']}"
+        run = (await client.get(path, headers={"x-mood": "allow"})).json()
+        assert run["kwargs"]["config"]["tags"] == ["tagged"]
+
+
 async def test_a_slow_handler_is_bounded_and_blocks_no_other_request(server: Server) -> None:
     begun = time.monotonic()
     async with client_of(server.http) as client:

@@ -55,8 +55,9 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Modes = Annotated[list[Mode], BeforeValidator(_listed)]
-Nodes = Annotated[list[Annotated[str, Field(max_length=256)]], BeforeValidator(_listed)]
+Node: TypeAlias = Annotated[str, Field(max_length=256)]
+Modes = Annotated[list[Mode], BeforeValidator(_listed, json_schema_input_type=list[Mode] | Mode)]
+Nodes = Annotated[list[Node], BeforeValidator(_listed, json_schema_input_type=list[Node] | Node)]
 
 
 class CheckpointIn(RequestBody):

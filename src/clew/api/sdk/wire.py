@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 from starlette.responses import Response
 
 from clew.domain.thread import Json
@@ -51,6 +60,27 @@ class Lenient(RequestBody):
         if not isinstance(data, dict):
             return data
         return {name: value for name, value in data.items() if value is not None}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Each field that can be left out may be null."""
+        schema = handler(core_schema)
+        described = handler.resolve_ref_schema(schema)
+        fields = described["properties"]
+        for name in fields.keys() - set(described.get("required", ())):
+            fields[name] = _or_null(fields[name])
+        return schema
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    kinds = schema.get("anyOf", ())
+    if {"type": "null"} in kinds or not schema.keys() - {"title", "default"}:
+        return schema
+    about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
+    kind = {name: value for name, value in schema.items() if name not in about}
+    return {**about, "anyOf": [*(kinds or [kind]), {"type": "null"}]}
 
 
 def _name_unknown(body: type[BaseModel], given: Mapping[str, Any]) -> None:
