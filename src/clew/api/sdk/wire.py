@@ -78,7 +78,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     kinds = schema.get("anyOf", ())
     if {"type": "null"} in kinds or not schema.keys() - {"title", "default"}:
         return schema
-    about = {name: schema[name] for name in ("title", "description", "default") if name in schema}
+    about = {name: value for name, value in schema.items() if name in ("title", "description", "default")}
     kind = {name: value for name, value in schema.items() if name not in about}
     return {**about, "anyOf": [*(kinds or [kind]), {"type": "null"}]}
 
