@@ -190,7 +190,8 @@ class ModelSettings:
 
 
 # What a thread id that a client chose is made of. None of these characters means anything in a path or in a mark.
-CHOSEN_ID = re.compile(r"[A-Za-z0-9_.:@+=-]{1,128}", re.ASCII)
+# Clients read `.` and `..` in a path as folders, so none begins with a dot.
+CHOSEN_ID = re.compile(r"[A-Za-z0-9_:@+=-][A-Za-z0-9_.:@+=-]{0,127}", re.ASCII)
 MARK = r"~[0-9a-f]{16}"
 _MARKED = re.compile(CHOSEN_ID.pattern + MARK, re.ASCII)
 

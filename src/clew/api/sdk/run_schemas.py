@@ -34,7 +34,9 @@ def _uuid(value: str) -> str:
 
 def _named(value: str) -> str:
     if CHOSEN_ID.fullmatch(value) is None and not is_marked(value):
-        raise ValueError("a thread id is a UUID, or 1 to 128 letters, digits and characters of _.:@+=-")
+        raise ValueError(
+            "a thread id is a UUID, or 1 to 128 letters, digits and characters of _.:@+=-, no dot first"
+        )
     with suppress(ValueError):
         return _uuid(value)
     return value
