@@ -287,7 +287,7 @@ async def test_nothing_is_left_of_a_thread_that_is_deleted_with_its_queue(stage:
 
 
 def left_of(stage: Stage, threads: list[str]) -> dict[str, int]:
-    """How many rows there are in which tables, but the one that says that they were deleted."""
+    """How many rows there are in which tables, but those that say that they were deleted, and by whom."""
     is_sqlite = stage.environ["CLEW_DATABASE_URL"].startswith("sqlite")
     tables = stage.sql(
         "SELECT m.name FROM sqlite_schema AS m JOIN pragma_table_info(m.name) AS c"
@@ -301,6 +301,7 @@ def left_of(stage: Stage, threads: list[str]) -> dict[str, int]:
     for (table,) in tables:
         left[table] = stage.sql(f"SELECT count(*) FROM {table} WHERE thread_id IN ({ids})")[0][0]
     assert left.pop("tombstones") == len(threads)
+    assert left.pop("audit") >= len(threads)
     assert {"labels", "chunks", "inbox", "conversations", "events", "checkpoints"} <= left.keys()
     return {table: count for table, count in left.items() if count}
 

@@ -111,6 +111,8 @@ async def test_the_description_keeps_to_what_we_answer(tmp_path: Path) -> None:
         for status, response in operation["responses"].items():
             if status not in ("200", "204", "304"):
                 schema = response["content"]["application/json"]["schema"]
+                if (name, status) == ("POST /threads/{thread_id}/commands", "400"):
+                    continue  # in the protocol's own form
                 model = ERRORS.get((operation.get("tags") or [""])[0], "ErrorOut")
                 assert schema == {"$ref": f"#/components/schemas/{model}"}, (name, status)
 

@@ -16,7 +16,7 @@ class AnswerMiddleware:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._audit is None or not await self._audit.is_on():
+        if self._audit is None:
             await self._answer(scope, receive, send)
             return
         with self._audit.recording(scope, send) as recorded:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -107,13 +107,14 @@ class Audit:
         writer: AuditWriter,
         clock: Clock,
         new_id: Callable[[], str],
-        is_on: Callable[[], Awaitable[bool]],
+        records_local: bool,
         wait_seconds: float = 2.0,
     ) -> None:
+        """`records_local`: also callers on this machine that need no key."""
         self._writer = writer
         self._clock = clock
         self._new_id = new_id
-        self.is_on = is_on
+        self._records_local = records_local
         self._wait_seconds = wait_seconds
         self._read: dict[tuple[str, str, str], datetime] = {}  # the oldest first
 
@@ -139,6 +140,8 @@ class Audit:
         caller: Principal | None = scope.get(PRINCIPAL)
         if rule is None or caller is None:
             return
+        if not (caller.key_id or caller.user_id or self._records_local):
+            return
         named = next((scope["path_params"][name] for name in _THREADS if name in scope["path_params"]), "")
         now = self._clock()
         is_read = rule.access.scope in ("read", "metrics")
@@ -157,7 +160,9 @@ class Audit:
             status=status,
             request_id=scope.get(REQUEST, ""),
         )
-        await self._writer.add(entry, seconds=0 if is_read else self._wait_seconds)
+        # A read changed nothing, and after an outage of the database the client was told of none.
+        waits = not is_read and status < 500
+        await self._writer.add(entry, seconds=self._wait_seconds if waits else 0)
 
     def _is_new_read(self, caller: Principal, path: str, now: datetime) -> bool:
         key = (caller.tenant, caller.key_id, path)

@@ -140,7 +140,7 @@ async def open_app(
             *langgraph,
             *_app_routers(services, execution),
         ]
-        audit = await stack.enter_async_context(_audit(services, shared.authenticator))
+        audit = await stack.enter_async_context(_audit(services))
         http = _http(services, shared, routers, audit, options)
         stack.enter_context(serve_nodes(http))
         if options.custom is not None:
@@ -218,22 +218,24 @@ def _http_services(services: Services, cors: Cors) -> HttpServices:
 
 
 @asynccontextmanager
-async def _audit(services: Services, authenticator: Authenticator) -> AsyncGenerator[Audit | None]:
+async def _audit(services: Services) -> AsyncGenerator[Audit | None]:
     """Records requests; the trail is written and trimmed inside the block. None if it is off."""
     audit, trail = services.settings.audit, services.stores.audit_trail
     if audit.record == "never":
         yield None
         return
 
-    async def is_on() -> bool:
-        return audit.record == "always" or not await authenticator.is_open()
-
     async def trim() -> bool:
         return await trail.trim(older_than=services.clock() - timedelta(days=audit.ttl_days)) > 0
 
     writer = AuditWriter(trail)
     async with writer.writing(), sweeping([Chore(name="trim_audit_trail", seconds=3600, do=trim)]):
-        yield Audit(writer=writer, clock=services.clock, new_id=services.new_id, is_on=is_on)
+        yield Audit(
+            writer=writer,
+            clock=services.clock,
+            new_id=services.new_id,
+            records_local=audit.record == "always",
+        )
 
 
 def _http(
