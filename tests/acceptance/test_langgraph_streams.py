@@ -109,8 +109,12 @@ async def test_streams_are_those_of_langgraph(
     config = {"configurable": {"thread_id": thread}}
     asked: dict[str, Any] = {"stream_mode": MODES, "stream_subgraphs": subgraphs}
     ours = await heard(clients.ann.runs.stream(thread, name, input=X, **asked))
-    expected = by_name(await bare(graph, config, X, subgraphs=subgraphs))
-    assert by_name(ours) == expected
+    told, expected = by_name(ours), by_name(await bare(graph, config, X, subgraphs=subgraphs))
+    if name == "handy":
+        # A ToolNode runs its tools beside the graph's own task: LangGraph gives their events no fixed order.
+        for each in (told, expected):
+            each["events"].sort(key=repr)
+    assert told == expected
     assert expected["events"]
     if name == "polite":
         ours = await heard(clients.ann.runs.stream(thread, name, command={"resume": "yes"}, **asked))
