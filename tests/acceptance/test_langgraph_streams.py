@@ -57,6 +57,9 @@ def bared(value: Any) -> Any:
     """Without ids, times, and what a server adds."""
     match value:
         case dict():
+            if value.get("type") == "tool":
+                # LangGraph gives a tool's message its id while the event that shows it is sent.
+                value = {**value, "id": "ID"}
             kept = {IDS.sub("ID", name): bared(each) for name, each in value.items() if name not in ADDED}
             return {name: each for name, each in kept.items() if (name, each) != ("metadata", {})}
         case list():
