@@ -82,6 +82,7 @@ class TestStart:
         with serving(tmp_path, CLEW_DATABASE_URL=f"sqlite:///{data}/clew.db") as server:
             httpx.post(f"{server.address}/threads", json={}).raise_for_status()
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("clew.db*")}
+        assert modes.pop("clew.db-processes") == 0o700
         assert {"clew.db", "clew.db-wal", "clew.db-shm"} <= set(modes)
         assert set(modes.values()) == {0o600}
 
