@@ -64,7 +64,7 @@ async def start(client: httpx.AsyncClient, graph: str, prompt: str, wait: int = 
     return answer.json()
 
 
-@pytest.mark.long  # it waits for leases of half a second, which a busy machine loses by itself
+@pytest.mark.long  # it timed out in a complete run for a reason not found; alone it passes
 @pytest.mark.timeout(400)
 async def test_every_metric_moves(house: House, tmp_path: Path) -> None:
     async with client_of(house.app.http) as client:
