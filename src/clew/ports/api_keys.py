@@ -9,6 +9,7 @@ from typing import Protocol
 from clew.domain.records import (
     ApiKey,
 )
+from clew.domain.thread import Owner
 
 
 class Keys(Protocol):
@@ -18,8 +19,10 @@ class Keys(Protocol):
 
     async def by_hash(self, hash: str) -> ApiKey | None: ...
 
-    async def find(self) -> Sequence[ApiKey]: ...
+    async def find(self, owner: Owner | None = None) -> Sequence[ApiKey]:
+        """Of this tenant, or of this user of it; all without an owner. Oldest first."""
+        ...
 
-    async def revoke(self, key_id: str, *, now: datetime) -> None:
-        """Raises NotFound."""
+    async def revoke(self, key_id: str, *, now: datetime, owner: Owner | None = None) -> ApiKey:
+        """The key as it is now. Raises NotFound, also for another owner's."""
         ...

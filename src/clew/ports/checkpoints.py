@@ -1,10 +1,6 @@
 """Checkpoints: the rows behind LangGraph's checkpointer."""
 
-from collections.abc import (
-    Collection,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 

@@ -72,9 +72,10 @@ class Extractor(Protocol):
         name: str,
         parts: AsyncIterable[bytes],
         *,
+        tenant: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Extraction:
-        """What the file holds; `progress` is called now and then with how much of it is done, and of how much.
+        """What the file of this tenant holds; tenants take turns. `progress` is called now and then with how much of it is done, and of how much.
 
         A file that is damaged, malicious or too large gives what could be read of it, and warnings for a person.
         Raises Transient or Permanent only for what is not the file's fault.

@@ -77,5 +77,23 @@ class Labels:
     metadata: Mapping[str, Json]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """How many threads of one tenant, of one user and of one graph; 0 is any number."""
+
+    tenant: int = 0
+    user: int = 0
+    graph: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRoom:
+    """Not more runs than these caps say wait after this change. Otherwise AtCapacity. One that is claimed waits for nothing."""
+
+    caps: Caps
+
+
 # The hook of a run is written with the change that starts the run.
-Guard: TypeAlias = Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | Labels | RunHook
+Guard: TypeAlias = (
+    Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | Labels | QueueRoom | RunHook
+)

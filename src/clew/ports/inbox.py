@@ -11,20 +11,27 @@ from clew.domain.records import (
     RunHook,
 )
 from clew.domain.thread import Json
+from clew.ports.guards import QueueRoom
 
 
 class Inbox(Protocol):
     """Deliveries and requests, each accepted once; also the queue of a busy thread."""
 
     async def admit(
-        self, incoming: Incoming, *, now: datetime, is_opened: bool = False, hook: RunHook | None = None
+        self,
+        incoming: Incoming,
+        *,
+        now: datetime,
+        is_opened: bool = False,
+        hook: RunHook | None = None,
+        room: QueueRoom | None = None,
     ) -> bool:
         """Queue it, and wake its conversation if it is of one; False if it is here already.
 
         A conversation that is new is led in the thread named here, and so is one whose thread was deleted since.
         Raises Duplicate if it came before with another content, NotFound if it is of a thread that was deleted;
         with `is_opened`, also if that thread is not there yet, whatever conversation it is of.
-        The `hook` of a queued run is written with it.
+        The `hook` of a queued run is written with it, and AtCapacity is raised if there is no `room` for it.
         """
         ...
 

@@ -5,7 +5,10 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
+
+# What one process tells the others: its kind, and JSON values.
+Message: TypeAlias = list[Any]
 
 
 class Subscription(Protocol):
@@ -47,8 +50,15 @@ class ClusterNotifier(Protocol):
         """Notify the other processes that a thread can be claimed. Never waits."""
         ...
 
+    def send(self, message: Message) -> None:
+        """Send something short to the other processes, which may miss it. Never waits."""
+        ...
+
     def listening(
-        self, heard: Callable[[str, int | None], None], called: Callable[[], None]
+        self,
+        heard: Callable[[str, int | None], None],
+        called: Callable[[], None],
+        received: Callable[[Message], None] = ...,
     ) -> AbstractAsyncContextManager[None]:
         """Inside the block other processes' notifications arrive; by its end those of this process are sent."""
         ...

@@ -146,6 +146,10 @@ class ClusterState(Protocol):
 class Space(Protocol):
     """Disk space of the database."""
 
+    async def by_status(self, owner: Owner | None = None) -> Mapping[str, int]:
+        """How many threads of the owner have each status; a status without threads is left out."""
+        ...
+
     async def usage(self, wanted: Selection) -> Usage:
         """What the threads of the selection's owner amount to, and how many of them are due by it."""
         ...

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from clew.domain.records import RunHook
 
+# So many hooks of one tenant are worked on at once in a process: receivers that hang leave room for other tenants.
+PER_TENANT = 32
+
 
 class RunHookStore(Protocol):
     """Leased jobs: what happens when runs end.
@@ -20,7 +23,10 @@ class RunHookStore(Protocol):
     async def claim(
         self, *, lease: timedelta, limit: int, alive: Collection[RunHook] = ()
     ) -> Sequence[RunHook]:
-        """Lease hooks whose wait is over and whose thread does not run. Those that are `alive` are left out."""
+        """Lease hooks whose wait is over and whose thread does not run. Those that are `alive` are left out.
+
+        Tenants take turns. At most PER_TENANT hooks of one tenant are leased with those of it that are `alive`.
+        """
         ...
 
     async def heartbeat(self, hook: RunHook, *, lease: timedelta) -> None:

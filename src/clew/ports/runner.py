@@ -12,6 +12,11 @@ class Runner(Protocol):
     """Executes threads whose status is `running`. A runner finds them in the store by itself: a lost call delays a
     thread, and loses none."""
 
+    @property
+    def name(self) -> str:
+        """The owner of its leases."""
+        ...
+
     def wake(self) -> None:
         """A thread can be claimed: by this runner, or by one in another process."""
         ...
@@ -30,6 +35,10 @@ class Runner(Protocol):
 
     def halt(self, thread_id: str) -> None:
         """Cancel the run of a thread that must not go on, if it is here."""
+        ...
+
+    def check(self, thread_id: str) -> None:
+        """Another process wrote to the log of this thread: if it runs here, find out at once whether it was stopped."""
         ...
 
     def running(self, stopping: asyncio.Event) -> AbstractAsyncContextManager[None]:

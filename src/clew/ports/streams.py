@@ -5,7 +5,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from clew.domain.events import RunSpec
@@ -48,6 +48,14 @@ class StreamPartStore(Protocol):
         """The least number of a kept part of the thread, or of one of its runs."""
         ...
 
+    async def announce(self, process: str, threads: Sequence[str], *, until: timedelta) -> None:
+        """For so long from now, by the database's clock, this process reads the parts of these threads."""
+        ...
+
+    async def read_elsewhere(self, process: str) -> Sequence[str]:
+        """The threads whose parts are read in other processes."""
+        ...
+
     async def forget(self, *, older_than: datetime, limit: int = 1000) -> int: ...
 
 
@@ -64,8 +72,8 @@ class StreamParts(Protocol):
         """An attempt at the run begins: returns the function that publishes a part by name, as JSON. It never waits."""
         ...
 
-    async def flush(self, run_id: str) -> None:
-        """Wait until what is to be kept of the run is kept."""
+    async def flush(self, run_id: str, *, at_end: bool = False) -> None:
+        """Wait until what is to be kept of the run is kept; `at_end`, also for readers elsewhere who just came."""
         ...
 
     def end(self, run_id: str) -> None:
@@ -79,8 +87,8 @@ class StreamParts(Protocol):
         ...
 
     def follow_thread(self, thread_id: str, *, after: int) -> AbstractContextManager[PartReader]:
-        """The parts of all runs of a thread with a greater number, with their runs. What is not kept is heard by
-        readers in the process of the run alone."""
+        """The parts of all runs of a thread with a greater number, with their runs: of earlier ones those that are
+        kept, and from now on all, wherever they run."""
         ...
 
     async def newest(self, thread_id: str, up_to: int) -> StreamPart | None:

@@ -1,6 +1,6 @@
 """Thread store: threads, their event log and their leases."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -40,10 +40,13 @@ class Store(Protocol):
         status: Collection[Status] = (),
         graph: str | None = None,
         active_since: datetime | None = None,
+        active_until: datetime | None = None,
+        by_activity: bool = False,
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Thread]:
         """Threads, newest first; `before` is the creation time and id of the last one already seen.
+        `by_activity`: those that were active last come first, and `before` has that time.
 
         One that cannot be read back comes as `get_listed` gives it, unless only some `status` is wanted.
         """
@@ -68,7 +71,6 @@ class Store(Protocol):
         types: Collection[str] = (),
     ) -> Sequence[Event]:
         """Events with `after < seq < before`, in order; of more than `limit` the newest.
-
         With `after` they are the oldest, so that a reader goes on from there, unless it asks for the `newest`.
 
         Raises Corrupt when a row cannot be read back.
@@ -91,28 +93,32 @@ class Store(Protocol):
         """Whether `claim` would find anything. A read, so that idle runners cost nothing."""
         ...
 
-    async def waiting_tenants(self, graphs: Collection[str] = ()) -> Mapping[str, int]:
-        """The tenants of threads that `claim` would find, each with how many of its threads are leased now."""
-        ...
-
     async def claim(
         self,
         runner: str,
         *,
         lease: timedelta,
         limit: int,
-        tenant: str | None = None,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
         recovered: tuple[int, int] | None = None,
     ) -> Sequence[Lease]:
         """Lease up to `limit` running threads that no live runner holds. Time is the database's.
 
-        Of this `tenant`, if one is named, those that wait longest first.
-        Of these `graphs`, if any are named: others are for a runner that has them. Of those that were then `recovered`
-        from at least to at most so many times, if that is said.
+        Those of a process that died come first. Others follow by priority, and within one fairly between tenants.
+        Of these `graphs`, if any are named. Of those that were then `recovered` from at least to at most so many times.
         Threads that are `alive` here and still this runner's are left alone, however old their lease is.
         """
+        ...
+
+    async def claim_one(
+        self, runner: str, thread_id: str, *, lease: timedelta, recovered: tuple[int, int]
+    ) -> Lease | None:
+        """The same for one thread. A lease that this runner holds is claimed again, and no recovery is counted."""
+        ...
+
+    async def move_to_front(self, thread_id: str, owner: Owner | None = None) -> None:
+        """Claim this thread next, before all priorities. Raises NotFound, InvalidState if it does not wait."""
         ...
 
     async def renew(self, runner: str, leases: Iterable[Lease], *, lease: timedelta) -> Collection[str]:
@@ -130,11 +136,12 @@ class Store(Protocol):
         ...
 
     async def lease_owners(self) -> Collection[str]:
-        """The runners whose leases have not run out."""
+        """The processes that hold leases: of threads, chats, run hooks or crons."""
         ...
 
     async def end_leases(self, runner: str) -> int:
-        """Let all leases of a runner that died run out now; returns how many. The next claim counts a recovery."""
+        """Let all leases of a process that died run out now, those of chats, run hooks and crons among them; returns how
+        many there were. The next claim of a thread counts a recovery."""
         ...
 
     async def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Collection[str]:

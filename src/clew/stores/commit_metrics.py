@@ -23,6 +23,7 @@ class CommitMetrics:
     def __init__(self, metrics: Metrics, backend: str) -> None:
         self._metrics = metrics
         self._backend = backend
+        self.observers: list[Callable[[Change], None]] = []
 
     def observe_batches(self, parts: Iterable[object]) -> None:
         """SQLite's writer gathers all writes, Postgres' store those to threads."""
@@ -45,6 +46,8 @@ class CommitMetrics:
             self._metrics.commit_seconds.labels(self._backend).observe(time.perf_counter() - started)
 
     def count(self, change: Change, ended: Iterable[Call]) -> None:
+        for observe in self.observers:
+            observe(change)
         for call in ended:
             self._metrics.tool_calls.labels(call.executor, call.status).inc()
         if change.read_at == 0:

@@ -7,19 +7,23 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from clew.domain.errors import ClewError, ConfigError, Conflict, Unavailable
 from clew.failpoints import failpoint
+from clew.ports.cipher import PLAIN, Cipher
 from clew.stores.postgres_errors import Connection, Met, in_our_words, unreachable
 from clew.stores.sql import migrate as migrations
+from clew.stores.sql.encryption_keys import require_keys
+from clew.stores.sql.private import opened, sealed
 from clew.stores.sql.work import Many, Rows, Script, Statement, Update, Work
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+P = ParamSpec("P")
 
 ATTEMPTS = 3
 BACKOFF_SECONDS = 0.05
@@ -33,7 +37,10 @@ RELEASE_SECONDS = 0.5
 class PostgresDatabase:
     """A pool of connections. Every call ends within `deadline` seconds, with its answer or with Unavailable."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", *, deadline: float) -> None:
+    def __init__(
+        self, pool: "asyncpg.Pool[asyncpg.Record]", *, deadline: float, cipher: Cipher = PLAIN
+    ) -> None:
+        self.cipher = cipher
         self._pool = pool
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
@@ -41,7 +48,7 @@ class PostgresDatabase:
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
         # In a task of its own: a caller that is cancelled must not take a transaction down half-way.
-        task = asyncio.create_task(self._run(work, lambda: Transaction(readonly=False)))
+        task = asyncio.create_task(self._run(work, lambda: Transaction(self.cipher, readonly=False)))
         self._writing.add(task)
         task.add_done_callback(self._written)
         try:
@@ -53,24 +60,16 @@ class PostgresDatabase:
             raise
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
-        return await self._run(work, lambda: Transaction(readonly=True))
+        return await self._run(work, lambda: Transaction(self.cipher, readonly=True))
 
     async def glance(self, work: Callable[[], Work[T]]) -> T:
-        return await self._run(work, SingleRead)
+        return await self._run(work, lambda: SingleRead(self.cipher))
 
     async def fetch(self, sql: str, *args: Any) -> Rows:
         """One statement in its own transaction, for what is fastest in Postgres' own dialect. Never sent twice."""
         async with self._connection(self._loop.time() + self._deadline) as connection:
             with in_our_words(connection):
                 return await connection.fetch(sql, *args)
-
-    def write_from_thread(self, work: Callable[[], Work[T]]) -> T:
-        """The same as `write` for a caller in another thread; blocks it."""
-        return asyncio.run_coroutine_threadsafe(self.write(work), self._loop).result()
-
-    def read_from_thread(self, work: Callable[[], Work[T]]) -> T:
-        """The same as `read` for a caller in another thread; blocks it."""
-        return asyncio.run_coroutine_threadsafe(self.read(work), self._loop).result()
 
     async def close(self) -> None:
         """Finish what was submitted, then close every connection."""
@@ -159,15 +158,19 @@ class SingleRead:
 
     committing = False
 
+    def __init__(self, cipher: Cipher) -> None:
+        self._cipher = cipher
+
     async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T:
-        return await drive(connection, work())
+        return await drive(connection, work(), self._cipher)
 
 
 class Transaction:
     """One unit of work between BEGIN and COMMIT; knows whether COMMIT was already sent."""
 
-    def __init__(self, *, readonly: bool) -> None:
+    def __init__(self, cipher: Cipher, *, readonly: bool) -> None:
         self.committing = False
+        self._cipher = cipher
         self._readonly = readonly
 
     async def run(self, connection: Connection, work: Callable[[], Work[T]]) -> T:
@@ -178,7 +181,7 @@ class Transaction:
             await transaction.start()
         failpoint("commit_begun")
         try:
-            result = await drive(connection, work())
+            result = await drive(connection, work(), self._cipher)
         except Exception:
             # A caller that was cancelled, or ran out of time, leaves a connection that is thrown away.
             await _roll_back(connection, transaction)
@@ -215,6 +218,7 @@ async def open_postgres(
     pool_max: int = 10,
     deadline: float = 8.0,
     connect_seconds: float | None = None,
+    cipher: Cipher = PLAIN,
 ) -> AsyncGenerator[PostgresDatabase]:
     """Open a pool on a migrated database. Raises ConfigError if it cannot be reached now."""
     await migrate(dsn, deadline=connect_seconds or deadline)
@@ -233,8 +237,9 @@ async def open_postgres(
     async with asyncpg.create_pool(
         min_size=min(pool_min, pool_max), max_size=pool_max, init=bound, reset=_keep, **options
     ) as pool:
-        db = PostgresDatabase(pool, deadline=deadline)
+        db = PostgresDatabase(pool, deadline=deadline, cipher=cipher)
         try:
+            await require_keys(db)
             yield db
         finally:
             await db.close()
@@ -273,30 +278,41 @@ async def _close(connection: Connection) -> None:
 class OneConnection:
     """A database without a pool, for migrations."""
 
+    cipher = PLAIN
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
-        return await Transaction(readonly=False).run(self._connection, work)
+        return await Transaction(self.cipher, readonly=False).run(self._connection, work)
 
     async def read(self, work: Callable[[], Work[T]]) -> T:
-        return await Transaction(readonly=True).run(self._connection, work)
+        return await Transaction(self.cipher, readonly=True).run(self._connection, work)
 
     async def glance(self, work: Callable[[], Work[T]]) -> T:
         return await drive(self._connection, work())
 
 
-async def drive(connection: Connection, work: Work[T]) -> T:
+async def drive(connection: Connection, work: Work[T], cipher: Cipher = PLAIN) -> T:
     """Send each statement to the connection and its rows back into the work, until the work returns."""
     with closing(work):
         try:
             step = next(work)
             while True:
+                if cipher.is_active:
+                    step = await beside_loop(cipher, sealed, step, cipher)
                 with in_our_words(connection):
                     rows = await _carried_out(connection, step)
+                if rows and cipher.is_active and isinstance(step, Statement):
+                    rows = await beside_loop(cipher, opened, rows, tuple(rows[0].keys()), step, cipher)
                 step = work.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+
+
+async def beside_loop(cipher: Cipher, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Work that encrypts or decrypts, in a thread if the cipher waits for another machine."""
+    return await asyncio.to_thread(work, *args, **kwargs) if cipher.waits else work(*args, **kwargs)
 
 
 async def _carried_out(connection: Connection, step: Statement | Update | Many | Script) -> Rows:
@@ -344,7 +360,10 @@ def _abandoned_after(deadline: float) -> str:
 def connect_options(dsn: str, deadline: float) -> dict[str, Any]:
     parts = urlsplit(dsn)
     query = dict(parse_qsl(parts.query))
-    pooled = query.pop("pgbouncer", "") == "true" or parts.port == SUPABASE_POOLER_PORT
+    hosts = parts.netloc.rpartition("@")[2].split(",")  # a DSN may name several
+    pooled = query.pop("pgbouncer", "") == "true" or any(
+        host.endswith(f":{SUPABASE_POOLER_PORT}") for host in hosts
+    )
     options: dict[str, Any] = {
         "dsn": urlunsplit(parts._replace(query=urlencode(query))),
         "timeout": deadline,

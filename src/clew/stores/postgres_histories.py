@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.domain.items import to_path
+from clew.ports.cipher import Cipher
 from clew.ports.histories import HistoryId, NewMessage, Shape
-from clew.stores.postgres import PostgresDatabase
+from clew.stores.postgres import PostgresDatabase, beside_loop
 from clew.stores.sql.histories import NEXT_SEQS, HistoryRows
-from clew.stores.sql.work import Database
+from clew.stores.sql.private import sealed_row
+from clew.stores.sql.work import Database, Value
 
 # What `_add` in sql/histories.py does in two statements. A message that is stored already undoes both.
 STATEMENT: Final = f"""
@@ -42,11 +44,17 @@ class PostgresHistories(HistoryRows):
             len(messages),
             user_id,
             [message.role for message in messages],
-            [message.content for message in messages],
+            await beside_loop(self._db.cipher, _contents, messages, self._db.cipher),
             [message.id for message in messages],
             origin,
         )
         return int(rows[0][0])
+
+
+def _contents(messages: Sequence[NewMessage], cipher: Cipher) -> list[Value]:
+    return [
+        sealed_row("history_messages", ("content",), (message.content,), cipher)[0] for message in messages
+    ]
 
 
 def open_histories(db: Database) -> HistoryRows:

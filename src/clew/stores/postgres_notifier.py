@@ -6,10 +6,12 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import asyncpg
 
 from clew.domain.errors import Unavailable
+from clew.ports.notifier import Message
 from clew.stores.postgres import connect_options
 from clew.stores.postgres_errors import Connection
 
@@ -22,6 +24,8 @@ GATHER_SECONDS = 0.025
 MOST_BYTES = 7900
 # Past this many unsent notifications they are dropped: the other processes have found the changes by polling.
 MOST_THREADS = 10_000
+# Past this many unsent messages, new ones are dropped.
+MOST_MESSAGES = 2_000
 # A silent connection is probed after so long.
 PROBE_SECONDS = 15.0
 SHORTEST_WAIT = 0.2
@@ -32,6 +36,15 @@ ENDING_SECONDS = 1.0
 Heard = Callable[[str, int | None], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who is told what other processes send."""
+
+    heard: Heard
+    called: Callable[[], None]
+    received: Callable[[Message], None]
+
+
 class PostgresNotifier:
     """Never blocks a caller: without a connection, or through a pooler that delivers nothing, it sends nothing."""
 
@@ -40,6 +53,8 @@ class PostgresNotifier:
         self._deadline = deadline
         self._grown: dict[str, int | None] = {}
         self._is_called = False
+        self._messages: list[str] = []
+        self._sent_at = 0.0
         self._told = asyncio.Event()
         self._echoed = asyncio.Event()
         self._ending = asyncio.Event()
@@ -51,13 +66,24 @@ class PostgresNotifier:
         self._grown[thread_id] = None if before is None or after is None else min(before, after)
         self._told.set()
 
+    def send(self, message: Message) -> None:
+        text = json.dumps({"message": message})
+        if len(text) + 2 <= MOST_BYTES and len(self._messages) < MOST_MESSAGES:
+            self._messages.append(text)
+            self._told.set()
+
     def call(self) -> None:
         self._is_called = True
         self._told.set()
 
     @asynccontextmanager
-    async def listening(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[None]:
-        connected = asyncio.create_task(self._stay_connected(heard, called))
+    async def listening(
+        self,
+        heard: Heard,
+        called: Callable[[], None],
+        received: Callable[[Message], None] = lambda _: None,
+    ) -> AsyncGenerator[None]:
+        connected = asyncio.create_task(self._stay_connected(Listener(heard, called, received)))
         try:
             yield
         finally:
@@ -67,14 +93,14 @@ class PostgresNotifier:
             connected.cancel()
             await asyncio.gather(connected, return_exceptions=True)
 
-    async def _stay_connected(self, heard: Heard, called: Callable[[], None]) -> None:
+    async def _stay_connected(self, to: Listener) -> None:
         wait = SHORTEST_WAIT
         while not self._ending.is_set():
             try:
-                async with self._connection(heard, called) as connection:
+                async with self._connection(to) as connection:
                     await self._probe(connection)
                     wait = SHORTEST_WAIT
-                    called()  # perhaps another process called while this one was not connected
+                    to.called()  # perhaps another process called while this one was not connected
                     await self._tell_on(connection)
             except Exception as exc:  # noqa: BLE001 - whatever it is, processes poll meanwhile
                 if wait == SHORTEST_WAIT:
@@ -84,14 +110,14 @@ class PostgresNotifier:
                 wait = min(2 * wait, LONGEST_WAIT)
 
     @asynccontextmanager
-    async def _connection(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[Connection]:
+    async def _connection(self, to: Listener) -> AsyncGenerator[Connection]:
         connection: Connection = await asyncpg.connect(**connect_options(self._dsn, self._deadline))
 
         def hear(_: object, pid: int, __: str, payload: object) -> None:
             if pid == connection.get_server_pid():
                 self._echoed.set()
             else:
-                _read(str(payload), heard, called)
+                _read(str(payload), to)
 
         try:
             # This connection stores nothing, so its commits need not wait for the disk.
@@ -114,9 +140,12 @@ class PostgresNotifier:
                 continue
             if connection.is_closed():
                 raise Unavailable("the connection is lost")
-            if not self._ending.is_set():
-                await asyncio.sleep(GATHER_SECONDS)
+            # After a pause the first one goes out at once; those right behind it are gathered.
+            early = self._sent_at + GATHER_SECONDS - asyncio.get_running_loop().time()
+            if early > 0 and not self._ending.is_set():
+                await asyncio.sleep(early)
             self._told.clear()
+            self._sent_at = asyncio.get_running_loop().time()
             for payload in self._payloads():
                 await _notify(connection, payload)
 
@@ -143,6 +172,8 @@ class PostgresNotifier:
         rings = [json.dumps(each) for each in grown.items()]
         if is_called:
             rings.append("null")
+        messages, self._messages = self._messages, []
+        rings += messages
         while rings:
             # At least one, and as many as fit.
             size, count = len(rings[0]) + 2, 1
@@ -156,7 +187,7 @@ async def _notify(connection: Connection, payload: str) -> None:
     await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
 
 
-def _read(payload: str, heard: Heard, called: Callable[[], None]) -> None:
+def _read(payload: str, to: Listener) -> None:
     try:
         rings = json.loads(payload)
     except ValueError:
@@ -164,8 +195,10 @@ def _read(payload: str, heard: Heard, called: Callable[[], None]) -> None:
     for ring in rings if isinstance(rings, list) else ():
         match ring:
             case None:
-                called()
+                to.called()
             case [str(thread_id), int() | None as after]:
-                heard(thread_id, after)
+                to.heard(thread_id, after)
+            case {"message": list(message)}:
+                to.received(message)
             case _:
                 pass

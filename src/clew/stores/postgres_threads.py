@@ -1,7 +1,7 @@
 """Thread writes on Postgres: all changes that wait at a moment go in one statement, one round trip and one fsync."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import asyncpg
@@ -10,15 +10,18 @@ from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
 from clew.domain.tool_calls import Call
 from clew.failpoints import failpoint
+from clew.ports.cipher import Cipher
 from clew.ports.guards import Guard
 from clew.stores.codec import MICROSECOND, micros
-from clew.stores.postgres import PostgresDatabase
+from clew.stores.postgres import PostgresDatabase, beside_loop
 from clew.stores.postgres_errors import Met
 from clew.stores.sql.guards import work_of
-from clew.stores.sql.thread_rows import COLUMNS, event_row, thread_row
+from clew.stores.sql.job_queue import enqueue, replace_jobs
+from clew.stores.sql.private import sealed_row
+from clew.stores.sql.thread_rows import COLUMNS, SEAL, event_row, thread_row
 from clew.stores.sql.thread_writes import ACCESS_GRAIN, refuse
 from clew.stores.sql.threads import ThreadRows
-from clew.stores.sql.work import Value
+from clew.stores.sql.work import Value, Work
 
 BATCH = 256
 
@@ -47,11 +50,16 @@ _TYPES = [
     "bigint[]",
     "bigint[]",
     "bigint[]",
+    "bigint[]",
+    "bigint[]",
     "boolean[]",
 ]
 _GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
+EVENT = ("thread_id", "seq", "id", "round", "type", "content", "at")
 _EVENT_TYPES = ("text[]", "bigint[]", "text[]", "bigint[]", "text[]", "text[]", "bigint[]")
 _EVENTS = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_EVENT_TYPES, len(_TYPES) + 1))
+# Of `thread_row`: the columns that come from the log, and the seal on them.
+FOLDED = COLUMNS.split(", ")[: SEAL + 1]
 _FOLDED = [
     "graph",
     "name",
@@ -68,6 +76,8 @@ _FOLDED = [
     "ttl",
     "round_started_at",
     "last_active_at",
+    "prune_after",
+    "priority",
     "seal",
 ]
 
@@ -90,15 +100,19 @@ WITH given AS (
     WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id
         AND t.created_at = g.created_at AND t.last_seq = g.read_at AND t.deleted_at IS NULL
         AND (g.fence IS NULL OR t.fence = g.fence)
-    RETURNING t.id
+    RETURNING t.id, g.status = 'running' AND g.fence IS NULL AS is_begun
 ), appended AS (
     INSERT INTO events (thread_id, seq, id, round, type, version, content, at)
     SELECT e.thread_id, e.seq, e.id, e.round, e.type, 1, e.content, e.at
-    FROM unnest({_EVENTS}) AS e (thread_id, seq, id, round, type, content, at)
+    FROM unnest({_EVENTS}) AS e ({", ".join(EVENT)})
     WHERE e.thread_id IN (SELECT id FROM moved)
 )
 SELECT id FROM moved
 """  # noqa: S608 - constants and placeholders
+# A thread that begins to run, or runs on, is one job.
+ENQUEUING = STATEMENT.replace(
+    "SELECT id FROM moved\n", "SELECT id, CASE WHEN is_begun THEN clew_enqueue(id) END FROM moved\n"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +130,7 @@ class PostgresThreads(ThreadRows):
     def __init__(self, db: PostgresDatabase) -> None:
         super().__init__(db)
         self._postgres = db
+        self._statement = STATEMENT
         self._waiting: list[PendingCommit] = []
         self._flushing: asyncio.Task[None] | None = None
         # Called with how many changes shared a transaction.
@@ -123,20 +138,15 @@ class PostgresThreads(ThreadRows):
 
     async def commit_calls(self, change: Change, *guards: Guard) -> list[Call]:
         guarded = work_of(change, guards)
-        special = change.touches_calls or change.takes_back or change.changes_ttl
+        special = change.touches_calls or change.takes_back or change.changes_ttl or change.starts_a_run
         is_plain = not (special or change.read_at == 0)
         if not (is_plain and guarded.is_only_fenced):
             ended = await super().commit_calls(change, *guards)
             self.on_batch(1)
             return ended
         fence = guarded.fence
-        waiting = PendingCommit(
-            change,
-            guards,
-            _given(change, fence),
-            [event_row(event) for event in change.events],
-            asyncio.get_running_loop().create_future(),
-        )
+        given, events = await beside_loop(self._db.cipher, _rows, change, fence, self._db.cipher)
+        waiting = PendingCommit(change, guards, given, events, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
@@ -200,10 +210,24 @@ class PostgresThreads(ThreadRows):
         threads = zip(*(waiting.thread for waiting in batch), strict=True)
         events = zip(*(row for waiting in batch for row in waiting.events), strict=True)
         failpoint("commit_begun")
-        rows = await self._postgres.fetch(STATEMENT, *threads, *events)
+        rows = await self._postgres.fetch(self._statement, *threads, *events)
         failpoint("commit_done")
         self.on_batch(len(batch))
         return {row[0] for row in rows}
+
+
+class EnqueuingThreads(PostgresThreads):
+    """The same with a job queue: a thread that can be claimed is a job from the same commit on."""
+
+    def __init__(self, db: PostgresDatabase) -> None:
+        super().__init__(db)
+        self._statement = ENQUEUING
+
+    def enqueued(self, thread_ids: Collection[str]) -> Work[None]:
+        yield from enqueue(thread_ids)
+
+    def taken_back(self, thread_ids: Collection[str]) -> Work[None]:
+        yield from replace_jobs(thread_ids)
 
 
 def _answer(waiting: PendingCommit, outcome: bool | Exception) -> None:
@@ -215,8 +239,18 @@ def _answer(waiting: PendingCommit, outcome: bool | Exception) -> None:
         waiting.done.set_result(outcome)
 
 
-def _given(change: Change, fence: int | None) -> tuple[Value, ...]:
+def _rows(
+    change: Change, fence: int | None, cipher: Cipher
+) -> tuple[tuple[Value, ...], list[tuple[Value, ...]]]:
+    """What is sent of the thread, and of its events."""
+    return _given(change, fence, cipher), [
+        sealed_row("events", EVENT, event_row(event), cipher) for event in change.events
+    ]
+
+
+def _given(change: Change, fence: int | None, cipher: Cipher) -> tuple[Value, ...]:
     now = micros(change.thread.last_active_at)
     ttl = change.thread.ttl
     expires = None if ttl is None else now + ttl // MICROSECOND
-    return (*thread_row(change.thread), now, expires, change.read_at, fence, change.completes_stage)
+    row = sealed_row("threads", FOLDED, thread_row(change.thread), cipher)
+    return (*row, now, expires, change.read_at, fence, change.completes_stage)

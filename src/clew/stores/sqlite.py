@@ -23,7 +23,10 @@ from urllib.parse import quote
 
 from clew.domain.errors import ClewError, ConfigError, Conflict, Corrupt, Invalid, StorageFull, Unavailable
 from clew.failpoints import failpoint
+from clew.ports.cipher import PLAIN, Cipher
+from clew.stores.sql.encryption_keys import require_keys
 from clew.stores.sql.migrate import migrate
+from clew.stores.sql.private import opened, sealed
 from clew.stores.sql.work import Floats, Many, Rows, Script, Statement, Texts, Update, Work
 from clew.stores.sqlite_vectors import add_vectors
 
@@ -59,7 +62,14 @@ class WriteOutcome:
 class SQLiteDatabase:
     """One file (or one database in memory). Writes queue up; all that wait at a moment share one fsync."""
 
-    def __init__(self, path: Path | None, readers: int = READERS, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        readers: int = READERS,
+        busy_seconds: float = BUSY_SECONDS,
+        cipher: Cipher = PLAIN,
+    ) -> None:
+        self.cipher = cipher
         self._uri = _uri(path)
         self._busy_seconds = busy_seconds
         self._writer = connect(self._uri, busy_seconds)
@@ -101,29 +111,16 @@ class SQLiteDatabase:
         # mode a reader waits only for the recovery after a crash: then a thread may wait for it.
         if self._readers is None:
             return await self.write(work)
+        if self.cipher.waits:
+            return await self.read(work)
         try:
-            return drive(self._glancing(), work())
+            return drive(self._glancing(), work(), self.cipher)
         except sqlite3.OperationalError as exc:
             if not _is_busy(exc):
                 raise refusal(exc) from exc
         except sqlite3.Error as exc:
             raise refusal(exc) from exc
         return await self.read(work)
-
-    def write_from_thread(self, work: Callable[[], Work[T]]) -> T:
-        """The same as `write` for a caller without an event loop; blocks its thread."""
-        future: Future[T] = Future()
-        self._submit(WriteJob(work, future, None))
-        return future.result()
-
-    def read_from_thread(self, work: Callable[[], Work[T]]) -> T:
-        """The same as `read` for a caller without an event loop; blocks its thread."""
-        if self._readers is None:
-            return self.write_from_thread(work)
-        try:
-            return self._readers.submit(self._read, work).result()
-        except sqlite3.Error as exc:
-            raise refusal(exc) from exc
 
     def close(self) -> None:
         """Finish what was submitted, then close every connection. Blocks: call it from a thread."""
@@ -150,7 +147,7 @@ class SQLiteDatabase:
         self._require_file()
         connection.execute("BEGIN")
         try:
-            return drive(connection, work())
+            return drive(connection, work(), self.cipher)
         finally:
             connection.execute("COMMIT")
 
@@ -229,7 +226,7 @@ class SQLiteDatabase:
                 continue
             changes = self._writer.total_changes
             try:
-                outcomes.append(WriteOutcome(job, result=drive(self._writer, job.work())))
+                outcomes.append(WriteOutcome(job, result=drive(self._writer, job.work(), self.cipher)))
             except Exception as exc:
                 if not self._writer.in_transaction:
                     raise
@@ -245,7 +242,7 @@ class SQLiteDatabase:
         """Run one unit so that its failure undoes only itself."""
         self._writer.execute("SAVEPOINT unit")
         try:
-            outcome = WriteOutcome(job, result=drive(self._writer, job.work()))
+            outcome = WriteOutcome(job, result=drive(self._writer, job.work(), self.cipher))
         except Exception as exc:
             if not self._writer.in_transaction:
                 raise
@@ -257,18 +254,23 @@ class SQLiteDatabase:
 
 @asynccontextmanager
 async def open_sqlite(
-    path: Path | None, *, readers: int = READERS, busy_seconds: float = BUSY_SECONDS
+    path: Path | None,
+    *,
+    readers: int = READERS,
+    busy_seconds: float = BUSY_SECONDS,
+    cipher: Cipher = PLAIN,
 ) -> AsyncGenerator[SQLiteDatabase]:
     """Open the file, made and migrated as needed; `None` is a database in memory that ends with the process."""
     require_version(sqlite3.sqlite_version_info)
     try:
         if path is not None:
             await asyncio.to_thread(_create, path)
-        db = await asyncio.to_thread(SQLiteDatabase, path, readers, busy_seconds)
+        db = await asyncio.to_thread(SQLiteDatabase, path, readers, busy_seconds, cipher)
     except (sqlite3.Error, OSError) as exc:
         raise ConfigError(f"cannot open the SQLite database at {path}: {exc}") from exc
     try:
         await migrate(db, "sqlite")
+        await require_keys(db)
         yield db
     finally:
         await asyncio.to_thread(db.close)
@@ -333,15 +335,20 @@ def connect(uri: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     return connection
 
 
-def drive(connection: sqlite3.Connection, work: Work[T]) -> T:
+def drive(connection: sqlite3.Connection, work: Work[T], cipher: Cipher = PLAIN) -> T:
     """Send each statement to the connection and its rows back into the work, until the work returns."""
     try:
         step = next(work)
         while True:
             rows: Rows = ()
+            if cipher.is_active:
+                step = sealed(step, cipher)
             match step:
                 case Statement():
-                    rows = connection.execute(numbered(step.sql), step.args).fetchall()
+                    cursor = connection.execute(numbered(step.sql), step.args)
+                    rows = cursor.fetchall()
+                    if rows and cipher.is_active:
+                        rows = opened(rows, [column[0] for column in cursor.description], step, cipher)
                 case Update():
                     # Cheaper than RETURNING, for which SQLite builds a table.
                     rows = ((connection.execute(numbered(step.sql), step.args).rowcount,),)

@@ -4,12 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 from clew.domain.errors import ClewError
+from clew.ports.notifier import Message
 from clew.stores.codec import MICROSECOND
+from clew.stores.datagrams import Datagrams
 from clew.stores.sql.thread_writes import ACCESS_GRAIN
 from clew.stores.sql.work import Statement, Work
 from clew.stores.sqlite import SQLiteDatabase
@@ -29,8 +32,10 @@ Heard = Callable[[str, int | None], None]
 class SQLiteNotifier:
     """Detects the commits of other processes."""
 
-    def __init__(self, db: SQLiteDatabase) -> None:
+    def __init__(self, db: SQLiteDatabase, path: Path | None = None) -> None:
+        """`path` is that of the file. Without it, messages are not sent."""
         self._db = db
+        self._datagrams = None if path is None else Datagrams(path)
         self._version = 0
         self._foreign = 0
         self._ends: dict[str, int] = {}  # the last seq of each thread that was lately active
@@ -43,15 +48,26 @@ class SQLiteNotifier:
     def call(self) -> None:
         """The others see the commit itself."""
 
+    def send(self, message: Message) -> None:
+        if self._datagrams is not None:
+            self._datagrams.send(message)
+
     @asynccontextmanager
-    async def listening(self, heard: Heard, called: Callable[[], None]) -> AsyncGenerator[None]:
+    async def listening(
+        self,
+        heard: Heard,
+        called: Callable[[], None],
+        received: Callable[[Message], None] = lambda _: None,
+    ) -> AsyncGenerator[None]:
         looked_at = time.monotonic()
         self._version = await self._db.glance(_version)
         self._foreign = await self._db.write(_version)
         self._ends = dict(await self._db.read(_active))
         looking = asyncio.create_task(self._look_forever(heard, called, looked_at))
+        messages = nullcontext() if self._datagrams is None else self._datagrams.receiving(received)
         try:
-            yield
+            with messages:
+                yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)

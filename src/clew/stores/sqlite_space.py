@@ -37,6 +37,17 @@ class SQLiteSpace(UsageRows):
         return await asyncio.to_thread(_shrink, self._path, seconds)
 
 
+def wipe_free_pages(path: Path) -> bool:
+    """Rewrite the file without what was deleted or replaced in it. False if another connection is in the way."""
+    with closing(connect(path.absolute().as_uri())) as connection:
+        try:
+            connection.execute("VACUUM")
+            ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError:
+            return False
+    return not is_busy
+
+
 def _sizes() -> Work[Mapping[str, int]]:
     rows = yield Statement(
         "SELECT COALESCE(s.tbl_name, d.name), sum(d.pgsize) FROM dbstat AS d"

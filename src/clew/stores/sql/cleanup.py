@@ -43,6 +43,8 @@ UNHURRIED = Statement("SELECT 1 /*+ , set_config('synchronous_commit', 'off', tr
 _AGE: Mapping[Reason, str] = {
     Reason.UNUSED: "last_accessed_at",
     Reason.EXPIRED: "expires_at",
+    Reason.STALE: "last_accessed_at + prune_after",
+    Reason.IDLE: "last_accessed_at",
     Reason.DELETED: "deleted_at",
     Reason.OWNED: "created_at",
 }
@@ -236,7 +238,11 @@ def _begin(job: CleanupJob, runner: str, lease: timedelta) -> Work[bool]:
 def condition(wanted: Selection, first: int) -> tuple[str, tuple[Value, ...]]:
     """`domain.retention.is_due` in SQL."""
     where, args = f"{_AGE[wanted.reason]} < ${first}", (micros(wanted.before),)
-    if wanted.reason in (Reason.UNUSED, Reason.EXPIRED):
+    if wanted.reason is Reason.STALE:
+        where += " AND prune_after IS NOT NULL AND deleted_at IS NULL AND status <> 'running'"
+    if wanted.reason is Reason.IDLE:
+        where += " AND prune_after IS NULL"
+    if wanted.reason in (Reason.UNUSED, Reason.IDLE, Reason.EXPIRED):
         where += (
             " AND deleted_at IS NULL AND ttl IS NOT NULL AND status <> 'running' AND NOT (status = 'blocked'"
             " AND EXISTS (SELECT 1 FROM tool_calls AS c WHERE c.thread_id = threads.id"

@@ -7,8 +7,10 @@ from clew.domain.errors import LostLease
 from clew.domain.records import Conversation, Incoming
 from clew.domain.thread import Json
 from clew.stores.codec import MICROSECOND, dump, legible, load
+from clew.stores.sql.process_leases import claimant
 from clew.stores.sql.work import (
     FOR_KEY_SHARE,
+    Database,
     Row,
     Rows,
     Statement,
@@ -46,6 +48,11 @@ _FREE = "lease_owner = NULL, lease_until = NULL"
 class ConversationRows(Tables):
     """The Conversations port on a SQL database."""
 
+    def __init__(self, db: Database, process: str | None = None) -> None:
+        """`process` is who claims: at its death its leases end."""
+        super().__init__(db)
+        self._process = process
+
     @glances
     def are_due(self, sources: Collection[str]) -> Work[bool]:
         return bool((yield Statement(f"SELECT 1 {DUE} LIMIT 1", (Texts(sources),))))
@@ -66,7 +73,7 @@ class ConversationRows(Tables):
             " ORDER BY c.due_at LIMIT $4 /*+ FOR UPDATE OF c SKIP LOCKED */)"
             " RETURNING source, key, thread_id, cursor, lease_owner, wakes, attempts",
             (
-                *(Texts(sources), holder, lease // MICROSECOND, limit),
+                *(Texts(sources), claimant(self._process, holder), lease // MICROSECOND, limit),
                 Texts(f"{one.holder} {one.source} {one.key}" for one in alive),
             ),
         )

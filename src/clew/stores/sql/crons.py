@@ -17,6 +17,7 @@ from clew.stores.sql.ownership import owned, seen_thread
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_LOCKED,
+    Database,
     Row,
     Statement,
     Tables,
@@ -43,6 +44,11 @@ _SPEC = TypeAdapter(RunSpec)
 
 class CronRows(Tables):
     """The Crons port on a SQL database."""
+
+    def __init__(self, db: Database, process: str | None = None) -> None:
+        """`process` is who claims: at its death its leases end."""
+        super().__init__(db)
+        self._process = process
 
     @writes
     def add(self, job: CronJob, *, most: int) -> Work[None]:
@@ -81,7 +87,7 @@ class CronRows(Tables):
     def revise(self, cron_id: str, owner: Owner, change: Callable[[CronJob], CronJob]) -> Work[CronJob]:
         after = change((yield from _one(cron_id, owner, FOR_UPDATE)))
         yield Statement(
-            f"UPDATE crons SET ({_CHANGING}) = ({placeholders(2, 10)}), claimed_until = 0 WHERE id = $1",
+            f"UPDATE crons SET ({_CHANGING}) = ({placeholders(2, 10)}), claimed_until = 0, claimed_by = NULL WHERE id = $1",
             (cron_id, *_changing(after)),
         )
         return after
@@ -98,24 +104,24 @@ class CronRows(Tables):
     @writes
     def claim(self, *, now: datetime, lease: timedelta, limit: int) -> Work[list[CronJob]]:
         rows = yield Statement(
-            "UPDATE crons SET claimed_until = clew_now() + $3 WHERE id IN"
+            "UPDATE crons SET claimed_until = clew_now() + $3, claimed_by = $5 WHERE id IN"
             f" (SELECT id FROM crons WHERE {_DUE} ORDER BY next_at LIMIT $4 {SKIP_LOCKED}) RETURNING {_COLUMNS}",
-            (*_due_at(now), lease // MICROSECOND, limit),
+            (*_due_at(now), lease // MICROSECOND, limit, self._process),
         )
         return legible(rows, _job, "crons")
 
     @writes
     def heartbeat(self, claimed: CronJob, *, lease: timedelta) -> Work[None]:
-        yield from _lease(claimed, lease)
+        yield from _lease(claimed, lease, self._process)
 
     @writes
     def snooze(self, claimed: CronJob, *, wait: timedelta) -> Work[None]:
-        yield from _lease(claimed, wait)
+        yield from _lease(claimed, wait, None)
 
     @writes
     def release(self, claimed: CronJob, counted: CronJob) -> Work[bool]:
         rows = yield Statement(
-            f"UPDATE crons SET next_at = $4, counted_at = $5, claimed_until = 0{_CLAIMED}",
+            f"UPDATE crons SET next_at = $4, counted_at = $5, claimed_until = 0, claimed_by = NULL{_CLAIMED}",
             (*_claimed(claimed), maybe_micros(counted.next_at), micros(counted.counted_at)),
         )
         return bool(rows)
@@ -133,10 +139,10 @@ def _is_seen(job: CronJob, owner: Owner) -> bool:
     return not isinstance(owner, FilteredOwner) or owner.crons.matches(job.spec.metadata)
 
 
-def _lease(claimed: CronJob, wait: timedelta) -> Work[None]:
+def _lease(claimed: CronJob, wait: timedelta, process: str | None) -> Work[None]:
     rows = yield Statement(
-        f"UPDATE crons SET claimed_until = clew_now() + $4{_CLAIMED}",
-        (*_claimed(claimed), wait // MICROSECOND),
+        f"UPDATE crons SET claimed_until = clew_now() + $4, claimed_by = $5{_CLAIMED}",
+        (*_claimed(claimed), wait // MICROSECOND, process),
     )
     if not rows:
         raise LostLease(f"cron {claimed.id!r} is no longer claimed here")

@@ -9,6 +9,7 @@ from clew.domain.thread import Owner
 from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.ownership import owned
+from clew.stores.sql.private import START
 from clew.stores.sql.work import Many, Row, Statement, Tables, Work, placeholders, reads, writes
 
 FILE_COLUMNS = "id, tenant, user_id, name, mime, size, sha256, created_at"
@@ -29,8 +30,7 @@ class FileRows(Tables):
 
     @writes
     def add_file(self, file: File) -> Work[None]:
-        rows = yield Statement("SELECT sum(length(data)) FROM blobs WHERE sha256 = $1", (file.sha256,))
-        if int(rows[0][0] or 0) != file.size:
+        if (yield from self._size_of(file.sha256)) != file.size:
             raise Conflict(f"the content of file {file.id!r} is not complete")
         yield Statement(
             f"INSERT INTO files ({FILE_COLUMNS}) VALUES ({placeholders(1, 8)})",
@@ -93,6 +93,13 @@ class FileRows(Tables):
     def _part(self, sha256: str, part: int) -> Work[bytes | None]:
         rows = yield Statement("SELECT data FROM blobs WHERE sha256 = $1 AND part = $2", (sha256, part))
         return bytes(rows[0][0]) if rows else None
+
+    def _size_of(self, sha256: str) -> Work[int]:
+        rows = yield Statement(
+            f"SELECT substr(data, 1, {START}) AS start, length(data) FROM blobs WHERE sha256 = $1", (sha256,)
+        )
+        # SQLite has NULL for the beginning of nothing.
+        return sum(self._db.cipher.plain_size(bytes(start or b""), int(size)) for start, size in rows)
 
     @writes
     def add_document(self, document: Document, contents: Sequence[ContentItem]) -> Work[None]:

@@ -5,8 +5,21 @@ from dataclasses import dataclass, field
 
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
-from clew.ports.guards import Admits, Claim, Fence, Guard, Labels, Once, Overdue, Reservation, Unseen
+from clew.domain.thread import Status
+from clew.ports.guards import (
+    Admits,
+    Claim,
+    Fence,
+    Guard,
+    Labels,
+    Once,
+    Overdue,
+    QueueRoom,
+    Reservation,
+    Unseen,
+)
 from clew.stores.sql import inbox, tool_calls
+from clew.stores.sql.caps import require_room
 from clew.stores.sql.labels import label
 from clew.stores.sql.reservations import reserve
 from clew.stores.sql.run_hooks import add_hook
@@ -16,7 +29,9 @@ from clew.stores.sql.work import Work
 # Every commit locks rows in this order, however its guards were given: two commits never wait for each other.
 _ORDER = {
     kind: n
-    for n, kind in enumerate((Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, Labels, RunHook))
+    for n, kind in enumerate(
+        (Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, Labels, RunHook, QueueRoom)
+    )
 }
 
 
@@ -57,6 +72,10 @@ def work_of(change: Change, guards: Iterable[Guard]) -> GuardWork:
                 work.after.append(require_unseen(thread.id, since))
             case Labels(metadata):
                 work.after.append(label(thread.id, metadata))
+            case QueueRoom(caps):
+                # After the locks of the row and of the turn.
+                if work.claim is None and thread.status is Status.RUNNING:
+                    work.after.append(require_room(thread.owner, thread.graph, caps))
             case RunHook():
                 work.after.append(add_hook(guard))
     return work

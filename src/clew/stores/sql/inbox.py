@@ -6,8 +6,9 @@ from datetime import datetime
 from clew.domain.errors import AlreadyDone, Duplicate
 from clew.domain.records import Incoming, RunHook
 from clew.domain.thread import Json, Thread
-from clew.ports.guards import Once
+from clew.ports.guards import Once, QueueRoom
 from clew.stores.codec import dump, legible, load, maybe_moment, micros
+from clew.stores.sql.caps import require_room_behind
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold, hold_unless_new
 from clew.stores.sql.run_hooks import add_hook
@@ -27,7 +28,13 @@ class InboxRows(Tables):
 
     @writes
     def admit(
-        self, incoming: Incoming, *, now: datetime, is_opened: bool = False, hook: RunHook | None = None
+        self,
+        incoming: Incoming,
+        *,
+        now: datetime,
+        is_opened: bool = False,
+        hook: RunHook | None = None,
+        room: QueueRoom | None = None,
     ) -> Work[bool]:
         if incoming.thread_id is not None and is_opened:
             yield from hold(incoming.thread_id)
@@ -50,6 +57,8 @@ class InboxRows(Tables):
             return False
         if hook is not None:
             yield from add_hook(hook)
+        if room is not None and incoming.thread_id is not None:
+            yield from require_room_behind(incoming.thread_id, room.caps)
         if incoming.conversation is not None:
             thread_id, number = yield from wake(incoming.source, incoming.conversation, incoming.thread_id)
             yield Statement(

@@ -16,6 +16,7 @@ from clew.stores.codec import (
     micros,
     moment,
 )
+from clew.stores.sql.ownership import owned
 from clew.stores.sql.work import Row, Statement, Tables, Work, glances, placeholders, reads, writes
 
 COLUMNS = "id, hash, prefix, name, tenant, user_id, scopes, created_at, expires_at, revoked_at"
@@ -48,18 +49,24 @@ class KeyRows(Tables):
         return _key(rows[0]) if rows else None
 
     @reads
-    def find(self) -> Work[list[ApiKey]]:
-        rows = yield Statement(f"SELECT {COLUMNS} FROM api_keys ORDER BY created_at, id")
+    def find(self, owner: Owner | None = None) -> Work[list[ApiKey]]:
+        where, args = owned(owner, 1)
+        rows = yield Statement(
+            f"SELECT {COLUMNS} FROM api_keys WHERE 1 = 1{where} ORDER BY created_at, id", args
+        )
         return [_key_or_useless(row) for row in rows]
 
     @writes
-    def revoke(self, key_id: str, *, now: datetime) -> Work[None]:
+    def revoke(self, key_id: str, *, now: datetime, owner: Owner | None = None) -> Work[ApiKey]:
+        where, args = owned(owner, 3)
         rows = yield Statement(
-            "UPDATE api_keys SET revoked_at = coalesce(revoked_at, CAST($2 AS BIGINT)) WHERE id = $1 RETURNING 1",
-            (key_id, micros(now)),
+            "UPDATE api_keys SET revoked_at = coalesce(revoked_at, CAST($2 AS BIGINT))"
+            f" WHERE id = $1{where} RETURNING {COLUMNS}",
+            (key_id, micros(now), *args),
         )
         if not rows:
             raise NotFound(f"no API key {key_id!r}")
+        return _key_or_useless(rows[0])
 
 
 def _key(row: Row) -> ApiKey:

@@ -48,14 +48,14 @@ async def _require_ours(db: Database, dialect: str, known: list[Migration]) -> N
         if VERSION_COLUMNS.difference(await db.read(lambda: version_columns(dialect))):
             raise _foreign("migrations", dialect)
         seen = await db.read(applied)
-    _require_upgradable(seen, known, dialect)
+    require_upgradable(seen, known, dialect)
     ours = set(_made(known[: len(seen)]))
     for name in _made(known[len(seen) :]):
         if name in names and name not in ours:
             raise _foreign(name, dialect)
 
 
-def _require_upgradable(seen: list[tuple[int, str]], known: list[Migration], dialect: str) -> None:
+def require_upgradable(seen: list[tuple[int, str]], known: list[Migration], dialect: str) -> None:
     if not seen:
         return
     reached, _ = seen[-1]

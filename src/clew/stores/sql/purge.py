@@ -30,8 +30,11 @@ UNUSUAL = (
     "reservations",
     "labels",
     "chunks",
+    "stream_readers",
     "crons",
     "run_hooks",
+    "message_words",
+    "search_positions",
 )
 PURGED = (*USUAL, *UNUSUAL)
 THEIRS = among("thread_id", 1)

@@ -5,18 +5,44 @@ from datetime import timedelta
 from typing import Final
 
 from clew.domain.records import RunHook
+from clew.ports.run_hooks import PER_TENANT
 from clew.stores.codec import MICROSECOND, legible
-from clew.stores.sql.work import SKIP_LOCKED, Row, Statement, Tables, Texts, Work, among, glances, writes
+from clew.stores.sql.work import (
+    SKIP_LOCKED,
+    Database,
+    Row,
+    Statement,
+    Tables,
+    Texts,
+    Work,
+    among,
+    glances,
+    writes,
+)
 
 # While its thread runs there is nothing to do for a hook.
 _DUE: Final = (
     "FROM run_hooks AS h WHERE h.due_at <= clew_now() AND NOT EXISTS"
     " (SELECT 1 FROM threads AS t WHERE t.id = h.thread_id AND t.status = 'running' AND t.deleted_at IS NULL)"
 )
+_TENANT: Final = "(SELECT tenant FROM threads WHERE threads.id = {}.thread_id)"
+# Of the hooks that are due, those whose turn it is: tenants in turn, and not too many of one with those that are alive.
+_IN_TURN: Final = (
+    "SELECT run_id FROM (SELECT run_id, due_at, ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY due_at)"
+    " + (SELECT COUNT(*) FROM run_hooks AS b"
+    f" WHERE {among('b.run_id', 1)} AND COALESCE({_TENANT.format('b')}, '') = due.tenant) AS turn"
+    f" FROM (SELECT h.run_id, h.due_at, COALESCE({_TENANT.format('h')}, '') AS tenant {_DUE}"
+    f" AND NOT ({among('h.run_id', 1)})) AS due) AS numbered WHERE turn <= $4 ORDER BY turn, due_at LIMIT $3"
+)
 
 
 class RunHookRows(Tables):
     """The RunHookStore port on a SQL database. A claim moves `due_at` into the future: that is the lease."""
+
+    def __init__(self, db: Database, process: str | None = None) -> None:
+        """`process` is who claims: at its death its leases end."""
+        super().__init__(db)
+        self._process = process
 
     @glances
     def are_due(self) -> Work[bool]:
@@ -25,10 +51,10 @@ class RunHookRows(Tables):
     @writes
     def claim(self, *, lease: timedelta, limit: int, alive: Collection[RunHook] = ()) -> Work[list[RunHook]]:
         rows = yield Statement(
-            "UPDATE run_hooks SET due_at = clew_now() + $2 WHERE run_id IN"
-            f" (SELECT h.run_id {_DUE} AND NOT ({among('h.run_id', 1)}) ORDER BY h.due_at LIMIT $3 {SKIP_LOCKED})"
+            "UPDATE run_hooks SET due_at = clew_now() + $2, claimed_by = $5 WHERE run_id IN"
+            f" (SELECT run_id FROM run_hooks WHERE due_at <= clew_now() AND run_id IN ({_IN_TURN}) {SKIP_LOCKED})"
             " RETURNING run_id, thread_id, webhook, is_temporary, attempts",
-            (Texts(hook.run_id for hook in alive), lease // MICROSECOND, limit),
+            (Texts(hook.run_id for hook in alive), lease // MICROSECOND, limit, PER_TENANT, self._process),
         )
         return legible(rows, _hook, "run_hooks")
 
@@ -42,7 +68,7 @@ class RunHookRows(Tables):
     @writes
     def snooze(self, hook: RunHook, *, wait: timedelta) -> Work[None]:
         yield Statement(
-            "UPDATE run_hooks SET webhook = $2, attempts = $3, due_at = clew_now() + $4 WHERE run_id = $1",
+            "UPDATE run_hooks SET webhook = $2, attempts = $3, due_at = clew_now() + $4, claimed_by = NULL WHERE run_id = $1",
             (hook.run_id, hook.webhook, hook.attempts, wait // MICROSECOND),
         )
 

@@ -1,10 +1,10 @@
 """Stream parts of runs, kept for a while: for clients that were cut off or follow from another process."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from clew.domain.records import StreamPart
-from clew.stores.codec import micros
+from clew.stores.codec import MICROSECOND, micros
 from clew.stores.sql.existence import hold
 from clew.stores.sql.work import Many, Statement, Tables, Work, reads, writes
 
@@ -61,6 +61,23 @@ class StreamPartRows(Tables):
             (thread_id,) if run_id is None else (thread_id, run_id),
         )
         return None if number is None else int(number)
+
+    @writes
+    def announce(self, process: str, threads: Sequence[str], *, until: timedelta) -> Work[None]:
+        yield Statement("DELETE FROM stream_readers WHERE until_at < clew_now()")
+        yield Many(
+            "INSERT INTO stream_readers (thread_id, process, until_at) VALUES ($1, $2, clew_now() + $3)"
+            " ON CONFLICT (thread_id, process) DO UPDATE SET until_at = excluded.until_at",
+            [(one, process, until // MICROSECOND) for one in sorted(threads)],
+        )
+
+    @reads
+    def read_elsewhere(self, process: str) -> Work[list[str]]:
+        rows = yield Statement(
+            "SELECT DISTINCT thread_id FROM stream_readers WHERE process <> $1 AND until_at > (SELECT clew_now())",
+            (process,),
+        )
+        return [thread_id for (thread_id,) in rows]
 
     @writes
     def forget(self, *, older_than: datetime, limit: int = 1000) -> Work[int]:

@@ -27,7 +27,8 @@ from clew.stores.sql.work import (
 
 COLUMNS = (
     "id, tenant, user_id, graph, name, status, stage, round, round_seq, settings, fsm_state, stats, redacted, last_seq,"
-    " failure_reason, ttl, created_at, round_started_at, last_active_at, seal, last_accessed_at, expires_at"
+    " failure_reason, ttl, created_at, round_started_at, last_active_at,"
+    " prune_after, priority, seal, last_accessed_at, expires_at"
 )
 SEAL = COLUMNS.split(", ").index("seal")
 INSERT_EVENT = "INSERT INTO events (thread_id, seq, id, round, type, version, content, at) VALUES ($1, $2, $3, $4, $5, 1, $6, $7)"
@@ -67,6 +68,8 @@ def thread_row(thread: Thread) -> tuple[Value, ...]:
         micros(thread.created_at),
         maybe_micros(thread.round_started_at),
         micros(thread.last_active_at),
+        None if thread.prune_after is None else thread.prune_after // MICROSECOND,
+        thread.priority,
     )
     return (*folded, _seal(folded))
 
@@ -113,6 +116,8 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         created_at,
         round_started_at,
         last_active_at,
+        prune_after,
+        priority,
         _,
         last_accessed_at,
         expires_at,
@@ -137,6 +142,8 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         created_at=moment(created_at),
         round_started_at=maybe_moment(round_started_at),
         last_active_at=moment(last_active_at),
+        prune_after=None if prune_after is None else timedelta(microseconds=prune_after),
+        priority=priority,
         last_accessed_at=bounded_moment(last_accessed_at),
         expires_at=None if expires_at is None else bounded_moment(expires_at),
     )

@@ -12,6 +12,7 @@ from clew.stores.codec import (
     micros,
 )
 from clew.stores.sql.thread_rows import COLUMNS, thread_row
+from clew.stores.sql.turns import queueing
 from clew.stores.sql.work import (
     Statement,
     Update,
@@ -34,29 +35,43 @@ def refuse(change: Change, fence: int | None) -> Work[None]:
     raise Conflict(f"thread {thread_id!r} is at seq {rows[0][0]}, not at {change.read_at}")
 
 
-# Placeholders $1 to $20 are thread_row's.
-_INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 22)}) ON CONFLICT (id) DO NOTHING"
+# Placeholders $1 to $22 are thread_row's.
+_INSERT = f"INSERT INTO threads ({COLUMNS}) VALUES ({placeholders(1, 24)}) ON CONFLICT (id) DO NOTHING"
+_QUEUEING = queueing(priority=21, tenant=2, turn=25)
 _INSERT_CLAIMED = (
-    f"INSERT INTO threads ({COLUMNS}, fence, lease_owner, lease_until)"
-    f" VALUES ({placeholders(1, 24)}, clew_now() + $25) ON CONFLICT (id) DO NOTHING"
+    f"INSERT INTO threads ({COLUMNS}, fence, lease_owner, lease_until, rank)"
+    f" VALUES ({placeholders(1, 26)}, clew_now() + $27, {_QUEUEING['rank']}) ON CONFLICT (id) DO NOTHING"
+)
+_INSERT_QUEUED = (
+    f"INSERT INTO threads ({COLUMNS}, {', '.join(_QUEUEING)})"
+    f" VALUES ({placeholders(1, 24)}, {', '.join(_QUEUEING.values())}) ON CONFLICT (id) DO NOTHING"
 )
 # What never changes after the first commit is not written again.
 _FOLDED = (
     "graph = $4, name = $5, status = $6, stage = $7, round = $8, round_seq = $9, settings = $10, fsm_state = $11, stats = $12,"
     " redacted = $13, last_seq = $14, failure_reason = $15, ttl = $16, round_started_at = $18, last_active_at = $19,"
-    " seal = $20"
+    " prune_after = $20, priority = $21, seal = $22"
 )
 # A thread that stops running gives up its lease, and a new fence refuses writes under the old one.
 _RESTS = ", lease_owner = NULL, lease_until = NULL, recoveries = 0, fence = fence + 1"
 # The immutable columns are compared: they bind $2, $3 and $17, and a foreign row is never overwritten.
 _READ_AT = (
-    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $21"
+    " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $23"
     " AND deleted_at IS NULL"
 )
-# A thread that runs on, one that came further, and one that stops running.
-_LEASES = {"runs": "", "completes_stage": ", recoveries = 0", "rests": _RESTS}
+# A thread that runs on, one that came further, one that stops running, and one that waits for a runner.
+_LEASES = {
+    "runs": "",
+    "completes_stage": ", recoveries = 0",
+    "rests": _RESTS,
+    # One that runs already keeps its place.
+    "queued": "".join(
+        f", {column} = CASE WHEN status = 'running' THEN {column} ELSE {value} END"
+        for column, value in queueing(priority=21, tenant=2, turn=24).items()
+    ),
+}
 _UPDATE = {case: f"UPDATE threads SET {_FOLDED}{more}{_READ_AT}" for case, more in _LEASES.items()}
-_UPDATE_FENCED = {case: f"{sql} AND fence = $22" for case, sql in _UPDATE.items()}
+_UPDATE_FENCED = {case: f"{sql} AND fence = $24" for case, sql in _UPDATE.items()}
 MEND = {
     runs: f"UPDATE threads SET tenant = $2, user_id = $3, created_at = $17, {_FOLDED}"
     f"{'' if runs else _RESTS} WHERE id = $1"
@@ -64,17 +79,21 @@ MEND = {
 }
 
 
-def insert(thread: Thread, claim: Claim | None) -> Update:
+def insert(thread: Thread, claim: Claim | None, turn: int) -> Update:
     now = micros(thread.last_active_at)
     expires = None if thread.ttl is None else now + thread.ttl // MICROSECOND
     row = (*thread_row(thread), now, expires)
-    if claim is None:
+    if thread.status is not Status.RUNNING:
         return Update(_INSERT, row)
+    if claim is None:
+        return Update(_INSERT_QUEUED, (*row, turn))
     return Update(_INSERT_CLAIMED, (*row, FIRST_FENCE, claim.runner, claim.lease // MICROSECOND))
 
 
-def update(change: Change, fence: int | None) -> Update:
+def update(change: Change, fence: int | None, turn: int) -> Update:
     row = thread_row(change.thread)
+    if change.starts_a_run and fence is None:
+        return Update(_UPDATE["queued"], (*row, change.read_at, turn))
     case = "completes_stage" if change.completes_stage else "runs"
     if change.thread.status is not Status.RUNNING:
         case = "rests"

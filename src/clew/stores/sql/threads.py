@@ -1,10 +1,11 @@
 """Threads, their events and their leases: the one write path and the reads beside it."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from clew.domain.errors import ClewError, Corrupt, NotFound
 from clew.domain.events import Event, rebuild
@@ -12,7 +13,7 @@ from clew.domain.lifecycle import Change
 from clew.domain.records import Lease
 from clew.domain.thread import Owner, Status, Thread
 from clew.domain.tool_calls import Call
-from clew.ports.guards import Guard
+from clew.ports.guards import Caps, Guard
 from clew.stores.codec import (
     EVENT_COLUMNS,
     LAST_MOMENT,
@@ -24,15 +25,19 @@ from clew.stores.codec import (
 )
 from clew.stores.commit_metrics import CommitMetrics
 from clew.stores.sql import conversations, model_calls, tool_calls
+from clew.stores.sql.caps import LEASED
+from clew.stores.sql.claims import CLAIMABLE, Wanted, claim, claim_one, of_graphs
 from clew.stores.sql.existence import refuse_buried
 from clew.stores.sql.guards import work_of
 from clew.stores.sql.ownership import owned_threads
+from clew.stores.sql.process_leases import end_other_leases, lease_owners
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
+from clew.stores.sql.queue import move_to_front
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
 from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
+from clew.stores.sql.turns import take_tag, turn_of
 from clew.stores.sql.work import (
     FOR_UPDATE,
-    SKIP_CHANGING,
     SKIP_LOCKED,
     Many,
     Row,
@@ -56,6 +61,10 @@ class ThreadRows(Tables):
 
     metrics: CommitMetrics | None = None
     """Set where commits are measured."""
+    weights: Mapping[str, float] = MappingProxyType({})
+    """Of tenants that get more or fewer turns than others while threads wait."""
+    caps: Caps | None = None
+    """On threads that run at once; None where there are none."""
 
     async def commit(self, change: Change, *guards: Guard) -> None:
         if self.metrics is None:
@@ -73,12 +82,16 @@ class ThreadRows(Tables):
         for work in guarded.before:
             yield from work
         fence = guarded.fence
-        ((saved,),) = yield (insert(thread, guarded.claim) if change.read_at == 0 else update(change, fence))
+        turn = turn_of(self.weights.get(thread.owner.tenant, 1))
+        if change.starts_a_run and guarded.claim is None:
+            yield take_tag(thread.owner.tenant, thread.priority)
+        is_new = change.read_at == 0
+        ((saved,),) = yield (insert(thread, guarded.claim, turn) if is_new else update(change, fence, turn))
         if not saved:
             yield from refuse(change, fence)
         for work in guarded.after:
             yield from work
-        if change.read_at == 0:
+        if is_new:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
         elif change.changes_ttl:
@@ -91,7 +104,13 @@ class ThreadRows(Tables):
             yield from conversations.wake_of_thread(thread.id)
         for message_id in change.takes_back:
             yield from model_calls.empty(thread.id, message_id)
+        if thread.status is Status.RUNNING and fence is None and guarded.claim is None:
+            yield from self.enqueued((thread.id,))
         return ended
+
+    def enqueued(self, thread_ids: Collection[str]) -> Work[None]:  # noqa: ARG002 - of stores with a job queue
+        """In the transaction in which these threads may have become claimable: the job queue takes them in, if there is one."""
+        yield from ()
 
     async def get(self, thread_id: str, owner: Owner | None = None) -> Thread:
         try:
@@ -110,10 +129,12 @@ class ThreadRows(Tables):
         status: Collection[Status] = (),
         graph: str | None = None,
         active_since: datetime | None = None,
+        active_until: datetime | None = None,
+        by_activity: bool = False,
         before: tuple[datetime, str] | None = None,
         limit: int = 50,
     ) -> list[Thread]:
-        wanted = _wanted(owner, status, graph, active_since, before, limit)
+        wanted = _wanted(owner, status, graph, (active_since, active_until), before, limit, by_activity)
         try:
             return await self._db.read(lambda: _find(*wanted))
         except Corrupt:
@@ -191,23 +212,10 @@ class ThreadRows(Tables):
     @glances
     def has_work(self, graphs: Collection[str] = ()) -> Work[bool]:
         rows = yield Statement(
-            f"SELECT 1 FROM threads WHERE {_CLAIMABLE}{_of_graphs(graphs, 1)} LIMIT 1",
+            f"SELECT 1 FROM threads WHERE {CLAIMABLE}{of_graphs(graphs, 1)} LIMIT 1",
             tuple(graphs),
         )
         return bool(rows)
-
-    @reads
-    def waiting_tenants(self, graphs: Collection[str] = ()) -> Work[dict[str, int]]:
-        """One step of the index for each tenant: those of a thousand waiting threads are not all read."""
-        next_one = f"SELECT MIN(tenant) FROM threads WHERE {_CLAIMABLE}{_of_graphs(graphs, 1)}"
-        rows = yield Statement(
-            f"WITH RECURSIVE waiting (tenant) AS ({next_one} UNION ALL SELECT ({next_one}"
-            " AND threads.tenant > waiting.tenant) FROM waiting WHERE waiting.tenant IS NOT NULL)"
-            f" SELECT tenant, (SELECT COUNT(*) FROM threads WHERE {_LEASED} AND threads.tenant = waiting.tenant)"
-            " FROM waiting WHERE tenant IS NOT NULL",
-            tuple(graphs),
-        )
-        return {row[0]: row[1] for row in rows}
 
     @writes
     def claim(
@@ -216,30 +224,23 @@ class ThreadRows(Tables):
         *,
         lease: timedelta,
         limit: int,
-        tenant: str | None = None,
         graphs: Collection[str] = (),
         alive: Collection[str] = (),
         recovered: tuple[int, int] | None = None,
     ) -> Work[list[Lease]]:
-        often = (
-            "" if recovered is None else f" AND {_RECOVERIES} BETWEEN {recovered[0]:d} AND {recovered[1]:d}"
-        )
-        # Few lengths, so that there are few statements to prepare.
-        here = [*alive, *[""] * (2 ** len(alive).bit_length() - len(alive))] if alive else []
-        mine = f" AND (COALESCE(lease_owner, '') <> $1 OR id NOT IN ({placeholders(4 + len(graphs), len(here))}))"
-        theirs = "" if tenant is None else f" AND tenant = ${4 + len(graphs) + len(here)}"
-        then = "" if tenant is None else ", round_started_at"
-        rows = yield Statement(
-            "UPDATE threads SET fence = fence + 1, lease_until = clew_now() + $2,"
-            f" recoveries = {_RECOVERIES}, lease_owner = $1"
-            f" WHERE id IN (SELECT id FROM threads WHERE {_CLAIMABLE}"
-            f"{_of_graphs(graphs, 4)}{mine if here else ''}{theirs}{often}"
-            # What a process left when it died is not behind all that is new.
-            f" ORDER BY lease_until NULLS LAST{then} LIMIT $3 {SKIP_CHANGING})"
-            " RETURNING id, fence, recoveries",
-            (runner, lease // MICROSECOND, limit, *graphs, *here, *(() if tenant is None else (tenant,))),
-        )
-        return [Lease(thread_id=row[0], fence=row[1], recoveries=row[2]) for row in rows]
+        wanted = Wanted(graphs=graphs, alive=alive, recovered=recovered)
+        return (yield from claim(runner, lease=lease, limit=limit, wanted=wanted, caps=self.caps))
+
+    @writes
+    def move_to_front(self, thread_id: str, owner: Owner | None = None) -> Work[None]:
+        yield from move_to_front(thread_id, owner)
+        yield from self.enqueued((thread_id,))
+
+    @writes
+    def claim_one(
+        self, runner: str, thread_id: str, *, lease: timedelta, recovered: tuple[int, int]
+    ) -> Work[Lease | None]:
+        return (yield from claim_one(runner, thread_id, lease=lease, recovered=recovered, caps=self.caps))
 
     @writes
     def renew(self, runner: str, leases: Iterable[Lease], *, lease: timedelta) -> Work[set[str]]:
@@ -260,27 +261,33 @@ class ThreadRows(Tables):
             "UPDATE threads SET lease_owner = NULL, lease_until = NULL WHERE id = $1 AND fence = $2 AND lease_owner = $3",
             (lease.thread_id, lease.fence, runner),
         )
+        yield from self.enqueued((lease.thread_id,))
 
     @writes
     def release_all(self, runner: str, *, but: Collection[str]) -> Work[None]:
-        yield Statement(
+        rows = yield Statement(
             "UPDATE threads SET lease_owner = NULL, lease_until = NULL"
-            f" WHERE status = 'running' AND lease_owner = $2 AND NOT {among('id', 1)}",
+            f" WHERE status = 'running' AND lease_owner = $2 AND NOT {among('id', 1)} RETURNING id",
             (Texts(but), runner),
         )
+        yield from self.enqueued([thread_id for (thread_id,) in rows])
 
     @reads
     def lease_owners(self) -> Work[list[str]]:
-        rows = yield Statement(f"SELECT DISTINCT lease_owner FROM threads WHERE {_LEASED}")
-        return [owner for (owner,) in rows]
+        return (yield from lease_owners(LEASED))
 
     @writes
     def end_leases(self, runner: str) -> Work[int]:
         rows = yield Statement(
-            f"UPDATE threads SET lease_until = clew_now() WHERE {_LEASED} AND lease_owner = $1 RETURNING id",
+            f"UPDATE threads SET lease_until = clew_now() WHERE {LEASED} AND lease_owner = $1 RETURNING id",
             (runner,),
         )
-        return len(rows)
+        yield from self.taken_back([thread_id for (thread_id,) in rows])
+        return len(rows) + (yield from end_other_leases(runner))
+
+    def taken_back(self, thread_ids: Collection[str]) -> Work[None]:  # noqa: ARG002 - of stores with a job queue
+        """In the transaction in which the leases of a process that died were ended."""
+        yield from ()
 
     @writes
     def touch(self, thread_ids: Sequence[str], *, now: datetime, grain: timedelta) -> Work[list[str]]:
@@ -330,18 +337,6 @@ class ThreadRows(Tables):
                 await self._db.write(lambda table=table: erase_from(table, Texts(buried)))  # type: ignore[misc]
             except Exception:
                 logger.exception("a table of buried threads cannot be purged: %s", table)
-
-
-_CLAIMABLE = (
-    "status = 'running' AND deleted_at IS NULL AND (lease_until IS NULL OR lease_until <= clew_now())"
-)
-_LEASED = "status = 'running' AND deleted_at IS NULL AND lease_until > clew_now()"
-# A lease that ran out while a runner held it means that the runner died: that is a recovery.
-_RECOVERIES = "recoveries + CASE WHEN lease_owner IS NULL THEN 0 ELSE 1 END"
-
-
-def _of_graphs(graphs: Collection[str], first: int) -> str:
-    return f" AND graph IN ({placeholders(first, len(graphs))})" if graphs else ""
 
 
 def events(
@@ -421,9 +416,10 @@ def _wanted(
     owner: Owner | None,
     status: Collection[Status],
     graph: str | None,
-    active_since: datetime | None,
+    active: tuple[datetime | None, datetime | None],
     before: tuple[datetime, str] | None,
     limit: int,
+    by_activity: bool,
 ) -> tuple[str, tuple[Value, ...]]:
     """What comes after SELECT for a page of threads."""
     where, args = owned_threads(owner, 1)
@@ -433,13 +429,17 @@ def _wanted(
     if graph is not None:
         where += f" AND graph = ${len(args) + 1}"
         args += (graph,)
-    if active_since is not None:
-        where += f" AND last_active_at >= ${len(args) + 1}"
-        args += (micros(active_since),)
+    for limit_of, comparison in zip(active, (">=", "<"), strict=True):
+        if limit_of is not None:
+            where += f" AND last_active_at {comparison} ${len(args) + 1}"
+            args += (micros(limit_of),)
+    order = "last_active_at" if by_activity else "created_at"
     if before is not None:
-        where += f" AND (created_at, id) < (${len(args) + 1}, ${len(args) + 2})"
+        where += f" AND ({order}, id) < (${len(args) + 1}, ${len(args) + 2})"
         args += (micros(before[0]), before[1])
-    page = f"FROM threads WHERE deleted_at IS NULL{where} ORDER BY created_at DESC, id DESC LIMIT ${len(args) + 1}"
+    page = (
+        f"FROM threads WHERE deleted_at IS NULL{where} ORDER BY {order} DESC, id DESC LIMIT ${len(args) + 1}"
+    )
     return page, (*args, limit)
 
 

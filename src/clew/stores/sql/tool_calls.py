@@ -9,6 +9,7 @@ from clew.domain.errors import Conflict, Corrupt, LostLease, NotFound
 from clew.domain.events import CALLS, Event, RoundFinished, RoundStarted, Suspension, ToolCall
 from clew.domain.thread import Executor, SuspensionKind
 from clew.domain.tool_calls import Call, CallStatus, fold_calls, rebuild_calls
+from clew.ports.cipher import Cipher
 from clew.stores.codec import (
     EVENT_COLUMNS,
     dump,
@@ -64,7 +65,7 @@ class CallRows(Tables):
         try:
             return await self._db.glance(lambda: _get(thread_id, call_id))
         except (NotFound, Corrupt) as exc:
-            if not await self._db.read(lambda: _is_logged(thread_id, call_id)):
+            if not await self._db.read(lambda: _is_logged(thread_id, call_id, self._db.cipher)):
                 raise
             logger.warning("%s; it is rebuilt from the log", exc, extra={"thread_id": thread_id})
         await self.rebuild(thread_id)
@@ -176,11 +177,15 @@ def _get(thread_id: str, call_id: str) -> Work[Call]:
     return to_call(rows[0])
 
 
-def _is_logged(thread_id: str, call_id: str) -> Work[bool]:
+def _is_logged(thread_id: str, call_id: str, cipher: Cipher) -> Work[bool]:
     """Whether an event may be about this call: only then the log is worth reading whole."""
+    which, args = "thread_id = $1 AND type IN ($2, $3)", (thread_id, ToolCall.type, Suspension.type)
+    if cipher.is_active:  # the database cannot look into them
+        rows = yield Statement(f"SELECT seq, content FROM events WHERE {which}", args)
+        return any(dump(call_id) in content for _, content in rows)
     rows = yield Statement(
-        "SELECT 1 FROM events WHERE thread_id = $1 AND type IN ($2, $3) AND replace(content, $4, '') <> content LIMIT 1",
-        (thread_id, ToolCall.type, Suspension.type, dump(call_id)),
+        f"SELECT 1 FROM events WHERE {which} AND replace(content, $4, '') <> content LIMIT 1",
+        (*args, dump(call_id)),
     )
     return bool(rows)
 

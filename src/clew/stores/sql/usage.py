@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from clew.domain.retention import Selection, Usage
+from clew.domain.thread import Owner
 from clew.stores.codec import maybe_moment, micros
 from clew.stores.sql.cleanup import condition
 from clew.stores.sql.ownership import owned_threads
@@ -15,6 +16,11 @@ MOST = micros(datetime(9999, 1, 1, tzinfo=UTC))
 
 class UsageRows(Tables):
     """Counts. Logs are dense, so the last number of each is how many events there are."""
+
+    @reads
+    def by_status(self, owner: Owner | None = None) -> Work[Mapping[str, int]]:
+        mine, args = owned_threads(owner, 1)
+        return (yield from _by("status", mine, args))
 
     @reads
     def usage(self, wanted: Selection) -> Work[Usage]:

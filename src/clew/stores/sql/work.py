@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from clew.ports.cipher import Cipher
+
 
 class Texts(list[str]):
     """Any number of texts as one argument, so that a statement is the same however many they are. See `among`."""
@@ -68,7 +70,12 @@ Work: TypeAlias = Generator[Statement | Update | Many | Script, Rows, T]
 
 
 class Database(Protocol):
-    """Runs units of work. Both methods raise Unavailable when the database cannot be reached in time."""
+    """Runs units of work. All methods raise Unavailable when the database cannot be reached in time."""
+
+    @property
+    def cipher(self) -> Cipher:
+        """What private columns are encrypted with."""
+        ...
 
     async def write(self, work: Callable[[], Work[T]]) -> T:
         """Run the work in a transaction of its own effects: all of it is durable on return, or none of it happened.

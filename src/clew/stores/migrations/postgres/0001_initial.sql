@@ -28,6 +28,8 @@ CREATE TABLE threads (
     created_at       BIGINT NOT NULL,
     round_started_at BIGINT,
     last_active_at   BIGINT NOT NULL,
+    prune_after      BIGINT,
+    priority         BIGINT,
     -- The columns below are written by the store; the log does not contain them.
     last_accessed_at BIGINT NOT NULL,
     expires_at       BIGINT,
@@ -36,17 +38,36 @@ CREATE TABLE threads (
     lease_until      BIGINT,
     fence            BIGINT NOT NULL DEFAULT 0,
     recoveries       BIGINT NOT NULL DEFAULT 0,
+    -- While it waits for a runner: its place in the order of claims, and since when it waits.
+    rank             BIGINT NOT NULL DEFAULT 0,
+    start_tag        BIGINT NOT NULL DEFAULT 0,
+    queued_at        BIGINT,
     -- Checksum of the row. If it does not match, another program changed the row, and the log is read instead.
     seal             BIGINT
 );
 
 CREATE INDEX threads_to_claim ON threads (lease_until) WHERE status = 'running' AND deleted_at IS NULL;
 CREATE INDEX threads_to_claim_by_tenant ON threads (tenant, lease_until) WHERE status = 'running' AND deleted_at IS NULL;
+CREATE INDEX threads_waiting ON threads (rank, start_tag, queued_at)
+    WHERE status = 'running' AND deleted_at IS NULL AND lease_until IS NULL;
+CREATE INDEX threads_waiting_by_tenant ON threads (tenant, rank, start_tag)
+    WHERE status = 'running' AND deleted_at IS NULL AND lease_until IS NULL;
 CREATE INDEX threads_blocked ON threads (id) WHERE status = 'blocked' AND deleted_at IS NULL;
 CREATE INDEX threads_by_creation ON threads (tenant, created_at, id);
 CREATE INDEX threads_by_expiry ON threads (expires_at);
+CREATE INDEX threads_to_prune ON threads ((last_accessed_at + prune_after), id) WHERE prune_after IS NOT NULL;
 CREATE INDEX threads_by_access ON threads (last_accessed_at);
 CREATE INDEX threads_deleted ON threads (deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- Start-time fair queueing: the start tag of the last claim of each tenant at each priority, while threads wait.
+CREATE TABLE turns (
+    priority BIGINT NOT NULL,
+    tenant   TEXT NOT NULL,
+    tag      BIGINT NOT NULL,
+    PRIMARY KEY (priority, tenant)
+);
+
+CREATE INDEX turns_by_tag ON turns (priority, tag);
 
 -- The event log, the source of truth. Rows are inserted, and deleted with their thread; never updated.
 CREATE TABLE events (
@@ -262,6 +283,22 @@ CREATE TABLE summaries (
     PRIMARY KEY (thread_id, to_seq, version)
 );
 
+-- The words of messages, and of a thread's name as event ''. Derived from the log, and found by full-text search.
+CREATE TABLE message_words (
+    thread_id TEXT NOT NULL,
+    event_id  TEXT NOT NULL,
+    seq       BIGINT NOT NULL,
+    words     TSVECTOR NOT NULL,
+    PRIMARY KEY (thread_id, event_id)
+);
+CREATE INDEX message_words_by_word ON message_words USING gin (words);
+
+-- How far the words of a log are indexed.
+CREATE TABLE search_positions (
+    thread_id TEXT PRIMARY KEY,
+    seq       BIGINT NOT NULL
+);
+
 ---------------------------------------------------------------------------------------------------------------------
 -- Files and documents
 
@@ -363,6 +400,14 @@ CREATE TABLE chunks (
 
 CREATE INDEX chunks_by_age ON chunks (at);
 
+-- Processes with clients that read the stream parts of a thread: where it runs, its parts are kept for them.
+CREATE TABLE stream_readers (
+    thread_id TEXT NOT NULL,
+    process   TEXT NOT NULL,
+    until_at  BIGINT NOT NULL,
+    PRIMARY KEY (thread_id, process)
+);
+
 -- Run hooks: after a run has ended, call its webhook and delete its temporary thread. Written with the run.
 CREATE TABLE run_hooks (
     run_id       TEXT NOT NULL PRIMARY KEY,
@@ -370,11 +415,14 @@ CREATE TABLE run_hooks (
     webhook      TEXT NOT NULL,
     is_temporary INTEGER NOT NULL,
     due_at       BIGINT NOT NULL,
-    attempts     INTEGER NOT NULL
+    attempts     INTEGER NOT NULL,
+    claimed_by   TEXT
 );
 
 CREATE INDEX run_hooks_due ON run_hooks (due_at);
 CREATE INDEX run_hooks_by_thread ON run_hooks (thread_id);
+-- A process works on it; after the death of that process it is due.
+CREATE INDEX run_hooks_claimed ON run_hooks (claimed_by) WHERE claimed_by IS NOT NULL;
 
 -- Scheduled runs. `next_at` is NULL for a cron that is never due again.
 CREATE TABLE crons (
@@ -393,11 +441,13 @@ CREATE TABLE crons (
     updated_at    BIGINT NOT NULL,
     next_at       BIGINT,
     counted_at    BIGINT NOT NULL,
-    claimed_until BIGINT NOT NULL DEFAULT 0
+    claimed_until BIGINT NOT NULL DEFAULT 0,
+    claimed_by    TEXT
 );
 
 CREATE INDEX crons_by_owner ON crons (tenant, user_id);
 CREATE INDEX crons_by_thread ON crons (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX crons_claimed ON crons (claimed_by) WHERE claimed_by IS NOT NULL;
 CREATE INDEX crons_due ON crons (next_at) WHERE is_enabled = 1;
 -- After the clock was set back, `next_at` of crons computed by the wrong clock is computed again.
 CREATE INDEX crons_counted ON crons (counted_at) WHERE is_enabled = 1;
@@ -443,6 +493,7 @@ CREATE TABLE conversations (
     PRIMARY KEY (source, key)
 );
 
+CREATE INDEX conversations_leased ON conversations (lease_owner) WHERE lease_owner IS NOT NULL;
 CREATE INDEX conversations_active ON conversations (due_at) WHERE is_active = 1;
 CREATE INDEX conversations_by_thread ON conversations (thread_id) WHERE thread_id IS NOT NULL;
 
@@ -479,6 +530,14 @@ CREATE TABLE audit (
 
 CREATE INDEX audit_by_tenant ON audit (tenant, id);
 CREATE INDEX audit_by_time ON audit (at);
+
+-- The keys that values are encrypted with, by their ids, each with a text that only this key decrypts. A key named
+-- `none` stands for values from before the first key.
+CREATE TABLE encryption_keys (
+    id          TEXT PRIMARY KEY,
+    check_value TEXT NOT NULL,
+    added_at    BIGINT NOT NULL
+);
 
 -- Responses to requests with an idempotency key, returned again when the request is repeated.
 CREATE TABLE idempotency (
@@ -587,4 +646,16 @@ CREATE TABLE duties (
     lease_until BIGINT,
     last_at     BIGINT,
     jumped_at   BIGINT
+);
+
+-- The processes that serve this database, each with its last sign of life. For operators: nothing is decided by it.
+CREATE TABLE processes (
+    name       TEXT PRIMARY KEY,
+    host       TEXT NOT NULL,
+    version    TEXT NOT NULL,
+    role       TEXT NOT NULL,
+    slots      BIGINT NOT NULL,
+    graphs     TEXT NOT NULL,
+    started_at BIGINT NOT NULL,
+    beat_at    BIGINT NOT NULL
 );

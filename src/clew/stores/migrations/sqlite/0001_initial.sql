@@ -24,6 +24,8 @@ CREATE TABLE threads (
     created_at       INTEGER NOT NULL,
     round_started_at INTEGER,
     last_active_at   INTEGER NOT NULL,
+    prune_after      INTEGER,
+    priority         INTEGER,
     -- The columns below are written by the store; the log does not contain them.
     last_accessed_at INTEGER NOT NULL,
     expires_at       INTEGER,
@@ -32,17 +34,36 @@ CREATE TABLE threads (
     lease_until      INTEGER,
     fence            INTEGER NOT NULL DEFAULT 0,
     recoveries       INTEGER NOT NULL DEFAULT 0,
+    -- While it waits for a runner: its place in the order of claims, and since when it waits.
+    rank             INTEGER NOT NULL DEFAULT 0,
+    start_tag        INTEGER NOT NULL DEFAULT 0,
+    queued_at        INTEGER,
     -- Checksum of the row. If it does not match, another program changed the row, and the log is read instead.
     seal             INTEGER
 ) WITHOUT ROWID;
 
 CREATE INDEX threads_to_claim ON threads (lease_until) WHERE status = 'running' AND deleted_at IS NULL;
 CREATE INDEX threads_to_claim_by_tenant ON threads (tenant, lease_until) WHERE status = 'running' AND deleted_at IS NULL;
+CREATE INDEX threads_waiting ON threads (rank, start_tag, queued_at)
+    WHERE status = 'running' AND deleted_at IS NULL AND lease_until IS NULL;
+CREATE INDEX threads_waiting_by_tenant ON threads (tenant, rank, start_tag)
+    WHERE status = 'running' AND deleted_at IS NULL AND lease_until IS NULL;
 CREATE INDEX threads_blocked ON threads (id) WHERE status = 'blocked' AND deleted_at IS NULL;
 CREATE INDEX threads_by_creation ON threads (tenant, created_at, id);
 CREATE INDEX threads_by_expiry ON threads (expires_at);
+CREATE INDEX threads_to_prune ON threads ((last_accessed_at + prune_after), id) WHERE prune_after IS NOT NULL;
 CREATE INDEX threads_by_access ON threads (last_accessed_at);
 CREATE INDEX threads_deleted ON threads (deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- Start-time fair queueing: the start tag of the last claim of each tenant at each priority, while threads wait.
+CREATE TABLE turns (
+    priority INTEGER NOT NULL,
+    tenant   TEXT NOT NULL,
+    tag      INTEGER NOT NULL,
+    PRIMARY KEY (priority, tenant)
+) WITHOUT ROWID;
+
+CREATE INDEX turns_by_tag ON turns (priority, tag);
 
 -- The event log, the source of truth. Rows are inserted, and deleted with their thread; never updated.
 CREATE TABLE events (
@@ -254,6 +275,29 @@ CREATE TABLE summaries (
     PRIMARY KEY (thread_id, to_seq, version)
 ) WITHOUT ROWID;
 
+-- The words of messages, and of a thread's name as event ''. Derived from the log, and found by full-text search.
+CREATE TABLE message_words (
+    word_row  INTEGER PRIMARY KEY,
+    thread_id TEXT NOT NULL,
+    event_id  TEXT NOT NULL,
+    seq       INTEGER NOT NULL,
+    words     TEXT NOT NULL,
+    UNIQUE (thread_id, event_id)
+);
+CREATE VIRTUAL TABLE message_index USING fts5(words, content='message_words', content_rowid='word_row');
+CREATE TRIGGER message_words_added AFTER INSERT ON message_words BEGIN
+    INSERT INTO message_index (rowid, words) VALUES (new.word_row, new.words);
+END;
+CREATE TRIGGER message_words_removed AFTER DELETE ON message_words BEGIN
+    INSERT INTO message_index (message_index, rowid, words) VALUES ('delete', old.word_row, old.words);
+END;
+
+-- How far the words of a log are indexed.
+CREATE TABLE search_positions (
+    thread_id TEXT PRIMARY KEY,
+    seq       INTEGER NOT NULL
+) WITHOUT ROWID;
+
 ---------------------------------------------------------------------------------------------------------------------
 -- Files and documents
 
@@ -355,6 +399,14 @@ CREATE TABLE chunks (
 
 CREATE INDEX chunks_by_age ON chunks (at);
 
+-- Processes with clients that read the stream parts of a thread: where it runs, its parts are kept for them.
+CREATE TABLE stream_readers (
+    thread_id TEXT NOT NULL,
+    process   TEXT NOT NULL,
+    until_at  INTEGER NOT NULL,
+    PRIMARY KEY (thread_id, process)
+) WITHOUT ROWID;
+
 -- Run hooks: after a run has ended, call its webhook and delete its temporary thread. Written with the run.
 CREATE TABLE run_hooks (
     run_id       TEXT NOT NULL PRIMARY KEY,
@@ -362,11 +414,14 @@ CREATE TABLE run_hooks (
     webhook      TEXT NOT NULL,
     is_temporary INTEGER NOT NULL,
     due_at       INTEGER NOT NULL,
-    attempts     INTEGER NOT NULL
+    attempts     INTEGER NOT NULL,
+    claimed_by   TEXT
 ) WITHOUT ROWID;
 
 CREATE INDEX run_hooks_due ON run_hooks (due_at);
 CREATE INDEX run_hooks_by_thread ON run_hooks (thread_id);
+-- A process works on it; after the death of that process it is due.
+CREATE INDEX run_hooks_claimed ON run_hooks (claimed_by) WHERE claimed_by IS NOT NULL;
 
 -- Scheduled runs. `next_at` is NULL for a cron that is never due again.
 CREATE TABLE crons (
@@ -385,11 +440,13 @@ CREATE TABLE crons (
     updated_at    INTEGER NOT NULL,
     next_at       INTEGER,
     counted_at    INTEGER NOT NULL,
-    claimed_until INTEGER NOT NULL DEFAULT 0
+    claimed_until INTEGER NOT NULL DEFAULT 0,
+    claimed_by    TEXT
 ) WITHOUT ROWID;
 
 CREATE INDEX crons_by_owner ON crons (tenant, user_id);
 CREATE INDEX crons_by_thread ON crons (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX crons_claimed ON crons (claimed_by) WHERE claimed_by IS NOT NULL;
 CREATE INDEX crons_due ON crons (next_at) WHERE is_enabled = 1;
 -- After the clock was set back, `next_at` of crons computed by the wrong clock is computed again.
 CREATE INDEX crons_counted ON crons (counted_at) WHERE is_enabled = 1;
@@ -435,6 +492,7 @@ CREATE TABLE conversations (
     PRIMARY KEY (source, key)
 ) WITHOUT ROWID;
 
+CREATE INDEX conversations_leased ON conversations (lease_owner) WHERE lease_owner IS NOT NULL;
 CREATE INDEX conversations_active ON conversations (due_at) WHERE is_active = 1;
 CREATE INDEX conversations_by_thread ON conversations (thread_id) WHERE thread_id IS NOT NULL;
 
@@ -471,6 +529,14 @@ CREATE TABLE audit (
 
 CREATE INDEX audit_by_tenant ON audit (tenant, id);
 CREATE INDEX audit_by_time ON audit (at);
+
+-- The keys that values are encrypted with, by their ids, each with a text that only this key decrypts. A key named
+-- `none` stands for values from before the first key.
+CREATE TABLE encryption_keys (
+    id          TEXT PRIMARY KEY,
+    check_value TEXT NOT NULL,
+    added_at    INTEGER NOT NULL
+);
 
 -- Responses to requests with an idempotency key, returned again when the request is repeated.
 CREATE TABLE idempotency (
@@ -577,4 +643,16 @@ CREATE TABLE duties (
     lease_until INTEGER,
     last_at     INTEGER,
     jumped_at   INTEGER
+) WITHOUT ROWID;
+
+-- The processes that serve this database, each with its last sign of life. For operators: nothing is decided by it.
+CREATE TABLE processes (
+    name       TEXT PRIMARY KEY,
+    host       TEXT NOT NULL,
+    version    TEXT NOT NULL,
+    role       TEXT NOT NULL,
+    slots      INTEGER NOT NULL,
+    graphs     TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    beat_at    INTEGER NOT NULL
 ) WITHOUT ROWID;
