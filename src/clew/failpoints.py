@@ -39,6 +39,8 @@ NAMES = frozenset(
         "cleanup_mid_thread",
         "delete_mid_tables",
         "migration_mid",
+        "backup_mid",
+        "restore_before_replace",
         "expiry_fired",
         # between a chat and its thread
         "delivery_admitted",

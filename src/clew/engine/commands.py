@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import TypeAlias
 
 from clew.domain import lifecycle
@@ -15,6 +14,7 @@ from clew.domain.events import (
     Body,
     Content,
     Opening,
+    TtlChanged,
 )
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunScope
@@ -27,7 +27,7 @@ from clew.ports.authorization import FilteredOwner, plain
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver
-from clew.ports.guards import Guard, Labels, Overdue, Reservation
+from clew.ports.guards import Guard, Labels, Overdue, QueueRoom, Reservation
 from clew.ports.model_calls import Summaries
 from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
@@ -56,6 +56,7 @@ class Request:
     graph_input: Json = None
     documents: tuple[str, ...] = ()
     source: str = ""  # the channel it came through, and its own id of the message
+    priority: int | None = None  # of this and all later rounds of the thread; None leaves it as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Commands:
     model_settings: Callable[[Opening], ModelSettings | None] = lambda _: None
     # How many active threads may hold a reservation of one kind.
     reservation_limits: Mapping[str, int | None] = field(default_factory=dict)
+    # How many runs may wait when another is started; not asked when a thread goes on, or starts what was queued.
+    room: QueueRoom | None = None
 
     async def start(
         self,
@@ -97,11 +100,12 @@ class Commands:
             graph_input=request.graph_input,
             documents=request.documents,
             source=request.source,
+            priority=request.priority,
             held=held,
             stamp=self.stamp(),
             **_on_behalf(scope),
         )
-        return (await self._save(change, labels, *guards)).thread
+        return (await self._save(change, labels, self.room, *guards)).thread
 
     async def open_run(self, thread_id: str, opening: Opening, request: RunRequest, *guards: AnyGuard) -> Run:
         """Open a thread with a run as its first round."""
@@ -114,8 +118,9 @@ class Commands:
             stamp=self.stamp(),
             by=request.user_id,
             spec=request.spec,
+            priority=request.priority,
         )
-        change = await self._save(change, labels, *guards)
+        change = await self._save(change, labels, self.room, *guards)
         return newest_run(change.thread, change.events)
 
     async def open_idle(self, thread_id: str, opening: Opening, *guards: AnyGuard, number: int = 1) -> Thread:
@@ -128,7 +133,7 @@ class Commands:
         async def decide(thread: Thread) -> Change:
             return lifecycle.begin(thread, stamp=self.stamp(), **_on_behalf(scope))
 
-        return (await self.commit(thread_id, owner, decide)).thread
+        return (await self.commit(thread_id, owner, decide, self.room)).thread
 
     async def next_round(
         self,
@@ -145,16 +150,24 @@ class Commands:
                 graph_input=request.graph_input,
                 documents=request.documents,
                 source=request.source,
+                priority=request.priority,
                 stamp=self.stamp(),
                 **_on_behalf(scope),
             )
 
-        return (await self.commit(thread_id, owner, decide, *guards)).thread
+        return (await self.commit(thread_id, owner, decide, self.room, *guards)).thread
 
     async def start_run(
-        self, thread_id: str, request: RunRequest, *guards: AnyGuard, owner: Owner | None = None
+        self,
+        thread_id: str,
+        request: RunRequest,
+        *guards: AnyGuard,
+        owner: Owner | None = None,
+        is_queued: bool = False,
     ) -> Run:
-        """Start a run in a thread that does not run. What the thread waits for is cancelled."""
+        """Start a run in a thread that does not run. What the thread waits for is cancelled.
+
+        One that `is_queued` has waited already, so that there is room for it."""
 
         async def decide(thread: Thread) -> Change:
             return lifecycle.start_run(
@@ -165,9 +178,10 @@ class Commands:
                 graph_input=request.input,
                 stamp=self.stamp(),
                 by=request.user_id,
+                priority=request.priority,
             )
 
-        change = await self.commit(thread_id, owner, decide, *guards)
+        change = await self.commit(thread_id, owner, decide, None if is_queued else self.room, *guards)
         return newest_run(change.thread, change.events)
 
     async def resume_run(
@@ -209,7 +223,7 @@ class Commands:
             require_unredacted(thread, said)
             return change
 
-        return (await self.commit(thread_id, owner, decide)).thread
+        return (await self.commit(thread_id, owner, decide, self.room)).thread
 
     async def resolve(
         self,
@@ -327,11 +341,11 @@ class Commands:
 
         return (await self.commit(thread_id, None, decide)).thread
 
-    async def change_ttl(self, thread_id: str, owner: Owner | None, ttl: timedelta) -> Thread:
+    async def change_ttl(self, thread_id: str, owner: Owner | None, change: TtlChanged) -> Thread:
         """Let a thread expire this long after its last access. Raises NotFound, Invalid."""
 
         async def decide(thread: Thread) -> Change:
-            return lifecycle.change_ttl(thread, ttl, stamp=self.stamp())
+            return lifecycle.change_ttl(thread, change, stamp=self.stamp())
 
         return (await self.commit(thread_id, owner, decide)).thread
 
@@ -455,4 +469,4 @@ def _on_behalf(scope: RunScope | None) -> dict[str, Json]:
     """What the log keeps of it, so that whichever process runs the thread knows whom it is for."""
     if scope is None or scope.is_system:
         return {}
-    return {"by": scope.user_id, "user": scope.user}
+    return {"by": scope.user_id, "user": scope.user, "headers": dict(scope.headers), "trace": scope.trace}

@@ -119,6 +119,7 @@ class Scheduler:
             user_id=job.owner.user_id if job.spec.user is None else str(job.spec.user["identity"]),
             asked_at=self.clock(),
             creates_thread=job.thread_id is None,
+            cron_id=job.id,
             once=True,
         )
         await self.runs.start(thread_id, job.owner, request)

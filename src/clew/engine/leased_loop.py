@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic
 
-from clew.domain.errors import ClewError, LostLease, Unavailable
+from clew.domain.errors import AtCapacity, ClewError, LostLease, Unavailable
 from clew.domain.records import Conversation
 from clew.ports.channels import Conversations
 from clew.ports.leased_jobs import Job, LeasedJobs
@@ -26,7 +26,7 @@ class LeasedLoop(Generic[Job]):
     """Works on the due jobs of one kind, in this process.
 
     `work` ends each job itself: it releases, snoozes or discards it. What `work` raises is logged here. After Unavailable
-    and LostLease the job is left alone until its lease runs out; after any other error it is snoozed.
+    and LostLease the job is left alone until its lease runs out; after any other error it is snoozed, AtCapacity included.
     """
 
     def __init__(
@@ -138,6 +138,10 @@ class LeasedLoop(Generic[Job]):
             logger.warning(
                 "%s: a job is left until its lease runs out", self._name, extra={**extra, "code": exc.code}
             )
+        except AtCapacity as exc:
+            logger.info("%s: a job waits, %s", self._name, exc, extra={**extra, "code": exc.code})
+            with suppress(ClewError):
+                await self._jobs.snooze(job, wait=TROUBLE)
         except Exception:
             # It is an error of this job; the other jobs continue.
             logger.exception("%s: a job failed and is snoozed", self._name, extra=extra)

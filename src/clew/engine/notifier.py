@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 
+from clew.ports.notifier import Message
+
 
 class LocalSubscription:
     def __init__(self, *, for_rest: bool = False) -> None:
@@ -77,10 +79,14 @@ class NoNotifier:
     def call(self) -> None:
         pass
 
+    def send(self, message: Message) -> None:
+        pass
+
     @asynccontextmanager
     async def listening(
         self,
         heard: Callable[[str, int | None], None],  # noqa: ARG002 - a promise of the port
         called: Callable[[], None],  # noqa: ARG002 - the same
+        received: Callable[[Message], None] = lambda _: None,  # noqa: ARG002 - the same
     ) -> AsyncGenerator[None]:
         yield

@@ -53,6 +53,8 @@ class RunStores:
     audit: ModelCalls | None = None
     # Whether what models are sent is kept. If not, then only what they answered when they failed.
     keeps_context: bool = False
+    # Whether each call is kept without that: its model, its time and its tokens, for traces.
+    keeps_usage: bool = False
     # Takes credentials out of what a provider answered.
     scrub: Callable[[str], str] = lambda text: text
     audit_rows: int | None = None
@@ -196,7 +198,7 @@ class LocalRunContext:
 
     async def audit(self, call: ModelCall) -> None:
         memory = self._memory
-        if memory.audit is None or not (memory.keeps_context or call.error):
+        if memory.audit is None or not (memory.keeps_context or memory.keeps_usage or call.error):
             return
         if call.error:
             call = replace(call, error=memory.scrub(call.error))

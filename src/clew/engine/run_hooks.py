@@ -17,12 +17,13 @@ from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.failpoints import failpoint
 from clew.ports.clock import Clock
-from clew.ports.run_hooks import RunHookStore, Webhooks
+from clew.ports.run_hooks import PER_TENANT, RunHookStore, Webhooks
 from clew.telemetry import shared_metrics
 
 logger = logging.getLogger(__name__)
 
-CONCURRENCY = 32
+# More than one tenant may have, so that a tenant whose receivers hang delays no other.
+CONCURRENCY = PER_TENANT + 16
 LEASE = timedelta(minutes=1)
 # A run that is queued or running is checked again after so long.
 SOON = timedelta(seconds=1)

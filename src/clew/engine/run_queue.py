@@ -15,7 +15,7 @@ from clew.engine.commands import Commands
 from clew.engine.leased_loop import ConversationJobs, LeasedLoop, about_conversation
 from clew.ports.channels import Conversations
 from clew.ports.clock import Clock
-from clew.ports.guards import Admits
+from clew.ports.guards import Admits, QueueRoom
 from clew.ports.inbox import Inbox
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
@@ -39,11 +39,14 @@ class RunQueue:
         stopping: asyncio.Event,
         poll_seconds: float,
         lease: timedelta,
+        room: QueueRoom | None = None,
     ) -> None:
+        """`room` says how many runs may wait."""
         self._inbox = inbox
         self._conversations = conversations
         self._store = store
         self._commands = commands
+        self._room = room
         self._clock = clock
         self._loop = LeasedLoop(
             ConversationJobs(conversations=conversations, sources=(SOURCE,), new_id=new_id),
@@ -58,7 +61,7 @@ class RunQueue:
         )
 
     async def put(self, thread_id: str, request: RunRequest, hook: RunHook | None = None) -> Run:
-        """Queue a run, with its hook. Raises NotFound if the thread was deleted."""
+        """Queue a run, with its hook. Raises NotFound if the thread was deleted, AtCapacity if too many wait."""
         run_id = request.spec.run_id
         # A run that is for later waits by itself, so that it does not hold up the runs behind it.
         key = thread_id if request.not_before is None else f"{thread_id}/{run_id}"
@@ -70,7 +73,7 @@ class RunQueue:
             conversation=key,
             thread_id=thread_id,
         )
-        await self._inbox.admit(incoming, now=self._clock(), is_opened=True, hook=hook)
+        await self._inbox.admit(incoming, now=self._clock(), is_opened=True, hook=hook, room=self._room)
         self._loop.wake()
         return _queued_run(thread_id, request)
 
@@ -131,7 +134,7 @@ class RunQueue:
 
     async def _start(self, thread: Thread, request: RunRequest, incoming: Incoming) -> None:
         if not request.resumes:
-            await self._commands.start_run(thread.id, request, Admits(incoming))
+            await self._commands.start_run(thread.id, request, Admits(incoming), is_queued=True)
         elif answers_pending(thread, request.resume):
             await self._commands.resume_run(thread.id, request.resume, request, Admits(incoming))
         else:

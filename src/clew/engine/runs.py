@@ -33,6 +33,7 @@ from clew.ports.clock import Clock
 from clew.ports.graphs import GraphDriver
 from clew.ports.guards import Admits
 from clew.ports.notifier import Notifier
+from clew.ports.priorities import FirstRun, Priorities
 from clew.ports.run_hooks import Webhooks
 from clew.ports.thread_metadata import ThreadMetadata
 from clew.ports.threads import Store
@@ -62,6 +63,7 @@ class Runs:
     webhooks: Webhooks
     notifier: Notifier
     clock: Clock
+    priorities: Priorities
     # How long a temporary thread outlives its run, for clients that read the outcome.
     temporary_grace: timedelta
 
@@ -78,12 +80,15 @@ class Runs:
                 raise
             if request.is_chosen and not is_marked(thread_id):
                 await self.threads.require_own_id(thread_id, owner.tenant)
+            request = await self._with_priority(request, thread_id if request.is_chosen else None, owner, {})
             try:
                 return await self._start_in_new_thread(thread_id, owner, request, hook)
             except Conflict:
                 # It was created meanwhile. Another owner's thread is not found here.
                 thread = await self.store.get(thread_id, owner)
         known = (await self.metadata.of((thread_id,)))[thread_id]
+        if thread.priority is None:
+            request = await self._with_priority(request, thread_id, owner, known)
         inherited = {name: value for name, value in known.items() if name not in NAMES}
         request = replace(request, spec=described(request.spec, inherited))
         if request.spec.checkpoint_id:
@@ -173,6 +178,21 @@ class Runs:
         if thread.status is Status.BLOCKED and (asks := still_asked(thread, found.get(INTERRUPTS, ()))):
             found = {**found, INTERRUPTS: asks}
         return without(found, await redacted_texts(self.store, thread))
+
+    async def _with_priority(
+        self, request: RunRequest, thread_id: str | None, owner: Owner, metadata: Mapping[str, Json]
+    ) -> RunRequest:
+        """For a thread that has no priority yet."""
+        if request.priority is not None:
+            return request
+        first = FirstRun(
+            thread_id=thread_id,
+            owner=owner,
+            metadata=metadata,
+            spec=request.spec,
+            cron_id=request.cron_id,
+        )
+        return replace(request, priority=await self.priorities.of(first))
 
     async def _hook(self, thread_id: str, request: RunRequest) -> RunHook | None:
         """What happens when the run has ended. Raises Invalid for a webhook that may not be called."""

@@ -49,6 +49,7 @@ from clew.ports.graphs import Closing, GraphDriver
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.telemetry import Metrics, shared_metrics
+from clew.telemetry.spans import RECOVERED
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,12 @@ class Step:
             log = opening.events if opening else await self._round(thread)
             recorder = self._recorder(thread, lease)
             if thread.status is Status.RUNNING:
-                await self._record_outcome(await self._rest(log, recorder, lease), recorder)
+                began = asyncio.get_running_loop().time()
+                what = "run recovered" if lease.recoveries else "run started"
+                logger.info(what, extra={"thread_id": thread.id, "graph": thread.graph})
+                outcome = await self._rest(log, recorder, lease)
+                await self._record_outcome(outcome, recorder)
+                self._log_end(outcome, recorder.thread, asyncio.get_running_loop().time() - began)
         except (LostLease, NotFound) as exc:
             # Another process stopped, deleted or took over the thread during the run: its commit counts.
             logger.info(
@@ -150,6 +156,8 @@ class Step:
             return Failed(
                 reason=f"given up after {self.max_recoveries} recoveries: each time the process died while it ran"
             )
+        if lease.recoveries > 0:
+            await recorder.record(_recovered(lease.recoveries))
         work = self._attempts(log, recorder, lease)
         rest: Rest | None = None
         while rest is None:
@@ -287,7 +295,18 @@ class Step:
             case Failed():
                 await self._fail(outcome, recorder)
             case Drained():
-                logger.info("run drained", extra={"thread_id": recorder.thread.id})
+                pass  # another process goes on from here
+
+    def _log_end(self, outcome: Rest, thread: Thread, seconds: float) -> None:
+        """A blocked thread has come to rest, too: its next run starts with the answer."""
+        what = "run handed over" if isinstance(outcome, Drained) else "run ended"
+        extra = {
+            "thread_id": thread.id,
+            "graph": thread.graph,
+            "status": thread.status,
+            "seconds": round(seconds, 3),
+        }
+        logger.info(what, extra=extra)
 
     async def _suspend(self, outcome: Suspended, recorder: Recorder) -> None:
         await recorder.record(*outcome.questions)
@@ -328,7 +347,7 @@ class Step:
     def _deadline(self, log: Sequence[Event]) -> float | None:
         if self.limit is None:
             return None
-        return asyncio.get_running_loop().time() + (self.limit - _spent(log)).total_seconds()
+        return asyncio.get_running_loop().time() + (self.limit - time_spent(log)).total_seconds()
 
     def _decide(self, failure: Transient | Permanent, thread: Thread, failed: int) -> Retry | GiveUp:
         return decide(
@@ -377,10 +396,11 @@ def _is_told_once(event: Event) -> bool:
     return not isinstance(event.body, StageChanged | Log)
 
 
-def _spent(log: Sequence[Event]) -> timedelta:
+def time_spent(log: Sequence[Event]) -> timedelta:
     """How long the round has run: without the time it waited for answers, and without the time it had no runner."""
     spent = timedelta()
     since: datetime | None = None
+    last: datetime | None = None
     asked: set[str] = set()
     for event in log:
         match event.body:
@@ -393,11 +413,22 @@ def _spent(log: Sequence[Event]) -> timedelta:
             case Resolution(call_id=call_id):
                 asked.discard(call_id)
                 since = since if asked else event.at
+            case Log(ref=ref) if since and last and ref.startswith(RECOVERED):
+                since += event.at - last
             case _:
                 pass
+        last = event.at
     return spent + (log[-1].at - since if since else timedelta())
 
 
 def _finished(status: Status, reason: str = "", error: str = "") -> RoundFinished:
     """An exception may quote anything; what no database can hold must not cost the reason."""
     return RoundFinished(status=status, reason=clean_text(reason), error=clean_text(error))
+
+
+def _recovered(number: int) -> Log:
+    return Log(
+        message="The server was interrupted; the round continues where it was.",
+        level="warning",
+        ref=f"{RECOVERED}{number}",
+    )

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 
 from clew.domain.errors import ClewError, NotFound, Unavailable
 from clew.domain.events import RunSpec
@@ -15,7 +16,7 @@ from clew.ports.streams import StreamPartStore
 
 logger = logging.getLogger(__name__)
 
-# Parts published within so many seconds are written together.
+# After a pause the first part is written at once; parts within so many seconds after it are written together.
 SOON = 0.025
 # The parts of the attempts under one fence have numbers within a range of this size: numbers grow within a thread.
 PARTS = 10_000_000
@@ -28,6 +29,16 @@ KNOWN = 10_000
 # What one follower may be behind, and what is kept of one attempt.
 BEHIND_BYTES = 16 * 2**20
 KEPT_BYTES = 32 * 2**20
+# How often a process with runs reads which threads have readers elsewhere, where no notification says so.
+LOOK_SECONDS = 0.5
+# What was published so lately is kept for a reader elsewhere of which this process learns only now.
+RECENT_SECONDS = 2.0
+RECENT_BYTES = 2**20
+# A process says for so long that it reads a thread, and says it again well before.
+ANNOUNCED = timedelta(seconds=15)
+ANNOUNCE_SECONDS = 5.0
+# A client that ordered the run waits so long before it says so: most runs begin in its own process.
+PATIENCE = 0.3
 
 
 class PartWriter:
@@ -43,6 +54,11 @@ class PartWriter:
         self.unkept: list[StreamPart] = []
         self._later: asyncio.TimerHandle | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._recent: deque[tuple[float, StreamPart]] = deque()
+        self._recent_bytes = 0
+        self._kept_at = 0.0
+        self.is_shared = spec.is_resumable
+        self.is_looked_up = False  # whether the thread's readers elsewhere were read since the attempt began
 
     def __call__(self, name: str, data: bytes) -> None:
         self.number += 1
@@ -51,8 +67,32 @@ class PartWriter:
         for follower in (*followers, *self._hub.thread_followers(self.thread_id)):
             follower.hear(chunk)
         # The run is followed, but not in this process: then a client of another process follows it.
-        if self.spec.is_resumable or (self.spec.is_followed and not followers):
+        if self.is_shared or (self.spec.is_followed and not followers):
             self._keep(chunk)
+        else:
+            self._remember(chunk)
+
+    def share(self) -> None:
+        """A client of another process reads the thread: keep what was published lately, and all that follows."""
+        if self.is_shared:
+            return
+        self.is_shared = True
+        for _, chunk in self._recent:
+            self._keep(chunk)
+        self._recent.clear()
+
+    def _remember(self, chunk: StreamPart) -> None:
+        now = asyncio.get_running_loop().time()
+        self._recent.append((now, chunk))
+        self._recent_bytes += len(chunk.data)
+        # Before the first look any of them may be awaited elsewhere.
+        most, oldest = (RECENT_BYTES, now - RECENT_SECONDS) if self.is_looked_up else (KEPT_BYTES, 0.0)
+        while self._recent and (self._recent_bytes > most or self._recent[0][0] < oldest):
+            self._recent_bytes -= len(self._recent.popleft()[1].data)
+
+    @property
+    def has_recent(self) -> bool:
+        return bool(self._recent)
 
     async def flush(self) -> None:
         self._begin()
@@ -65,13 +105,15 @@ class PartWriter:
             return
         self.unkept.append(chunk)
         if self._later is None and self._keeping is None:
-            self._later = asyncio.get_running_loop().call_later(SOON, self._begin)
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_at(max(loop.time(), self._kept_at + SOON), self._begin)
 
     def _begin(self) -> None:
         if self._later is not None:
             self._later.cancel()
             self._later = None
         if self._keeping is None and self.unkept:
+            self._kept_at = asyncio.get_running_loop().time()
             self._keeping = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
@@ -88,14 +130,22 @@ class LocalPartReader:
 
     def __init__(
         self,
+        thread_id: str,
         read: Callable[[int], Awaitable[Sequence[StreamPart]]],
         subscription: Subscription,
         is_here: Callable[[], bool],
+        announce: Callable[[], Awaitable[None]],
+        patience: float,
     ) -> None:
+        """`announce` tells other processes that the thread is read here; it is called after `patience` seconds."""
+        self.thread_id = thread_id
+        self._announce = announce
+        self._patience: float | None = patience
         self._read = read
         self._bell = subscription
         self._is_here = is_here
         self._queue: deque[StreamPart] = deque()
+        self._page: deque[StreamPart] = deque()  # from the database: these come first
         self._bytes = 0
         self._told = asyncio.Event()
         self._last = 0
@@ -114,27 +164,43 @@ class LocalPartReader:
 
     async def next(self, seconds: float) -> StreamPart | None:
         """Raises Unavailable when the client is too far behind: it may reconnect for the rest."""
+        if self._patience == 0:
+            await self._say_so()
         found = await self._found()
+        if found is None and self._patience is not None and self._patience < seconds:
+            await self._wait(self._patience)
+            seconds -= self._patience
+            found = await self._found()
+            if found is None:
+                await self._say_so()
         if found is None:
             await self._wait(seconds)
             found = await self._found()
         return found
 
+    async def _say_so(self) -> None:
+        """Once: the hub repeats it for as long as there is a reader."""
+        self._patience = None
+        if not self._is_here():
+            await self._announce()
+
     async def _found(self) -> StreamPart | None:
         if self._bytes > BEHIND_BYTES:
             raise Unavailable("this client reads too slowly for the stream")
-        if self._is_behind or self._may_have_missed():
-            page = await self._read(self._last)
-            self._is_behind = bool(page)
-            self._queue.extendleft(reversed(page))
-            self._bytes += sum(len(chunk.data) for chunk in page)
-        while self._queue:
-            chunk = self._queue.popleft()
-            self._bytes -= len(chunk.data)
+        while True:
+            if not self._page and (self._is_behind or self._may_have_missed()):
+                self._page.extend(await self._read(self._last))
+                self._is_behind = bool(self._page)
+            if self._page:
+                chunk = self._page.popleft()
+            elif self._queue:
+                chunk = self._queue.popleft()
+                self._bytes -= len(chunk.data)
+            else:
+                return None
             if chunk.number > self._last:
                 self._last = chunk.number
                 return chunk
-        return None
 
     def _may_have_missed(self) -> bool:
         """What ran elsewhere is in the database, also when it goes on here."""
@@ -153,7 +219,11 @@ class LocalPartReader:
 
 
 class LocalStreamParts:
-    def __init__(self, rows: StreamPartStore, notifier: Notifier, clock: Clock) -> None:
+    def __init__(self, rows: StreamPartStore, notifier: Notifier, clock: Clock, *, process: str) -> None:
+        """`process` is this process's name among those that share the database."""
+        self._process = process
+        self._looks = asyncio.Event()
+        self._announced: dict[str, float] = {}  # threads read here, and when that was last said
         self._rows = rows
         self._notifier = notifier
         self._clock = clock
@@ -167,11 +237,86 @@ class LocalStreamParts:
         self.end(spec.run_id)
         telling = self._told[spec.run_id] = PartWriter(self, thread_id, spec, attempt)
         self._told_threads[thread_id] += 1
+        self._looks.set()
         return telling
 
-    async def flush(self, run_id: str) -> None:
-        if (telling := self._told.get(run_id)) is not None:
-            await telling.flush()
+    async def flush(self, run_id: str, *, at_end: bool = False) -> None:
+        if (telling := self._told.get(run_id)) is None:
+            return
+        if at_end and telling.has_recent:
+            await self._look()
+        await telling.flush()
+
+    @asynccontextmanager
+    async def sharing(self) -> AsyncGenerator[None]:
+        """Inside the block, parts reach readers in other processes, and theirs reach readers here."""
+        looking = asyncio.create_task(self._look_forever())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    def check(self, thread_id: str) -> None:
+        """Another process says something of this thread, perhaps that it is read there."""
+        if thread_id in self._told_threads:
+            self._looks.set()
+
+    async def _look_forever(self) -> None:
+        while True:
+            is_busy = bool(self._told or self._announced)
+            try:
+                async with asyncio.timeout(LOOK_SECONDS if is_busy else None):
+                    await self._looks.wait()
+            except TimeoutError:
+                pass
+            self._looks.clear()
+            await self._look()
+            await self._announce_again()
+
+    async def _look(self) -> None:
+        """Keep the parts of runs whose threads are read elsewhere."""
+        if all(telling.is_shared for telling in self._told.values()):
+            return
+        here = [*self._told.values()]
+        try:
+            read = set(await self._rows.read_elsewhere(self._process))
+        except ClewError as exc:
+            logger.warning("cannot look for readers in other processes", extra={"code": exc.code})
+            return
+        for telling in here:
+            telling.is_looked_up = True
+            if telling.thread_id in read:
+                telling.share()
+
+    async def _announce(self, thread_id: str) -> None:
+        is_new = thread_id not in self._announced
+        self._announced[thread_id] = asyncio.get_running_loop().time()
+        try:
+            await self._rows.announce(self._process, [thread_id], until=ANNOUNCED)
+        except ClewError as exc:
+            self._announced[thread_id] = 0.0  # soon again
+            logger.warning("cannot announce a reader to other processes", extra={"code": exc.code})
+        if is_new:
+            self._notifier.publish(thread_id, goes_on=True)
+        self._looks.set()
+
+    async def _announce_again(self) -> None:
+        now = asyncio.get_running_loop().time()
+        read = {
+            *self._thread_followers,
+            *(follower.thread_id for each in self._followers.values() for follower in each),
+        }
+        self._announced = {one: at for one, at in self._announced.items() if one in read}
+        due = [one for one, at in self._announced.items() if now - at >= ANNOUNCE_SECONDS]
+        if not due:
+            return
+        try:
+            await self._rows.announce(self._process, due, until=ANNOUNCED)
+        except ClewError as exc:
+            logger.warning("cannot announce readers to other processes", extra={"code": exc.code})
+        else:
+            self._announced.update(dict.fromkeys(due, now))
 
     def end(self, run_id: str) -> None:
         if (telling := self._told.pop(run_id, None)) is None:
@@ -227,7 +372,14 @@ class LocalStreamParts:
             return await self._rows.after(thread_id, run_id, number)
 
         with self._notifier.subscribe(thread_id) as subscription:
-            follower = LocalPartReader(read, subscription, lambda: run_id in self._told)
+            follower = LocalPartReader(
+                thread_id,
+                read,
+                subscription,
+                lambda: run_id in self._told,
+                lambda: self._announce(thread_id),
+                PATIENCE,
+            )
             if after is not None:
                 telling = self._told.get(run_id)
                 follower.look_back(after, [] if telling is None else telling.unkept)
@@ -240,7 +392,14 @@ class LocalStreamParts:
             return await self._rows.of_thread(thread_id, number)
 
         with self._notifier.subscribe(thread_id) as subscription:
-            follower = LocalPartReader(read, subscription, lambda: thread_id in self._told_threads)
+            follower = LocalPartReader(
+                thread_id,
+                read,
+                subscription,
+                lambda: thread_id in self._told_threads,
+                lambda: self._announce(thread_id),
+                0,
+            )
             here = [telling for telling in self._told.values() if telling.thread_id == thread_id]
             follower.look_back(after, [part for telling in here for part in telling.unkept])
             with _among(self._thread_followers, thread_id, follower):

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from clew.domain import lifecycle
 from clew.domain.errors import ClewError, Invalid, InvalidState, NotFound
-from clew.domain.events import ASKING, Opening
+from clew.domain.events import ASKING, Opening, TtlChanged
 from clew.domain.lifecycle import Change
 from clew.domain.records import RunHook
 from clew.domain.redaction import lacks_a_message
@@ -34,7 +34,7 @@ class Threads:
         owner: Owner,
         metadata: Mapping[str, Json],
         *,
-        ttl: timedelta | None = None,
+        ttl: TtlChanged | None = None,
         is_chosen: bool = True,
         hook: RunHook | None = None,
         supersteps: Sequence[Sequence[SuperstepUpdate]] = (),
@@ -44,7 +44,8 @@ class Threads:
         Raises Conflict if the tenant has one of that id, Invalid."""
         if is_chosen:
             thread_id = await self.own_id(thread_id, owner.tenant)
-        opening = Opening(owner=owner, graph="", ttl=self.ttl if ttl is None else ttl)
+        ttl = ttl or TtlChanged(ttl=self.ttl)
+        opening = Opening(owner=owner, graph="", ttl=ttl.ttl, prune_after=ttl.prune_after)
         thread = await self._create(thread_id, opening, metadata, hook=hook)
         if supersteps:
             async with self._deleted_on_error(thread):
@@ -57,7 +58,9 @@ class Threads:
         Raises NotFound, InvalidState."""
         _require_whole(thread)
         metadata = (await self.metadata.of((thread.id,)))[thread.id]
-        opening = Opening(owner=thread.owner, graph=thread.graph, ttl=thread.ttl)
+        opening = Opening(
+            owner=thread.owner, graph=thread.graph, ttl=thread.ttl, prune_after=thread.prune_after
+        )
         copied = await self._create(target, opening, metadata, number=thread.round)
         async with self._deleted_on_error(copied):
             await self.graph_driver.copy(thread.id, target)

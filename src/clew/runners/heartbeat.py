@@ -14,7 +14,7 @@ from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 
-# Also how soon a run notices that its thread was stopped by another process.
+# Also how soon a run notices that another process stopped its thread, where no notification says so.
 BEAT_SECONDS = 2.0
 
 
@@ -37,6 +37,7 @@ class Heartbeat:
         self._lease = lease
         self.seconds = min(BEAT_SECONDS, lease.total_seconds() / 3)
         self._stopping = threading.Event()
+        self._nudged = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clew-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -45,7 +46,12 @@ class Heartbeat:
     def stop(self) -> None:
         """Blocks until the last beat is over: call it from a thread."""
         self._stopping.set()
+        self._nudged.set()
         self._thread.join()
+
+    def nudge(self) -> None:
+        """Beat now: another process wrote to the log of a thread that runs here, perhaps to stop it."""
+        self._nudged.set()
 
     def _run(self) -> None:
         asyncio.run(self._beat())
@@ -61,7 +67,7 @@ class Heartbeat:
             except Exception:
                 # A process without a heartbeat would claim thread after thread and lose every lease.
                 logger.exception("heartbeat failed")
-            self._stopping.wait(self.seconds)
+            self._pause()
 
     async def _beat_on(self, store: Store) -> None:
         # At once: leases may have expired while the store did not answer.
@@ -71,5 +77,12 @@ class Heartbeat:
                 if lost := [lease for lease in held if lease.thread_id in names]:
                     with contextlib.suppress(RuntimeError):  # the event loop is already closed
                         self._lost(lost)
-            if self._stopping.wait(self.seconds):
+            self._pause()
+            if self._stopping.is_set():
                 return
+
+    def _pause(self) -> None:
+        self._nudged.wait(self.seconds)
+        if not self._stopping.is_set():
+            # Cleared before the beat: a notification that arrives during it is followed by another beat.
+            self._nudged.clear()

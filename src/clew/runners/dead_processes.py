@@ -1,4 +1,4 @@
-"""Dead runners: ends the leases of processes that died, so that their threads are claimed at once."""
+"""Dead processes: ends the leases of those that died, so that their threads and other work are claimed at once."""
 
 import asyncio
 import logging
@@ -12,15 +12,15 @@ from clew.ports.threads import Store
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-# Runners with this prefix hold a lock. Of others nothing is known: their leases run out.
+# Processes with this prefix hold a lock. Of others nothing is known: their leases run out.
 WATCHED = "watched-"
 
 
-class DeadRunners:
+class DeadProcesses:
     """A wrong guess is harmless: the fence of the next claim refuses the writes of a runner that lives."""
 
     def __init__(self, name: str, *, store: Store, liveness: Liveness, found: Callable[[], None]) -> None:
-        """`found` is called when threads of a dead runner can be claimed."""
+        """`found` is called when threads of a dead process can be claimed."""
         self._name = name
         self._store = store
         self._liveness = liveness
@@ -28,7 +28,7 @@ class DeadRunners:
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
-        """Inside the block this runner shows that it lives, and looks for dead ones. Raises Unavailable."""
+        """Inside the block this process shows that it lives, and looks for dead ones. Raises Unavailable."""
         async with self._liveness.held(self._name):
             looking = asyncio.create_task(self._look_forever())
             try:
@@ -42,10 +42,10 @@ class DeadRunners:
             try:
                 await self._look()
             except ClewError as exc:
-                logger.warning("cannot look for dead runners", extra={"code": exc.code})
+                logger.warning("cannot look for dead processes", extra={"code": exc.code})
             except Exception:
                 # Leases run out without it; the next look may succeed.
-                logger.exception("cannot look for dead runners")
+                logger.exception("cannot look for dead processes")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
@@ -53,5 +53,7 @@ class DeadRunners:
         watched = [name for name in owners if name.startswith(WATCHED) and name != self._name]
         for name in await self._liveness.find_dead(watched) if watched else ():
             if ended := await self._store.end_leases(name):
-                logger.warning("a process died; %d of its threads are recovered", ended)
+                logger.warning(
+                    "a process died; %d leases of it were ended, so that others continue its work", ended
+                )
                 self._found()
