@@ -38,6 +38,7 @@ class Opening:
     name: str = ""
     settings: Mapping[str, Json] = field(default_factory=dict)
     ttl: timedelta | None = None
+    prune_after: timedelta | None = None
 
 
 # The stream mode of runs whose clients speak LangGraph's thread protocol.
@@ -68,6 +69,7 @@ class RunSpec:
     webhook: str = ""
     is_temporary: bool = False  # the thread is deleted after the run
     user: Mapping[str, Json] | None = None  # of custom authentication, without credentials
+    trace: str = ""  # the caller's `traceparent`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,9 @@ class RoundStarted:
     by: str | None = None  # the user it is for; empty for a caller without a user, None for the system
     spec: RunSpec | None = None
     user: Mapping[str, Json] | None = None  # of custom authentication, for a round without a spec
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the request, for a round without a spec
+    trace: str = ""  # the caller's `traceparent`, the same
+    priority: int | None = None  # of this and all later runs of the thread; None leaves it as it is
     reopens: str = (
         ""  # the message marked `last` that the failed round ended with, and that is a step of it now
     )
@@ -230,10 +235,11 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlChanged:
-    """From here on the thread expires this long after its last access."""
+    """From here on the thread expires this long after its last access, and loses its old checkpoints this long after it."""
 
     type: ClassVar[str] = "ttl_changed"
     ttl: timedelta
+    prune_after: timedelta | None = None
 
 
 Body: TypeAlias = (
@@ -335,7 +341,7 @@ def apply(thread: Thread | None, event: Event) -> Thread:
 
 def _born(event: Event) -> Thread:
     match event.body:
-        case RoundStarted(round=number, opening=Opening() as opening, held=held) if event.seq == 1:
+        case RoundStarted(round=number, opening=Opening() as opening, held=held) as started if event.seq == 1:
             return Thread(
                 id=event.thread_id,
                 owner=opening.owner,
@@ -351,6 +357,8 @@ def _born(event: Event) -> Thread:
                 round_started_at=None if held else event.at,
                 settings=opening.settings,
                 ttl=opening.ttl,
+                prune_after=opening.prune_after,
+                priority=started.priority,
             )
         case _:
             raise Corrupt(f"thread {event.thread_id!r}: its log does not begin with an opening")
@@ -376,6 +384,7 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 round_started_at=event.at,
                 failure_reason=None,
                 redacted=thread.redacted | started.unmarks,
+                priority=thread.priority if started.priority is None else started.priority,
             )
         case Suspension(call_id=call_id, executor=executor, kind=kind, prompt=prompt):
             waits = Pending(executor=executor, kind=kind, prompt=prompt)
@@ -403,8 +412,8 @@ def _fold(thread: Thread, event: Event) -> Thread:
                 redacted=thread.redacted | {redacted.what, *redacted.hides},
                 name="" if redacted.unnames else thread.name,
             )
-        case TtlChanged(ttl=ttl):
-            return replace(thread, ttl=ttl)
+        case TtlChanged(ttl=ttl, prune_after=prune_after):
+            return replace(thread, ttl=ttl, prune_after=prune_after)
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
             # It was added again.
             return replace(thread, redacted=thread.redacted - {document_id})

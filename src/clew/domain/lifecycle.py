@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeAlias
 
 from clew.domain.errors import Conflict, Invalid, InvalidState
@@ -36,6 +36,8 @@ NewId: TypeAlias = Callable[[], str]
 
 # In the settings of a thread: the keys it reserves while it is active, by kind. Only a checked start writes there.
 RESERVED = "reserved"
+
+NO_HEADERS: Mapping[str, str] = {}
 
 EXPIRED = "tool call expired: no response"
 OVERDUE = "expired: no answer came before the thread's time to live was over"
@@ -75,6 +77,13 @@ class Change:
     def completes_stage(self) -> bool:
         """Whether the graph came further with this: crashes before it do not count against the thread any more."""
         return any(isinstance(event.body, StageCompleted) for event in self.events)
+
+    @property
+    def starts_a_run(self) -> bool:
+        """Whether the thread waits for a runner with this: a round begins, or the graph is given an answer."""
+        return self.thread.status is Status.RUNNING and any(
+            isinstance(event.body, RoundStarted | Resolution) for event in self.events
+        )
 
     @property
     def changes_ttl(self) -> bool:
@@ -122,12 +131,25 @@ def open_thread(
     held: bool = False,
     by: str | None = None,
     user: Mapping[str, Json] | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    trace: str = "",
     spec: RunSpec | None = None,
+    priority: int | None = None,
 ) -> Change:
     """A new thread and its first round. A held one waits as `pending` until `begin`."""
     require_duration(opening.ttl, field="ttl")
+    require_duration(opening.prune_after, field="ttl")
     started = RoundStarted(
-        round=1, opening=opening, held=held, input=graph_input, by=by, spec=spec, user=user
+        round=1,
+        opening=opening,
+        held=held,
+        input=graph_input,
+        by=by,
+        spec=spec,
+        user=user,
+        headers=headers,
+        trace=trace,
+        priority=priority,
     )
     return record(None, [started, *_said(message, documents, source)], stamp=stamp, thread_id=thread_id)
 
@@ -138,17 +160,28 @@ def open_idle(thread_id: str, opening: Opening, *, stamp: Stamp, number: int = 1
     That of a copy has the `number` of the round it was copied in, so that its next one is a new one to its graph.
     """
     require_duration(opening.ttl, field="ttl")
+    require_duration(opening.prune_after, field="ttl")
     started = RoundStarted(round=number, opening=opening)
     return record(None, [started, RoundFinished(status=Status.COMPLETED)], stamp=stamp, thread_id=thread_id)
 
 
 def begin(
-    thread: Thread, *, stamp: Stamp, by: str | None = None, user: Mapping[str, Json] | None = None
+    thread: Thread,
+    *,
+    stamp: Stamp,
+    by: str | None = None,
+    user: Mapping[str, Json] | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    trace: str = "",
 ) -> Change:
     """Start the round of a thread that was only made."""
     if thread.status is not Status.PENDING:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, it was started already")
-    return record(thread, [RoundStarted(round=thread.round, by=by, user=user)], stamp=stamp)
+    return record(
+        thread,
+        [RoundStarted(round=thread.round, by=by, user=user, headers=headers, trace=trace)],
+        stamp=stamp,
+    )
 
 
 def next_round(
@@ -161,10 +194,21 @@ def next_round(
     source: str = "",
     by: str | None = None,
     user: Mapping[str, Json] | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    trace: str = "",
+    priority: int | None = None,
 ) -> Change:
     if not thread.status.is_terminal:
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, a new round must wait")
-    started = RoundStarted(round=thread.round + 1, input=graph_input, by=by, user=user)
+    started = RoundStarted(
+        round=thread.round + 1,
+        input=graph_input,
+        by=by,
+        user=user,
+        headers=headers,
+        trace=trace,
+        priority=priority,
+    )
     return record(thread, [started, *_said(message, documents, source)], stamp=stamp)
 
 
@@ -177,6 +221,7 @@ def start_run(
     stamp: Stamp,
     graph_input: Json = None,
     by: str | None = None,
+    priority: int | None = None,
 ) -> Change:
     """Start a run. What a blocked thread waits for is cancelled first."""
     if thread.status is Status.RUNNING:
@@ -188,7 +233,7 @@ def start_run(
             RoundFinished(status=Status.STOPPED, reason="another run was started"),
         ]
     number = thread.round if thread.status is Status.PENDING else thread.round + 1
-    started = RoundStarted(round=number, input=graph_input, by=by, spec=spec)
+    started = RoundStarted(round=number, input=graph_input, by=by, spec=spec, priority=priority)
     return record(thread, [*before, started, *_said(message, (), "")], stamp=stamp)
 
 
@@ -199,6 +244,8 @@ def retry_round(
     stamp: Stamp,
     by: str | None = None,
     user: Mapping[str, Json] | None = None,
+    headers: Mapping[str, str] = NO_HEADERS,
+    trace: str = "",
 ) -> Change:
     """Go on with a failed round where it stood, without new input. Its last message is no longer marked as the last."""
     if thread.status is not Status.FAILED:
@@ -208,15 +255,15 @@ def retry_round(
         for event in this_round
         if isinstance(event.body, AssistantMessage) and event.body.marker == "last"
     ]
-    started = RoundStarted(round=thread.round, by=by, user=user, reopens=closed[-1] if closed else "")
+    started = RoundStarted(
+        round=thread.round,
+        by=by,
+        user=user,
+        headers=headers,
+        trace=trace,
+        reopens=closed[-1] if closed else "",
+    )
     return record(thread, [started], stamp=stamp)
-
-
-def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:
-    """Wait for all of these at once: one commit, so a kill never leaves half of the questions asked."""
-    if not suspensions:
-        raise Invalid("expected at least one suspension", "suspensions")
-    return record(thread, suspensions, stamp=stamp)
 
 
 def resolve(
@@ -357,10 +404,11 @@ def redact(
     return record(thread, [redacted], stamp=stamp)
 
 
-def change_ttl(thread: Thread, ttl: timedelta, *, stamp: Stamp) -> Change:
+def change_ttl(thread: Thread, change: TtlChanged, *, stamp: Stamp) -> Change:
     """Let the thread expire this long after its last access, which is now. Raises Invalid."""
-    require_duration(ttl, field="ttl")
-    return record(thread, [TtlChanged(ttl=ttl)], stamp=stamp)
+    require_duration(change.ttl, field="ttl")
+    require_duration(change.prune_after, field="ttl")
+    return record(thread, [change], stamp=stamp)
 
 
 def record(

@@ -1,21 +1,70 @@
-"""Profile, by name: which driver asks the model, which tracker gives the issues, how failures are retried."""
+"""Profile, by name: which driver asks the model and with which options, which tracker gives the issues, how failures are retried."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from clew.domain.errors import Invalid
 from clew.domain.retry import RetryPolicy
 
-DRIVERS = ("api:openai", "api:anthropic", "cli:claude", "offline")
-# Where the keys of the settings go, unless these say otherwise.
-OFFICIAL = {"api:openai": "https://api.openai.com/v1", "api:anthropic": "https://api.anthropic.com"}
+API_DRIVERS = ("api:openai", "api:anthropic", "api:azure", "api:google", "api:bedrock", "api:ollama")
+DRIVERS = (*API_DRIVERS, "cli:claude", "offline")
+# Where a key goes unless the settings or the profile say otherwise. Azure and Bedrock have an address for each customer.
+OFFICIAL = {
+    "api:openai": "https://api.openai.com/v1",
+    "api:anthropic": "https://api.anthropic.com",
+    "api:google": "https://generativelanguage.googleapis.com",
+    "api:ollama": "http://127.0.0.1:11434",
+}
 TRACKERS = ("jira", "github", "none")
+VISION = ("auto", "yes", "no")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MODEL = re.compile(r"[A-Za-z0-9._:/@+-]{0,200}")
 _PORT = re.compile(r":[0-9]*$")
 _URL = re.compile(r"https?://[^\s@]{1,500}")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+# Options of one driver alone.
+_ONLY = {"api_version": "api:azure", "region": "api:bedrock"}
+# Options of drivers that ask a model over HTTP.
+_OF_MODELS = ("temperature", "max_tokens", "timeout", "headers", "vision", "api_version", "region")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What one round may spend on models: tokens, or money by the prices of a million tokens."""
+
+    tokens: int | None = None
+    cost: float | None = None
+    input_price: float = 0.0
+    output_price: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.tokens is not None:
+            _require(_is_whole(self.tokens, 1, 10**12), "a whole number from 1", "budget.tokens")
+        for name in ("cost", "input_price", "output_price"):
+            value = getattr(self, name)
+            if value is not None:
+                _require(_is_number(value, 0, 10**9), "a number from 0", f"budget.{name}")
+        _require(self.tokens is not None or self.cost is not None, "tokens, or cost with prices", "budget")
+        has_price = self.input_price or self.output_price
+        _require(self.cost is None or has_price, "input_price and output_price with a cost", "budget")
+        _require(self.cost is not None or not has_price, "a cost with the prices", "budget")
+
+    def cost_of(self, tokens_in: int, tokens_out: int) -> float:
+        return (tokens_in * self.input_price + tokens_out * self.output_price) / 1_000_000
+
+    def why_spent(self, tokens_in: int, tokens_out: int) -> str | None:
+        """Why no further call may be made, if none may."""
+        used, cost = tokens_in + tokens_out, self.cost_of(tokens_in, tokens_out)
+        if self.tokens is not None and used >= self.tokens:
+            return f"this round has used {used} of {self.tokens} tokens"
+        if self.cost is not None and cost >= self.cost:
+            return f"this round has cost {cost:.4g} of {self.cost:g}"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +78,18 @@ class Profile:
     # For drivers that are programs: the program, and its fixed arguments.
     command: tuple[str, ...] = ("claude",)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    # For drivers that ask a model over HTTP; None is what the provider does.
+    temperature: float | None = None
+    max_tokens: int | None = None
+    # Seconds of one answer; None is what the settings say.
+    timeout: float | None = None
+    # Sent with every request, to this profile's server only. They may be secrets.
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # Whether pictures are sent. `auto`: if LangChain knows that the model reads them.
+    vision: str = "auto"
+    api_version: str = ""  # of Azure
+    region: str = ""  # of Bedrock
+    budget: Budget | None = None
 
     def __post_init__(self) -> None:
         name: object = self.name  # a key of a user's YAML may be a number
@@ -44,11 +105,57 @@ class Profile:
         object.__setattr__(self, "command", _command(self.command))
         if self.tracker not in TRACKERS:
             raise Invalid(f"expected one of {', '.join(TRACKERS)}", field="tracker")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        for name in _OF_MODELS:
+            if getattr(self, name) != self.__dataclass_fields__[name].default and name != "headers":
+                only = _ONLY.get(name, self.driver if self.driver in API_DRIVERS else "a driver api:...")
+                _require(self.driver == only, f"nothing: {name} is for {only}", name)
+        if self.headers:
+            _require(self.driver in API_DRIVERS, "nothing: headers are for a driver api:...", "headers")
+        optional: Any
+        if (optional := self.temperature) is not None:
+            _require(_is_number(optional, 0, 2), "a number from 0 to 2", "temperature")
+        if (optional := self.max_tokens) is not None:
+            _require(_is_whole(optional, 1, 1_000_000), "a whole number from 1 to 1000000", "max_tokens")
+        if (optional := self.timeout) is not None:
+            _require(_is_number(optional, 1, 3600), "seconds from 1 to 3600", "timeout")
+        _require(self.vision in VISION, f"one of {', '.join(VISION)}", "vision")
+        for name in _ONLY:
+            value: object = getattr(self, name)
+            is_word = isinstance(value, str) and (not value or _WORD.fullmatch(value))
+            _require(
+                is_word, "a word like " + ("2024-10-21" if name == "api_version" else "eu-central-1"), name
+            )
+        headers: object = self.headers
+        are_headers = isinstance(headers, Mapping) and all(
+            _HEADER.fullmatch(str(name)) and isinstance(value, str) and value.isprintable()
+            for name, value in headers.items()
+        )
+        _require(are_headers, "names and values of HTTP headers, as text", "headers")
+
+
+def _require(is_fine: object, expected: str, field: str) -> None:
+    if not is_fine:
+        raise Invalid(f"expected {expected}", field=field)
+
+
+def _is_number(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_whole(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
 
 
 def is_same_server(one: str, other: str) -> bool:
     """Whether two base URLs are one place: a key may go from the one to the other."""
     return _place(one) == _place(other)
+
+
+def is_loopback(url: str) -> bool:
+    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")
 
 
 def _place(url: str) -> tuple[str, str, str, str]:

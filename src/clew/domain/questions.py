@@ -39,6 +39,8 @@ def question_text(prompt: Json) -> str:
     match prompt:
         case str():
             return prompt
+        case {"tool": tool, "args": args, "server": server}:
+            return f"May I do this on the server {server}?\n\n{tool}\n{_shown(args)}"
         case {"tool": tool, "args": args}:
             return f"May I do this?\n\n{tool}\n{_shown(args)}"
         case {"before": [*stages]}:

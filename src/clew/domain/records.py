@@ -15,6 +15,8 @@ class RunScope:
     user_id: str = ""
     is_system: bool = True
     user: Mapping[str, Json] | None = None  # of custom authentication
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the request, that its graph may read
+    trace: str = ""  # the caller's `traceparent`
 
 
 SYSTEM = RunScope()

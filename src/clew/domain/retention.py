@@ -27,6 +27,8 @@ SETTLING = timedelta(hours=1)
 class Reason(StrEnum):
     UNUSED = "unused"  # not accessed since
     EXPIRED = "expired"  # its own time to live was over by then
+    STALE = "stale"  # the time after which it loses its old checkpoints was over by then
+    IDLE = "idle"  # not accessed since, and without such a time
     DELETED = "deleted"  # soft-deleted, and not restored since
     OWNED = "owned"  # whatever its age: everything of its owner is to go
 
@@ -78,11 +80,24 @@ def is_due(thread: Thread, wanted: Selection, *, has_deadline: bool, has_future_
     """
     if wanted.reason is Reason.OWNED:
         return thread.created_at < wanted.before and _belongs(thread.owner, wanted.owner)
+    if wanted.reason is Reason.STALE:
+        since = None
+        if thread.prune_after is not None and thread.last_accessed_at is not None:
+            since = after(thread.last_accessed_at, thread.prune_after)
+        is_at_rest = thread.status is not Status.RUNNING
+        return (
+            is_at_rest
+            and since is not None
+            and since < wanted.before
+            and _belongs(thread.owner, wanted.owner)
+        )
+    if wanted.reason is Reason.IDLE and thread.prune_after is not None:
+        return False
     if thread.ttl is None or thread.status is Status.RUNNING or has_future_runs:
         return False
     if thread.status is Status.BLOCKED and has_deadline:
         return False
-    since = thread.last_accessed_at if wanted.reason is Reason.UNUSED else thread.expires_at
+    since = thread.last_accessed_at if wanted.reason in (Reason.UNUSED, Reason.IDLE) else thread.expires_at
     return since is not None and since < wanted.before and _belongs(thread.owner, wanted.owner)
 
 

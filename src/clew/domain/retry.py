@@ -91,14 +91,33 @@ def class_in(body: object) -> ErrorClass | None:
 
 def answered_in(exc: BaseException) -> Answered | None:
     """What a provider answered, in the terms its clients have in common; None if it answered nothing."""
-    status = getattr(exc, "status_code", None)
-    body = getattr(exc, "body", None)
+    status = status_in(exc)
+    body = getattr(exc, "body", None) or _aws(exc)
     if status is None and body is None:
         return None
     error = body.get("error", body) if isinstance(body, Mapping) else {}
-    told = [error.get(name) for name in ("code", "type")] if isinstance(error, Mapping) else []
+    told = (
+        [error.get(name) for name in ("code", "type", "Code", "status")] if isinstance(error, Mapping) else []
+    )
     code = next((one for one in told if isinstance(one, str) and _LABEL.fullmatch(one)), "")
-    return Answered(str(exc)[:MAX_ANSWER], status if isinstance(status, int) else None, code)
+    return Answered(str(exc)[:MAX_ANSWER], status, code)
+
+
+def status_in(exc: BaseException) -> int | None:
+    """The HTTP status of a provider's error; None for another error."""
+    status = getattr(exc, "status_code", None)
+    if status is None and (told := _aws(exc)) is not None:
+        status = told.get("status")
+    return status if isinstance(status, int) else None
+
+
+def _aws(exc: BaseException) -> Mapping[str, object] | None:
+    """What AWS answered, which its client keeps in a shape of its own."""
+    response = getattr(exc, "response", None)
+    if not isinstance(response, Mapping) or not isinstance(told := response.get("Error"), Mapping):
+        return None
+    about = response.get("ResponseMetadata")
+    return {**told, "status": about.get("HTTPStatusCode") if isinstance(about, Mapping) else None}
 
 
 def seconds_in(retry_after: str, *, now: datetime) -> float | None:

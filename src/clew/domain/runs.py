@@ -1,4 +1,4 @@
-"""Runs, in LangGraph's terms: as a client requests one, and as a thread's log shows them."""
+"""Runs, in LangGraph's terms: as a client requests one, as a thread's log shows them, and which URLs they may call."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -26,6 +26,7 @@ from clew.domain.tool_calls import GATE
 _INTERRUPT_ID = re.compile(r"[0-9a-f]{32}")
 # The inbox source of queued runs.
 SOURCE = "langgraph"
+DEFAULT_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
 # The events that say which runs there were and how they ended.
 RUN_EVENTS = frozenset(
     {RoundStarted.type, RoundFinished.type, Suspension.type, Resolution.type, ToolResult.type}
@@ -61,6 +62,8 @@ class RunRequest:
     not_before: datetime | None = None
     creates_thread: bool = False
     is_chosen: bool = False  # the client chose the id of that thread
+    cron_id: str = ""  # of the cron that asks for it
+    priority: int | None = None  # of this and all later runs of the thread; None leaves it as it is
     once: bool = False  # the same run may be asked for again: then AlreadyDone is raised
 
     @property
@@ -261,3 +264,38 @@ def is_free(name: str) -> bool:
 def without_auth(given: Mapping[str, Json]) -> dict[str, Json]:
     """What a caller may say: everything but who it is."""
     return {name: value for name, value in given.items() if not name.startswith(AUTH)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookPolicy:
+    """What an operator says of the URLs that runs may call, and of what is sent there.
+
+    Nothing is ruled out unless it is said. Addresses of this machine's network have rules of their own besides.
+    """
+
+    requires_https: bool = False
+    domains: tuple[str, ...] = ()
+    """Hosts; `*.example.com` is any host below that one. All, if none is named."""
+    ports: tuple[int, ...] = ()
+    max_length: int = 4096
+    allows_loopback: bool = True
+    allows_private: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every call. They may be secrets."""
+    fields: Collection[str] | None = None
+    """Of the body, those that are sent. None is all."""
+
+    def why_refused(self, *, scheme: str, host: str, port: int | None, length: int) -> str | None:
+        if length > self.max_length:
+            return f"is longer than {self.max_length} characters"
+        if self.requires_https and scheme != "https":
+            return "must begin with https://"
+        if self.ports and (port or DEFAULT_PORTS.get(scheme)) not in self.ports:
+            return "has a port that this server does not call"
+        if self.domains and not any(_matches(host.lower(), domain) for domain in self.domains):
+            return "has a host that this server does not call"
+        return None
+
+
+def _matches(host: str, domain: str) -> bool:
+    return host.endswith(domain[1:]) if domain.startswith("*.") else host == domain

@@ -46,6 +46,10 @@ FOLLOWS: Mapping[Status | None, frozenset[Status]] = MappingProxyType(
 )
 
 
+# Priorities are LangGraph's: runs of the lowest number are started first.
+FIRST, LAST = -5, 5
+
+
 def may_follow(before: Status | None, after: Status) -> bool:
     """Keeping a status is always allowed; a new thread has none to keep."""
     return before is after or after in FOLLOWS[before]
@@ -117,6 +121,8 @@ class Thread:
     failure_reason: str | None = None
     settings: Mapping[str, Json] = field(default_factory=dict)
     ttl: timedelta | None = None  # None: keep
+    prune_after: timedelta | None = None  # so long after the last access only the newest checkpoint stays
+    priority: int | None = None  # of its runs, from FIRST to LAST; None counts as 0
     pending: Mapping[str, Pending] = field(default_factory=dict)
     # Ids of messages and documents that are not shown, `message/document` where it is that message's alone, and
     # `message/last` for a message that is no longer the last one of its round.

@@ -214,6 +214,7 @@ class Terms:
     patience: timedelta | None = None  # how long to wait for a person or a client; None: for ever
     needs_user: bool = False
     on_crash: OnCrash | None = None  # None: by whether it is idempotent
+    server: str = ""  # the MCP server that carries it out
 
     def __post_init__(self) -> None:
         require_duration(self.patience, field="patience")
@@ -324,7 +325,8 @@ def _suspension(call: ToolCall, kind: SuspensionKind, terms: Terms, now: datetim
         call_id=call.call_id,
         executor=call.executor,
         kind=kind,
-        prompt={"tool": call.name, "args": call.args, "args_hash": hashed},
+        prompt={"tool": call.name, "args": call.args, "args_hash": hashed}
+        | ({"server": terms.server} if terms.server else {}),
         args_hash=hashed,
         idempotent=call.idempotent,
         # A deadline cannot decide whether it happened: that waits for a person, however long.
