@@ -42,6 +42,7 @@ def describe(settings: Settings) -> list[Described]:
     ]
     described += [Described(f"graphs.{name}", str(graph), file) for name, graph in settings.graphs.items()]
     described += [Described(f"channels.{c.kind}.{c.name}", "set", file) for c in settings.channels]
+    described += [Described(f"mcp.servers.{server.name}", "set", file) for server in settings.mcp_servers]
     described += [Described(f"apps.{name}", "set", file) for name in settings.apps]
     return described
 
@@ -69,7 +70,11 @@ def _secrets(settings: Settings) -> Iterator[str]:
         elif isinstance(value, SecretStr):
             yield value.get_secret_value()
     yield from (key.get_secret_value() for key in settings.profile_keys.values())
+    for profile in settings.profiles.values():
+        yield from profile.headers.values()
     yield from settings.webhook_policy.headers.values()
+    for server in settings.mcp_servers:
+        yield from (*server.environment.values(), *server.headers.values())
     for channel in settings.channels:
         yield from (o.get_secret_value() for o in channel.options.values() if isinstance(o, SecretStr))
     for section in settings.apps.values():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from dotenv import dotenv_values
 
 from clew.config.tree import dotted
 from clew.domain.errors import ConfigError
@@ -25,8 +26,19 @@ _FLOAT = re.compile(r"[+-]?(?:[0-9]{1,18}\.[0-9]{0,18}|\.[0-9]{1,18})")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+@dataclass(frozen=True, slots=True)
+class UnsetVariable:
+    """Stands for `${NAME}` in a document where that variable is not set."""
+
+    where: str
+    name: str
+
+
 def read_yaml(path: Path, environ: Mapping[str, str]) -> object:
-    """The document's value; None for an empty one. Raises ConfigError naming the file and the line or key."""
+    """The document's value; None for an empty one. Raises ConfigError naming the file and the line or key.
+
+    A variable that is not set is no error here: the command may not use that part of the document.
+    """
     text = read_text(path)
     try:
         _refuse_aliases_and_depth(path, text)
@@ -36,6 +48,29 @@ def read_yaml(path: Path, environ: Mapping[str, str]) -> object:
     except yaml.YAMLError:
         raise ConfigError(f"{path}: not YAML: it holds characters that YAML does not allow") from None
     return None if node is None else _Reader(path, environ).value(node, "")
+
+
+def require_set(value: object) -> None:
+    """Raises ConfigError for the first variable in it that is not set."""
+    match value:
+        case UnsetVariable():
+            raise ConfigError(f"{value.where}: the variable {value.name} is not set")
+        case dict():
+            for inside in value.values():
+                require_set(inside)
+        case list():
+            for inside in value:
+                require_set(inside)
+        case _:
+            pass
+
+
+def read_dotenv(path: Path) -> dict[str, str]:
+    """The variables of a `.env` file. Raises ConfigError."""
+    read_text(path)  # the same refusals as for every file of ours, before dotenv reads it
+    return {
+        name: value for name, value in dotenv_values(path, interpolate=False).items() if value is not None
+    }
 
 
 def read_json(path: Path) -> object:
@@ -119,13 +154,13 @@ class _Reader:
             return float(text)
         return self.text(text, key)
 
-    def text(self, text: str, key: str) -> str:
+    def text(self, text: str, key: str) -> "str | UnsetVariable":
         variable = _VARIABLE.fullmatch(text)
         if variable is None:
             return text
         if value := self.environ.get(variable[1]):
             return value
-        raise ConfigError(f"{self.path}: {key}: the variable {variable[1]} is not set")
+        return UnsetVariable(f"{self.path}: {key}", variable[1])
 
 
 def _at(path: Path, mark: object) -> str:

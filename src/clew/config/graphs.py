@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dotenv import dotenv_values
 from pydantic import SecretStr
 
 from clew.config.dependencies import read_dependencies
-from clew.config.files import read_text
+from clew.config.files import read_dotenv
 from clew.config.project_auth import ProjectAuth, read_project_auth, studio_warnings
+from clew.config.project_code import CodeSource, read_handlers
 from clew.config.project_http import ProjectHttp, read_project_http
 from clew.config.store_index import StoreIndexSource, read_store_index
 from clew.config.tree import ConfigNode
@@ -48,6 +48,8 @@ class LangGraphProject:
     import_paths: tuple[Path, ...] = ()
     environment: dict[str, SecretStr] = field(default_factory=dict)
     auth: ProjectAuth | None = None
+    encryption: CodeSource | None = None
+    priority: CodeSource | None = None
     http: ProjectHttp = field(default_factory=ProjectHttp)
     store_index: StoreIndexSource | None = None
     warnings: tuple[str, ...] = ()
@@ -76,6 +78,8 @@ def read_langgraph_json(project: ConfigNode) -> LangGraphProject:
         import_paths=folders,
         environment=environment,
         auth=read_project_auth(entries.get("auth", nothing)),
+        encryption=read_handlers("encryption", entries.get("encryption", nothing), "an Encryption"),
+        priority=read_handlers("priority", entries.get("priority", nothing), "a Priority"),
         http=read_project_http(entries.get("http", nothing)),
         store_index=read_store_index(entries.get("store"), is_ours=False),
         warnings=(
@@ -143,9 +147,7 @@ def _environment(place: ConfigNode) -> tuple[dict[str, SecretStr], tuple[str, ..
     file = place.folder / place.value
     if not file.exists():
         return {}, (f"{place.file}: {place.key} names {file}, which does not exist; no variables are read",)
-    read_text(file)  # the same refusals as for every file of ours, before dotenv reads it
-    values = dotenv_values(file, interpolate=False)
-    return {name: SecretStr(value) for name, value in values.items() if value is not None}, ()
+    return {name: SecretStr(value) for name, value in read_dotenv(file).items()}, ()
 
 
 def _own_names(project: ConfigNode, environment: Collection[str]) -> Iterator[str]:

@@ -174,7 +174,7 @@ def variables() -> SettingKind[tuple[str, ...]]:
 
 
 def project_keys() -> SettingKind[tuple[str, ...]]:
-    return listed(partial(_matched, _PROJECT_KEY), "a list of keys like auth, webhooks.url")
+    return listed(partial(_matched, _PROJECT_KEY), "a list of names like LANGGRAPH_HTTP")
 
 
 def repository() -> SettingKind[str]:

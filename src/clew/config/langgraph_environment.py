@@ -5,11 +5,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from clew.config.encryption import langgraph_key
 from clew.config.kinds import url_path
+from clew.config.tree import suggestion
 from clew.domain.errors import ConfigError
 
 _LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "warn": "warning", "error": "error"}
-_FORMATS = {"true": "json", "1": "json", "false": "human", "0": "human"}
+_FORMATS = {"true": "json", "1": "json", "false": "text", "0": "text"}
 
 
 class NameOutcome(StrEnum):
@@ -72,7 +74,6 @@ def _auth_type(value: str) -> str | None:
 
 
 _IN_PROJECT = "Clew reads this from langgraph.json"
-_PLAIN = "Clew stores messages and events unencrypted, and state with them"
 
 NAMES: tuple[EnvironmentName, ...] = (
     _sets("DATABASE_URI", "database.url"),
@@ -88,22 +89,25 @@ NAMES: tuple[EnvironmentName, ...] = (
     _sets("LOG_LEVEL", "logs.level", lambda value: _LEVELS.get(value.lower())),
     _sets("LOG_JSON", "logs.format", lambda value: _FORMATS.get(value.lower())),
     _sets("MOUNT_PREFIX", "http.mount_prefix of langgraph.json"),
-    _refused("LANGGRAPH_AES_KEY", _PLAIN),
-    _refused("LANGGRAPH_AES_JSON_KEYS", _PLAIN),
+    _sets("LANGGRAPH_AES_KEY", "encryption.key", langgraph_key),
+    _refused(
+        "LANGGRAPH_AES_JSON_KEYS", "Clew encrypts state whole, and the metadata it searches by not at all"
+    ),
     _refused("LANGGRAPH_AUTH_TYPE", "Clew does not ask LangSmith who a caller is", _auth_type),
     _refused("LANGGRAPH_AUTH", _IN_PROJECT),
     _refused("LANGGRAPH_ENCRYPTION", _IN_PROJECT),
     _refused("LANGGRAPH_HTTP", _IN_PROJECT),
     _refused("LANGGRAPH_WEBHOOKS", _IN_PROJECT),
     *_warned(_IN_PROJECT, "LANGSERVE_GRAPHS", "LANGGRAPH_STORE", "LANGGRAPH_THREAD_TTL", "CORS_CONFIG"),
+    *_warned(_IN_PROJECT, "LANGGRAPH_PRIORITY", "LANGGRAPH_UI", "LANGGRAPH_UI_CONFIG"),
     *_warned("Clew needs no Redis", "REDIS_URI", "REDIS_URI_CUSTOM", "REDIS_CLUSTER", "REDIS_KEY_PREFIX"),
     *_warned("Clew needs no license", "LANGGRAPH_CLOUD_LICENSE_KEY", "LANGSMITH_CONTROL_PLANE_API_KEY"),
     *_warned("Clew keeps what it streamed for an hour", "RESUMABLE_STREAM_TTL_SECONDS"),
     *_warned("all runs of a process share one event loop", "BG_JOB_ISOLATED_LOOPS"),
     *_warned("give a graph its own with `.with_config()`", "LANGGRAPH_DEFAULT_RECURSION_LIMIT"),
     *_warned("`CLEW_LANGGRAPH_CRONS` is how many a user may have", "FF_CRONS_ENABLED"),
-    *_warned("Clew sends no traces", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
-    *_warned("Clew sends no traces", "OTEL_ENABLED"),
+    *_warned("`OTEL_EXPORTER_OTLP_ENDPOINT` alone turns traces on", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+    *_warned("`OTEL_EXPORTER_OTLP_ENDPOINT` alone turns traces on", "OTEL_ENABLED"),
     *_warned("`/metrics` has them", "LANGGRAPH_METRICS_ENABLED", "LANGGRAPH_METRICS_ENDPOINT"),
     *_warned("Clew sends no logs", "LANGGRAPH_LOGS_ENABLED", "LANGGRAPH_LOGS_ENDPOINT"),
     *_warned(
@@ -151,12 +155,18 @@ def check_environment(
 
     Raises ConfigError for one that promises a protection, unless it is among those the operator says to ignore.
     """
-    return tuple(
+    found = [
         warning
         for one in NAMES
         for name in one.is_set(environ)
         for warning in _warnings(one, name, environ[name].strip(), sources, ignored)
-    )
+    ]
+    needless = [
+        f"CLEW_LANGGRAPH_IGNORE_KEYS names {name}, which Clew does not refuse{suggestion(name, REFUSED_NAMES)}"
+        for name in ignored
+        if name not in REFUSED_NAMES
+    ]
+    return (*found, *needless)
 
 
 def _warnings(

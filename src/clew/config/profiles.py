@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from clew.config.agents import ModelAccessSettings
 from clew.config.kinds import secret
-from clew.config.settings import ModelAccessSettings
 from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError, Invalid
-from clew.domain.profile import OFFICIAL, Profile, is_same_server
+from clew.domain.profile import OFFICIAL, Budget, Profile, is_same_server
 from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
@@ -22,8 +22,12 @@ _CHOICES = (
     ("api:anthropic", ("anthropic_api_key",), "langchain_anthropic"),
 )
 
-_VALUES = ("driver", "tracker", "model", "base_url", "command")
+_VALUES = (
+    *("driver", "tracker", "model", "base_url", "command"),
+    *("temperature", "max_tokens", "timeout", "headers", "vision", "api_version", "region"),
+)
 _KEYS = ("api_key", "api_key_env")
+_BUDGET = ("tokens", "cost", "input_price", "output_price")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
@@ -112,18 +116,23 @@ def _choose_driver(models: ModelAccessSettings, sources: Mapping[str, str]) -> t
             break
         extra = driver.partition(":")[2]
         # No colon after a key's name: what follows one is masked in the log.
-        unused.append(f"{sources[f'models.{name}']} is not used: {driver} needs pip install 'clew[{extra}]'")
+        unused.append(
+            f"{sources[f'models.{name}']} is not used: {driver} needs pip install 'clew-server[{extra}]'"
+        )
     return chosen, tuple(f"{line}. The driver of the default profile is {chosen}" for line in unused)
 
 
 def _profile(name: str, place: ConfigNode) -> Profile:
-    given = place.known((*_VALUES, *_KEYS, "retry"))
+    given = place.known((*_VALUES, *_KEYS, "retry", "budget"))
     if "driver" not in given:
         raise place.expected("a driver")
     values: dict[str, Any] = {key: given[key].value for key in _VALUES if key in given}
     if "retry" in given:
         values["retry"] = _retry(given["retry"])
     try:
+        if "budget" in given:
+            amounts: dict[str, Any] = {key: one.value for key, one in given["budget"].known(_BUDGET).items()}
+            values["budget"] = Budget(**amounts)
         return Profile(name=name, **values)
     except Invalid as error:
         raise _named(place, error) from None

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clew.config.project_code import CodeSource, read_handlers
 from clew.config.tree import ConfigNode
-from clew.domain.errors import ConfigError
 
 CACHED_SECONDS = 60.0
 MOST_CACHED = 1000
@@ -14,15 +14,9 @@ MOST_CACHED = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectAuth:
-    """`attribute` of `module`, or of the file `path` when that is set. `name` is what a file is imported as."""
+    """The Auth object, and what langgraph.json says beside it."""
 
-    name: str = "auth"
-    attribute: str
-    module: str | None
-    path: Path | None
-    written: str
-    where: str
-    """The key that names it, for messages."""
+    source: CodeSource
     schemes: Mapping[str, Any] = field(default_factory=dict)
     security: Sequence[Mapping[str, Any]] = ()
     paths: Mapping[str, Any] = field(default_factory=dict)
@@ -33,29 +27,14 @@ class ProjectAuth:
 
 def read_project_auth(place: ConfigNode) -> ProjectAuth | None:
     """None for a project without one. Raises ConfigError."""
-    given = {name: entry for name, entry in place.entries().items() if entry.value is not None}
-    if "path" not in given:
-        if given:
-            raise place.expected("a path: ./file.py:attribute of the Auth object")
+    source = read_handlers("auth", place, "an Auth")
+    if source is None:
         return None
-    source = given["path"]
-    written = source.text("./file.py:attribute or module:attribute")
-    module, _, attribute = written.rpartition(":")
-    if not module or not attribute.isidentifier():
-        raise source.expected("./file.py:attribute or module:attribute")
-    is_file = "/" in module or module.endswith(".py")
-    if is_file and not module.endswith(".py"):
-        raise ConfigError(
-            f"{source.where}: Clew runs handlers in Python only, not {Path(module).suffix or module}"
-        )
+    given = {name: entry for name, entry in place.entries().items() if entry.value is not None}
     openapi = given["openapi"].entries() if "openapi" in given else {}
     cache = given["cache"].entries() if "cache" in given else {}
     return ProjectAuth(
-        attribute=attribute,
-        module=None if is_file else module,
-        path=place.folder / module if is_file else None,
-        written=written,
-        where=source.where,
+        source=source,
         schemes=_object(openapi.get("securitySchemes")),
         security=_objects(openapi.get("security")),
         paths={path: _methods(methods) for path, methods in _entries(openapi.get("paths")).items()},

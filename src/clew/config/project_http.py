@@ -3,15 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, cast
 
+from clew.config.project_code import CodeSource, read_code
 from clew.config.tree import ConfigNode
 
 MiddlewareOrder = Literal["auth_first", "middleware_first"]
 
-_SOURCE = re.compile(r"(.+):([A-Za-z_]\w*)", re.ASCII)
-_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){1,8}")
 _ORDERS = ("auth_first", "middleware_first")
 _SWITCHES = (
@@ -23,19 +21,6 @@ _CORS = (
     *("allow_origins", "allow_origin_regex", "allow_methods", "allow_headers", "allow_credentials"),
     *("expose_headers", "max_age"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CodeSource:
-    """`attribute` of `module`, or of the file `path` when that is set. `name` is what a file is imported as."""
-
-    name: str
-    attribute: str
-    module: str | None
-    path: Path | None
-    written: str
-    where: str
-    """The key that names it, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +73,7 @@ def read_project_http(place: ConfigNode) -> ProjectHttp:
 
 
 def _app(place: ConfigNode | None) -> CodeSource | None:
-    if place is None:
-        return None
-    expected = "./file.py:app or module:app, a Starlette or FastAPI application"
-    written = place.text(expected)
-    match = _SOURCE.fullmatch(written)
-    if match is None:
-        raise place.expected(expected)
-    where, attribute = match.groups()
-    is_module = _MODULE.fullmatch(where) is not None and not where.endswith(".py")
-    if not is_module and not where.endswith(".py"):
-        raise place.expected(f"{expected}; Clew runs applications written in Python")
-    return CodeSource(
-        name="http_app",
-        attribute=attribute,
-        module=where if is_module else None,
-        path=None if is_module else place.folder / where,
-        written=written,
-        where=place.where,
-    )
+    return None if place is None else read_code("app", place, "a Starlette or FastAPI application")
 
 
 def _order(place: ConfigNode | None) -> MiddlewareOrder:

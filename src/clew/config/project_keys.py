@@ -1,12 +1,10 @@
 """Keys of langgraph.json: one line for each says what Clew does with it. docs/howto/langgraph-project.md shows this table."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from clew.config.langgraph_environment import REFUSED_NAMES
 from clew.config.tree import ConfigNode, suggestion
-from clew.domain.errors import ConfigError
 
 
 class KeyOutcome(StrEnum):
@@ -15,8 +13,6 @@ class KeyOutcome(StrEnum):
     """For `langgraph build`, which makes an image. Clew makes none."""
     WARNED = "warned"
     """Without an effect, and the log says so at start."""
-    REFUSED = "refused"
-    """It promises a protection. A server that starts without it would do what its operator has ruled out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +34,6 @@ def _image_only(*keys: str) -> list[ProjectKey]:
 
 def _warned(key: str, about: str = "Clew does not support it yet") -> ProjectKey:
     return ProjectKey(key, KeyOutcome.WARNED, about)
-
-
-def _refused(key: str, about: str) -> ProjectKey:
-    return ProjectKey(key, KeyOutcome.REFUSED, about)
 
 
 KEYS: tuple[ProjectKey, ...] = (
@@ -67,8 +59,8 @@ KEYS: tuple[ProjectKey, ...] = (
     _honoured("auth.openapi", "added to `/openapi.json`"),
     _honoured("auth.cache", "how long an authenticated caller is remembered"),
     _honoured("auth.disable_studio_auth", "Clew lets no request past the handler"),
-    _refused("encryption", "Clew does not support it: event log, checkpoints and store would be plain text"),
-    _warned("priority", "Clew starts runs in the order in which they came"),
+    _honoured("encryption.path", "the `Encryption` object whose blob handlers encrypt what people wrote"),
+    _honoured("priority.path", "the `Priority` object whose function is asked at the first run of a thread"),
     _honoured("webhooks.url.require_https", "`true` unless set, once there is a `webhooks.url`"),
     _honoured("webhooks.url.allowed_domains", "`hooks.example.com`, or `*.example.com` for those below it"),
     _honoured("webhooks.url.allowed_ports", "80 or 443 where a URL names none"),
@@ -102,25 +94,14 @@ KEYS: tuple[ProjectKey, ...] = (
     *_image_only("keep_pkg_tools", "source"),
 )
 _BY_KEY = {line.key: line for line in KEYS}
-REFUSED = tuple(line.key for line in KEYS if line.outcome is KeyOutcome.REFUSED)
 
 
-def check_keys(project: ConfigNode, *, ignored: Collection[str] = ()) -> tuple[str, ...]:
-    """Warnings, one for each key without an effect.
-
-    Raises ConfigError for one that promises a protection, unless it is among those the operator says to ignore.
-    """
-    refused = (*REFUSED, *REFUSED_NAMES)
-    # No colon after a name: what follows `api_key:` is masked in the log.
-    needless = [
-        f"CLEW_LANGGRAPH_IGNORE_KEYS names {key}, which Clew does not refuse{suggestion(key, refused)}"
-        for key in ignored
-        if key not in refused
-    ]
-    return (*_warnings(project, "", ignored), *needless)
+def check_keys(project: ConfigNode) -> tuple[str, ...]:
+    """Warnings, one for each key without an effect."""
+    return tuple(_warnings(project, ""))
 
 
-def _warnings(place: ConfigNode, pattern: str, ignored: Collection[str]) -> Iterator[str]:
+def _warnings(place: ConfigNode, pattern: str) -> Iterator[str]:
     if not isinstance(place.value, dict):
         return  # what it must be is for the reader of this key to say
     inside = {key.removeprefix(pattern).partition(".")[0] for key in _BY_KEY if key.startswith(pattern)}
@@ -131,20 +112,7 @@ def _warnings(place: ConfigNode, pattern: str, ignored: Collection[str]) -> Iter
             continue
         key = pattern + known
         line = _BY_KEY.get(key)
-        if line is not None and entry.value and (warning := _warning(line, entry, ignored)):
-            yield warning
+        if line is not None and entry.value and line.outcome is KeyOutcome.WARNED:
+            yield f"{entry.file}: {entry.key} has no effect: {line.about}"
         elif any(longer.startswith(f"{key}.") for longer in _BY_KEY):
-            yield from _warnings(entry, f"{key}.", ignored)
-
-
-def _warning(line: ProjectKey, entry: ConfigNode, ignored: Collection[str]) -> str | None:
-    if line.outcome is KeyOutcome.WARNED:
-        return f"{entry.file}: {entry.key} has no effect: {line.about}"
-    if line.outcome is not KeyOutcome.REFUSED:
-        return None
-    if line.key in ignored:
-        return f"{entry.file}: {entry.key} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says: {line.about}"
-    raise ConfigError(
-        f"{entry.where}: {line.about}. Remove the key, or start without it with"
-        f" CLEW_LANGGRAPH_IGNORE_KEYS={line.key}"
-    )
+            yield from _warnings(entry, f"{key}.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError
-from clew.domain.webhook_policy import WebhookPolicy
+from clew.domain.runs import WebhookPolicy
 
 # As LangGraph's server.
 ENV_PREFIX = "LG_WEBHOOK_"

@@ -95,6 +95,21 @@ def choose_thread_ttl(
     return ttl, cleanup, tuple(overruled)
 
 
+def require_queue_database(kind: str, database: DatabaseSettings, sources: Mapping[str, str]) -> None:
+    """Raises ConfigError where the job queue of `runner.kind: workers` cannot be."""
+    if kind != "workers":
+        return
+    where = sources["runner.kind"]
+    if database.url.kind != "postgres":
+        raise ConfigError(
+            f"{where}: workers need Postgres, and the database is {database.url.kind}: set CLEW_DATABASE_URL"
+        )
+    if database.direct_url is None and database.is_behind_transaction_pooler:
+        raise ConfigError(
+            f"{where}: workers need notifications, which a transaction pooler does not pass on: set CLEW_DATABASE_DIRECT_URL"
+        )
+
+
 def require_whole_auth(auth: AuthSettings, sources: Mapping[str, str]) -> None:
     """Raises ConfigError. Without an audience Clew would accept tokens that were issued for other services."""
     if auth.issuer is not None and auth.audience is None:

@@ -13,10 +13,19 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from clew.config.agents import (
+    AgentSettings,
+    CodingSettings,
+    ModelAccessSettings,
+    ModelCallSettings,
+    TrackerSettings,
+)
 from clew.config.apps import AppSection
 from clew.config.channels import Channel
+from clew.config.client import ClientSettings
 from clew.config.database import DatabaseUrl
 from clew.config.declare import Section, Setting, declared_in, setting
+from clew.config.encryption import EncryptionSettings
 from clew.config.graphs import GraphSource
 from clew.config.kinds import (
     absolute_path,
@@ -26,29 +35,28 @@ from clew.config.kinds import (
     cron,
     database_url,
     flag,
-    folders,
     host_name,
     http_url,
     line,
-    model_name,
     origins,
     postgres_url,
     project_keys,
-    repository,
     seconds,
     secret,
     signing_secret,
     url_path,
-    variables,
     whole,
 )
+from clew.config.mcp import McpServerSource
 from clew.config.project_auth import ProjectAuth
+from clew.config.project_code import CodeSource
 from clew.config.project_http import ProjectHttp
 from clew.config.project_ttl import StoreTtl, ThreadTtl
+from clew.config.queue import QueueSettings
 from clew.config.store_index import StoreIndexSource
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
-from clew.domain.webhook_policy import WebhookPolicy
+from clew.domain.runs import WebhookPolicy
 
 
 class ServerSettings(Section):
@@ -155,6 +163,9 @@ class ThreadSettings(Section):
 class RunnerSettings(Section):
     PREFIX: ClassVar[str] = "CLEW_RUNNER_"
 
+    kind: Annotated[str, choice("local", "workers")] = setting(
+        "local", "`workers` takes runs from a job queue in Postgres, for many processes."
+    )
     concurrency: Annotated[int, whole(1, 1000)] = setting(16, "Threads this process steps at once.")
     lease_seconds: Annotated[float, seconds(0.5, 3600)] = setting(
         30, "How long a silent runner keeps its threads."
@@ -207,11 +218,29 @@ class LogSettings(Section):
     level: Annotated[str, choice("debug", "info", "warning", "error")] = setting(
         "info", "Least important record to write."
     )
-    format: Annotated[str, choice("auto", "json", "human")] = setting(
+    format: Annotated[str, choice("auto", "json", "text")] = setting(
         "auto", "`auto`: for people on a terminal, JSON lines elsewhere."
     )
     debug: Annotated[bool, flag()] = setting(
         False, "Write what agents were asked and answered, which is private.", env="CLEW_DEBUG"
+    )
+
+
+class TraceSettings(Section):
+    PREFIX: ClassVar[str] = "CLEW_TRACES_"
+
+    endpoint: Annotated[str | None, http_url()] = setting(
+        None,
+        "OpenTelemetry collector (OTLP by HTTP) that gets a trace of each round; needs the extra `otel`.",
+        env="OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
+
+
+class SearchSettings(Section):
+    PREFIX: ClassVar[str] = "CLEW_SEARCH_"
+
+    index: Annotated[bool, flag()] = setting(
+        True, "Index the words of messages, so that threads can be searched."
     )
 
 
@@ -255,94 +284,6 @@ class CleanupSettings(Section):
     budget_seconds: Annotated[float, seconds(0, 300)] = setting(8, "Longest cleanup; the rest is done later.")
 
 
-class ModelCallSettings(Section):
-    PREFIX: ClassVar[str] = "CLEW_MODEL_CALLS_"
-
-    record: Annotated[bool, flag()] = setting(False, "Keep each model call with the context it was given.")
-    ttl_days: Annotated[int | None, whole(1, 3650)] = setting(None, "Days to keep them; for ever unless set.")
-    rows_per_thread: Annotated[int | None, whole(1, 10**6)] = setting(
-        None, "How many to keep of a thread, newest."
-    )
-
-
-class ModelAccessSettings(Section):
-    PREFIX: ClassVar[str] = "CLEW_MODELS_"
-
-    openai_api_key: Annotated[SecretStr | None, secret()] = setting(
-        None, "Key for `api:openai`.", aliases=("OPENAI_API_KEY",)
-    )
-    openai_base_url: Annotated[str | None, http_url()] = setting(
-        None,
-        "A server that speaks OpenAI's protocol, in its place; the key is sent there.",
-        aliases=("OPENAI_BASE_URL",),
-    )
-    openai_model: Annotated[str, model_name()] = setting(
-        "gpt-5-mini", "Model of `api:openai` where the profile names none."
-    )
-    anthropic_api_key: Annotated[SecretStr | None, secret()] = setting(
-        None, "Key for `api:anthropic`.", aliases=("ANTHROPIC_API_KEY",)
-    )
-    anthropic_base_url: Annotated[str | None, http_url()] = setting(
-        None,
-        "A server that speaks Anthropic's protocol, in its place; the key is sent there.",
-        aliases=("ANTHROPIC_BASE_URL",),
-    )
-    anthropic_model: Annotated[str, model_name()] = setting(
-        "claude-sonnet-4-5", "Model of `api:anthropic` where the profile names none."
-    )
-    call_seconds: Annotated[float, seconds(1, 3600)] = setting(120, "Longest answer of a model.")
-
-
-class AgentSettings(Section):
-    PREFIX: ClassVar[str] = "CLEW_AGENTS_"
-
-    folder: Annotated[Path | None, absolute_path()] = setting(
-        None, "Python files with agents of your own for the chat workflow."
-    )
-
-
-class CodingSettings(Section):
-    PREFIX: ClassVar[str] = "CLEW_CODING_"
-
-    roots: Annotated[tuple[Path, ...], folders()] = setting(
-        [], "Folders under which worktrees may be; without any, callers with a key have none."
-    )
-    concurrent_workflows: Annotated[int, whole(1, 1000)] = setting(
-        10, "Coding workflows that may be active at once, those that wait included."
-    )
-    review_rounds: Annotated[int, whole(1, 20)] = setting(
-        3, "Times a reviewer looks at the work of one plan before it has failed."
-    )
-    cli_seconds: Annotated[float, seconds(1, 86400)] = setting(1800, "Longest work of a program (`cli:`).")
-    environment: Annotated[tuple[str, ...], variables()] = setting(
-        [], "Variables a program is given beside those it needs to start, like its API key."
-    )
-
-
-class TrackerSettings(Section):
-    PREFIX: ClassVar[str] = "CLEW_TRACKERS_"
-
-    github_url: Annotated[str, http_url()] = setting(
-        "https://api.github.com", "GitHub's API, or that of a server of your own."
-    )
-    github_repository: Annotated[str | None, repository()] = setting(
-        None, "The repository meant by an issue that is only a number."
-    )
-    github_token: Annotated[SecretStr | None, secret()] = setting(
-        None, "Token for GitHub; public issues need none.", aliases=("GITHUB_TOKEN",)
-    )
-    jira_url: Annotated[str | None, http_url()] = setting(
-        None, "Where Jira is, like https://example.atlassian.net."
-    )
-    jira_user: Annotated[str, line()] = setting(
-        "", "Whose token it is, in Jira's cloud; a server of your own needs none."
-    )
-    jira_token: Annotated[SecretStr | None, secret()] = setting(
-        None, "Token for Jira.", aliases=("JIRA_API_TOKEN",)
-    )
-    call_seconds: Annotated[float, seconds(0.1, 300)] = setting(15, "Longest answer of a tracker.")
-
-
 class LangGraphSettings(Section):
     PREFIX: ClassVar[str] = "CLEW_LANGGRAPH_"
 
@@ -366,8 +307,7 @@ class LangGraphSettings(Section):
     )
     ignore_keys: Annotated[tuple[str, ...], project_keys()] = setting(
         [],
-        "Keys of langgraph.json, and variables of LangGraph's, that promise a protection Clew has not, and without which"
-        " it may start.",
+        "Variables of LangGraph's that promise a protection Clew has not, and without which it may start.",
     )
 
 
@@ -388,10 +328,14 @@ class Sections(BaseSettings):
     auth: AuthSettings = Field(default_factory=AuthSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    encryption: EncryptionSettings = Field(default_factory=EncryptionSettings)
     threads: ThreadSettings = Field(default_factory=ThreadSettings)
     runner: RunnerSettings = Field(default_factory=RunnerSettings)
+    queue: QueueSettings = Field(default_factory=QueueSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
+    traces: TraceSettings = Field(default_factory=TraceSettings)
+    search: SearchSettings = Field(default_factory=SearchSettings)
     graph_store: GraphStoreSettings = Field(default_factory=GraphStoreSettings)
     checkpoints: CheckpointSettings = Field(default_factory=CheckpointSettings)
     cleanup: CleanupSettings = Field(default_factory=CleanupSettings)
@@ -401,6 +345,7 @@ class Sections(BaseSettings):
     coding: CodingSettings = Field(default_factory=CodingSettings)
     trackers: TrackerSettings = Field(default_factory=TrackerSettings)
     langgraph: LangGraphSettings = Field(default_factory=LangGraphSettings)
+    client: ClientSettings = Field(default_factory=ClientSettings)
     testing: TestingSettings = Field(default_factory=TestingSettings)
 
     @classmethod
@@ -431,10 +376,14 @@ class Settings:
     auth: AuthSettings
     audit: AuditSettings
     database: DatabaseSettings
+    encryption: EncryptionSettings
     threads: ThreadSettings
     runner: RunnerSettings
+    queue: QueueSettings
     limits: LimitSettings
     logs: LogSettings
+    traces: TraceSettings
+    search: SearchSettings
     graph_store: GraphStoreSettings
     checkpoints: CheckpointSettings
     cleanup: CleanupSettings
@@ -444,6 +393,7 @@ class Settings:
     coding: CodingSettings
     trackers: TrackerSettings
     langgraph: LangGraphSettings
+    client: ClientSettings
     testing: TestingSettings
 
     profiles: Mapping[str, Profile]
@@ -451,12 +401,17 @@ class Settings:
     """The API keys of profiles that have one of their own, by the profile's name."""
     custom_auth: ProjectAuth | None
     """`auth` of langgraph.json."""
+    custom_encryption: CodeSource | None
+    """`encryption` of langgraph.json."""
+    custom_priority: CodeSource | None
+    """`priority` of langgraph.json."""
     graphs: Mapping[str, GraphSource]
     http: ProjectHttp
     """`http` of langgraph.json."""
     store_index: StoreIndexSource | None
     """`store.index` of clew.yaml, or else of langgraph.json."""
     channels: tuple[Channel, ...]
+    mcp_servers: tuple[McpServerSource, ...]
     apps: Mapping[str, AppSection]
     """Sections of installed apps by name; each app's model validates its own when the server finds the app."""
 

@@ -1,0 +1,1 @@
+"""Toolsets: tools of MCP servers, and a few of Clew's own, for agents."""
