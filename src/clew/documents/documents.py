@@ -64,7 +64,12 @@ class Documents:
             pass
         else:
             return TakenIn(document=known, contents=await self.files.contents(thread_id, document_id))
-        found = await self.extractor.extract(file.name, self.files.read_bytes(file.sha256), progress=progress)
+        found = await self.extractor.extract(
+            file.name,
+            self.files.read_bytes(file.sha256),
+            tenant=file.owner.tenant,
+            progress=progress,
+        )
         name, ext = split_name(file.name)
         document = Document(
             id=document_id,

@@ -16,6 +16,7 @@ from clew.domain.documents import Extraction, clean_name
 from clew.domain.errors import Transient
 from clew.domain.records import ContentItem
 from clew.processes.forkserver_client import ForkJob, ForkServerProcess
+from clew.processes.tenant_slots import TenantSlots
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _OVERHEAD = 16 * 2**20
 async def open_extractor(
     limits: ExtractionLimits | None = None, *, workers: int = WORKERS, reader: str = READER
 ) -> AsyncGenerator["GuardedExtractor"]:
-    """`workers` files are read at once. The first file starts the reader process."""
+    """`workers` files are read at once, and one more of a tenant that has none among them. The first file starts the reader process."""
     extractor = GuardedExtractor(limits or ExtractionLimits(), workers=workers, reader=reader)
     try:
         yield extractor
@@ -46,7 +47,7 @@ class GuardedExtractor:
     def __init__(self, limits: ExtractionLimits, *, workers: int = WORKERS, reader: str = READER) -> None:
         self._limits = limits
         self._reader = reader
-        self._places = asyncio.Semaphore(workers)
+        self._slots = TenantSlots(workers)
         self._starting = asyncio.Lock()
         self._nursery: ForkServerProcess | None = None
 
@@ -55,9 +56,10 @@ class GuardedExtractor:
         name: str,
         parts: AsyncIterable[bytes],
         *,
+        tenant: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Extraction:
-        async with self._places:
+        async with self._slots.taken(tenant):
             nursery = await self._ready()
             reader, writer, job = await _begin(nursery)
             answer = ExtractorReply(self._limits, progress)
@@ -95,7 +97,7 @@ class GuardedExtractor:
                     "clew.documents.extraction.reader_process",
                     self._reader,
                     json.dumps(asdict(self._limits)),
-                    needs="the reading of documents needs what pip install 'clew[documents]' brings",
+                    needs="the reading of documents needs what pip install 'clew-server[documents]' brings",
                 )
             return self._nursery
 

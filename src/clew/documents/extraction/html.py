@@ -1,4 +1,4 @@
-"""HTML: the text a reader would see, and the images that stand in the page itself."""
+"""HTML: the text a reader would see, its tables, and the images that stand in the page itself."""
 
 import binascii
 import re
@@ -9,6 +9,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from clew.documents.extraction.image import embedded
 from clew.documents.extraction.reading import Reading, SourceFile
+from clew.documents.extraction.table import add_table
 from clew.documents.extraction.text import decode
 
 _UNSEEN = ["head", "script", "style", "template", "noscript", "svg", "iframe", "object", "math"]
@@ -52,6 +53,7 @@ _CELL = "\0"  # ends a cell until its line is written
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([A-Za-z0-9_-]{2,40})""", re.IGNORECASE)
 _DATA_IMAGE = "data:image/"
 _MAX_IMAGES = 100
+_MAX_TABLES, _MAX_TABLE_ROWS, _MAX_SPAN = 100, 10_000, 64
 
 
 def read_html(source: SourceFile, reading: Reading) -> None:
@@ -59,11 +61,35 @@ def read_html(source: SourceFile, reading: Reading) -> None:
     node = page.css_first("title")
     title = {"title": " ".join(node.text().split())[:300]} if node else {}
     reading.text(visible_text(page), links=len(page.css("a[href]")), **title)
+    for at, table in enumerate(_tables(page), 1):
+        add_table(table, f"table_{at}", reading, table=at)
     number = 0
     for image in page.css("img[src]")[:_MAX_IMAGES]:
         address = image.attributes.get("src") or ""
         if address.startswith(_DATA_IMAGE) and (data := _data_of(address)):
             number += embedded(data, f"image_{number + 1}", reading)
+
+
+def _tables(page: LexborHTMLParser) -> list[list[list[str]]]:
+    """Those of at least two rows and columns that hold no other table: the others lay out the page."""
+    found = []
+    for table in page.css("table")[:_MAX_TABLES]:
+        if table.css_first("table table") is not None or len(table.css("table")) > 1:
+            continue
+        rows = [
+            [cell for node in row.css("td, th") for cell in _cell(node)]
+            for row in table.css("tr")[:_MAX_TABLE_ROWS]
+        ]
+        if len(rows) > 1 and min(map(len, rows[:2])) > 1:
+            found.append(rows)
+    return found
+
+
+def _cell(node: LexborNode) -> list[str]:
+    """A cell, and empty ones for the columns that it spans beside its own."""
+    span = node.attributes.get("colspan") or "1"
+    more = min(int(span), _MAX_SPAN) - 1 if span.isdigit() and len(span) < 4 else 0
+    return [" ".join(node.text(separator=" ").split()), *[""] * max(0, more)]
 
 
 def text_of_html(data: bytes | str) -> str:

@@ -50,7 +50,7 @@ def read_docx(source: SourceFile, reading: Reading) -> None:
             body.append(_prefix(block, prefixes) + text)
     reading.text("\n\n".join(body), ext="md", media="text/markdown", tables=len(tables))
     for number, table in enumerate(tables, 1):
-        add_table(table, f"table_{number}", reading)
+        add_table(table, f"table_{number}", reading, table=number, tables=len(tables))
     media = [one for one in package.iter_parts() if one.partname.startswith("/word/media/")]
     _add_images((one.blob for one in media), reading)
 
@@ -67,6 +67,8 @@ def read_pptx(source: SourceFile, reading: Reading) -> None:
             texts.append(notes.text.strip())
         part = f"slide_{number}"
         reading.text("\n\n".join(texts), part=part, slide=number, slides=len(slides))
+        for at, table in enumerate(_slide_tables(shapes), 1):
+            add_table(table, f"{part}_table_{at}", reading, slide=number, table=at)
         _add_images(_new_pictures(shapes, seen), reading, part)
         reading.progress(number, len(slides))
 
@@ -188,9 +190,15 @@ def _shapes(shapes: Any, depth: int = 0) -> Iterator[Any]:
 def _shape_text(shape: Any) -> str:
     if shape.has_text_frame:
         return str(shape.text_frame.text).replace("\v", "\n").strip()
-    if getattr(shape, "has_table", False):
-        return _markdown([[cell.text for cell in row.cells] for row in shape.table.rows])
-    return ""
+    return "\n\n".join(map(_markdown, _slide_tables([shape])))
+
+
+def _slide_tables(shapes: Sequence[Any]) -> list[list[list[str]]]:
+    return [
+        [[cell.text for cell in row.cells] for row in shape.table.rows]
+        for shape in shapes
+        if getattr(shape, "has_table", False)
+    ]
 
 
 def _new_pictures(shapes: Sequence[Any], seen: set[bytes]) -> Iterator[bytes]:

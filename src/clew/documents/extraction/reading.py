@@ -140,6 +140,10 @@ class Reading:
             self._budget.reported_at = now
             self._sink.progress(done, total)
 
+    def time_left(self) -> float:
+        """Seconds of computing, until the whole reading is stopped."""
+        return self._budget.cpu_seconds - time.process_time()
+
     def inside(self, name: str, data: bytes) -> None:
         """Read what was packed into this."""
         self.spend(entries=1, unpacked=len(data))

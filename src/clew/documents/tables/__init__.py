@@ -1,0 +1,1 @@
+"""Tables: what kinds of columns they have, and questions to them, computed in SQL."""
