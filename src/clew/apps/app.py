@@ -3,7 +3,7 @@
 An installed package offers an app under the entry point group `clew.apps`. See docs/howto/write-an-app.md.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +18,7 @@ from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Purpose
 from clew.apps.drivers.offline import OfflineRule
 from clew.documents.documents import Documents
-from clew.domain.profile import Profile
+from clew.domain.profile import Budget, Profile
 from clew.domain.retry import RetryPolicy
 from clew.domain.thread import Status, Thread
 from clew.engine.commands import Commands
@@ -30,6 +30,7 @@ from clew.ports.threads import Store
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+    from langchain_core.tools import BaseTool
 
 # The entry point group of apps.
 GROUP = "clew.apps"
@@ -48,8 +49,12 @@ class AppServices:
     """The driver of a thread's profile. Without a model, the app's own offline rules answer."""
     policy: Callable[[Thread], RetryPolicy]
     """How a thread's profile repeats a failed model call."""
+    budget: Callable[[Thread], Budget | None]
+    """What a round may spend on models, by the thread's profile."""
     model: "BaseChatModel | None"
     """The chat model of the default profile, if it has one."""
+    tools: "Callable[[], Awaitable[Sequence[BaseTool]]]"
+    """The tools of the MCP servers in clew.yaml, as they are now."""
     profiles: Mapping[str, Profile]
     clock: Clock
     new_id: Callable[[], str]

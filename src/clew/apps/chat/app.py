@@ -14,7 +14,8 @@ from clew.apps.app import App, AppServices
 from clew.apps.chat.agents.language import LanguageDetector
 from clew.apps.chat.agents.registry import find_agents
 from clew.apps.chat.documents import ChatDocuments
-from clew.apps.chat.graph import Chat, ChatLimits, closing
+from clew.apps.chat.ending import closing
+from clew.apps.chat.graph import Chat, ChatLimits
 from clew.apps.chat.offline.rules import RULES
 from clew.apps.chat.workers import open_workers
 from clew.domain.events import Body, Event
@@ -53,8 +54,10 @@ async def open_graph(services: AppServices) -> AsyncGenerator[StateGraph[Any, An
             agents=agents,
             driver=services.driver,
             policy=services.policy,
+            budget=services.budget,
             detect=_detector(),
             workers=workers,
+            tools=services.tools,
             limits=ChatLimits(
                 input_bytes=_INPUT * options.upload_bytes,
                 output_bytes=output_bytes,

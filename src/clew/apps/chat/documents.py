@@ -37,6 +37,7 @@ LONG_DOCUMENT = 6_000
 # How much of one document a model gets when it selects parts.
 _ASKED_CHARACTERS = 48_000
 _SUMMARY_CHARACTERS = 400
+_WARNING_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,15 @@ class Entry:
     round: int
     size: int
     summary: str = ""
+    # How many tables a text has in it, and what of the file could not be read.
+    tables: int = 0
+    warning: str = ""
+
+    @property
+    def described(self) -> dict[str, Json]:
+        """For the project manager."""
+        named = ("label", "kind", "origin", "round", "summary", "tables", "warning")
+        return {name: getattr(self, name) for name in named}
 
     @property
     def added(self) -> DocumentAdded:
@@ -113,6 +123,11 @@ class ChatDocuments:
             await files.add_file(file)
         read = await self.documents.take_in(file.id, thread.id, file)
         return _entry(read, produced.label, "agent", thread.round)
+
+    async def contents(self, thread: Thread, entry: Entry) -> list[TaskContent]:
+        """The items of a document, whole."""
+        items = await self.documents.files.contents(thread.id, entry.id)
+        return contents_for(items, ["" for _ in texts_in(items)])
 
     async def shown(
         self, thread: Thread, entry: Entry, task_prompt: str, driver: Driver, extract: Extract
@@ -179,6 +194,8 @@ def _entry(read: TakenIn, label: str, origin: Literal["user", "agent"], round: i
         round=round,
         size=read.document.size,
         summary=cut(summaries, _SUMMARY_CHARACTERS),
+        tables=sum(item.content_type in TABLES and bool(item.data.strip()) for item in read.contents),
+        warning=cut("; ".join(read.warnings), _WARNING_CHARACTERS),
     )
 
 

@@ -4,23 +4,26 @@ Every task is its own step. Its result is in the checkpoint before it is reporte
 continues with the first task that has no result, and reports nothing twice.
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, messages_from_dict, messages_to_dict
+from langchain_core.tools import BaseTool
 from langgraph.channels import EphemeralValue
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 
 from clew.apps.chat.agents.project_manager import Situation, make_plan
 from clew.apps.chat.agents.registry import AgentRegistry
+from clew.apps.chat.conclusion import conclude, review
 from clew.apps.chat.cpu_budget import CpuBudget
 from clew.apps.chat.documents import ChatDocuments, Entry, by_label, entries
+from clew.apps.chat.ending import text_in
 from clew.apps.chat.plan import (
     PROJECT_MANAGER,
+    TOOL_USER,
     AgentTask,
     PlannedTask,
     Result,
@@ -30,37 +33,44 @@ from clew.apps.chat.plan import (
     progress,
     read_plan,
     read_result,
+    without_data,
+)
+from clew.apps.chat.tool_use import (
+    FindTools,
+    ToolUser,
+    document_search,
+    no_tools,
+    result_of,
+    wants_tools,
 )
 from clew.apps.chat.workers import AgentWorkers
 from clew.apps.drivers.asking import open_session, run_of_thread
 from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Purpose
 from clew.apps.drivers.session import DriverSession
 from clew.documents.documents import EXTRACTED_CHARACTERS
 from clew.documents.passages import cut
 from clew.domain import views
 from clew.domain.errors import ClewError, Invalid, LimitExceeded, NotFound, Permanent
 from clew.domain.events import (
-    AssistantMessage,
-    Body,
-    Content,
-    Event,
-    Level,
     Log,
-    StageCompleted,
     UserMessage,
 )
+from clew.domain.profile import Budget
 from clew.domain.retry import ErrorClass, RetryPolicy
-from clew.domain.thread import Json, Status, Thread
+from clew.domain.thread import Json, Thread
 from clew.graph.stream import clew_message
 from clew.ports.run_context import RunContext
-from clew.texts.catalog import DEFAULT
 from clew.texts.phrases import Text, listed, say
+from clew.toolsets.calculator import calculator
 
 # These messages contain private text; they are written only at debug level.
 debug = logging.getLogger("clew.debug")
 
 HISTORY_MESSAGES = 12
 HISTORY_CHARACTERS = 1_000
+# How much of an agent's text the last message of a round is written from.
+SAID_CHARACTERS = 8_000
 _REASON_CHARACTERS = 300
 _BIG_FILE_STEPS = 20
 
@@ -73,6 +83,8 @@ class ChatState(TypedDict, total=False):
     documents: list[dict[str, Json]]
     plan: dict[str, Json]
     results: list[dict[str, Json]]
+    # What the model and its tools said in the task that runs: as JSON, since it is not said to the user.
+    turns: list[dict[str, Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +104,27 @@ class Chat:
     agents: AgentRegistry
     driver: Callable[[Thread], Driver]
     policy: Callable[[Thread], RetryPolicy]
+    budget: Callable[[Thread], Budget | None] = lambda _: None
     # The language of a text, and the one spoken before.
     detect: Callable[[str, str | None], str]
     workers: AgentWorkers
     limits: ChatLimits = ChatLimits()
+    # Those of MCP servers.
+    tools: FindTools = no_tools
 
     def graph(self) -> StateGraph[ChatState, None, ChatState, ChatState]:
         graph = StateGraph(ChatState)
         graph.add_node("intake", self.intake)
         graph.add_node("plan", self.plan)
         graph.add_node("work", self.work)
+        graph.add_node("consult", self.consult)
+        graph.add_node("act", self.act)
         graph.add_node("answer", self.answer)
         graph.add_edge(START, "intake")
         graph.add_edge("intake", "plan")
-        graph.add_conditional_edges("plan", _next, ["work", "answer"])
-        graph.add_conditional_edges("work", _next, ["work", "answer"])
+        for node in ("plan", "work", "consult"):
+            graph.add_conditional_edges(node, _next, ["work", "consult", "act", "answer"])
+        graph.add_edge("act", "consult")
         graph.add_edge("answer", END)
         return graph
 
@@ -120,7 +138,7 @@ class Chat:
             Log(message="Workflow processing started", progress=0, ref="started"),
         )
         asked = await self._asked(run)
-        prompt = _text(asked.content) if asked else _prompt_in(state.get("messages", []))
+        prompt = text_in(asked.content) if asked else _prompt_in(state.get("messages", []))
         if not prompt.strip():
             raise Permanent("there is no prompt to work on", ErrorClass.VALIDATION)
         known = _shown(run, state.get("documents", []))
@@ -133,6 +151,7 @@ class Chat:
             "documents": [entry.as_json() for entry in known],
             "plan": {},
             "results": [],
+            "turns": [],
         }
 
     async def plan(self, state: ChatState) -> ChatState:
@@ -141,13 +160,17 @@ class Chat:
         await run.record(_line("Analyzing request and planning work", 10, PROJECT_MANAGER))
         session = self._session(run)
         known = _shown(run, state["documents"])
+        agents = dict(self.agents.descriptions)
+        if session.can(Purpose.USE):
+            agents[TOOL_USER] = await self._tool_user(run, state).description()
         situation = Situation(
             prompt=state["prompt"],
             language=state["language"],
-            agents=self.agents.descriptions,
-            documents=[_described(entry) for entry in by_label(known).values()],
+            agents=agents,
+            documents=[entry.described for entry in by_label(known).values()],
             round=run.thread.round,
             history=await self._history(run),
+            sees=session.can(Purpose.SEE),
         )
         plan = await make_plan(session, situation)
         await run.record(
@@ -164,54 +187,98 @@ class Chat:
     async def work(self, state: ChatState) -> ChatState:
         """Run the first task that has no result."""
         run = run_of_thread()
-        plan = _plan(state)
-        results = state["results"]
+        planned = await self._announce(run, state)
+        session, cpu = self._session(run), self._cpu(state)
+        task = await self._task(run, state, planned, session, cpu)
+
+        async def process() -> Result:
+            return await self._process(task, session, cpu)
+
+        return await self._outcome(run, state, session, cpu, process)
+
+    async def consult(self, state: ChatState) -> ChatState:
+        """Ask the model for the next turn of a task with tools."""
+        run, turns = run_of_thread(), messages_from_dict(state.get("turns", []))
+        planned = await self._announce(run, state)
+        session, cpu = self._session(run), self._cpu(state)
+        session.count(turn.usage_metadata for turn in turns if isinstance(turn, AIMessage))
+        task = await self._task(run, state, planned, session, cpu)
+
+        async def process() -> Result | AIMessage:
+            turn = await self._tool_user(run, state).ask(run, session, task, turns)
+            if wants_tools([turn]):
+                return turn
+            return read_result(result_of(planned, str(turn.text)), max_bytes=self.limits.output_bytes)
+
+        return await self._outcome(run, state, session, cpu, process)
+
+    async def act(self, state: ChatState) -> ChatState:
+        """Carry out the calls of the model's last turn."""
+        run = run_of_thread()
+        (last,) = messages_from_dict(state["turns"][-1:])
+        assert isinstance(last, AIMessage)  # noqa: S101 - the edge leads here after such a turn only
+        results = await self._tool_user(run, state).act(run, last)
+        return {"turns": [*state["turns"], *messages_to_dict(results)]}
+
+    async def _announce(self, run: RunContext, state: ChatState) -> PlannedTask:
+        """The first task without a result. The lines of the log are there once, however often it is begun."""
+        plan, results = _plan(state), state["results"]
         number, total = len(results) + 1, len(plan.tasks)
         planned = plan.tasks[number - 1]
         await self._tell_failure(run, results, total)
         running = f"Running task {number}/{total}: {planned.agent}"
         await run.record(_line(running, progress(number - 1, total), planned.agent))
-        session = self._session(run)
-        cpu = CpuBudget(
-            limit=self.limits.cpu_seconds,
-            spent_before=sum(float(result.get("cpu", 0.0)) for result in results),
-        )
-        task = await self._task(run, state, planned, session, cpu)
+        return planned
+
+    def _cpu(self, state: ChatState) -> CpuBudget:
+        spent = sum(float(result.get("cpu", 0.0)) for result in state["results"])
+        return CpuBudget(limit=self.limits.cpu_seconds, spent_before=spent)
+
+    async def _outcome(
+        self,
+        run: RunContext,
+        state: ChatState,
+        session: DriverSession,
+        cpu: CpuBudget,
+        process: Callable[[], Awaitable[Result | AIMessage]],
+    ) -> ChatState:
+        """What the task changes: it has a result, or failed with a reason, or took a turn that calls tools."""
+        results = state["results"]
+        number = len(results) + 1
+        agent = _plan(state).tasks[number - 1].agent
+        done: dict[str, Json] = {"agent": agent, "ok": True, "reason": "", "documents": []}
+        made: list[Entry] = []
         try:
-            result = await self._process(task, session, cpu)
+            result = await process()
+            if isinstance(result, AIMessage):
+                return {"turns": [*state.get("turns", []), *messages_to_dict([result])]}
+            made = await self._keep(run, state, number, result)
+            text = result.feedback
+            shown = [one.as_json() for one in made]
+            done |= {"documents": shown, "refused": result.refused, "answer": result.answer}
         except (GraphBubbleUp, LimitExceeded):
             raise
         except MemoryError as exc:
             raise LimitExceeded("resource limit: out of memory", ErrorClass.INTERNAL) from exc
         except Exception as exc:  # noqa: BLE001 - an agent may raise anything; its task has failed, and the next one runs
+            debug.debug("%s failed", agent, exc_info=exc)
             reason = _reason(exc)
-            debug.debug("%s failed", planned.agent, exc_info=exc)
             text = say(Text.TASK_FAILED, state["language"], reason=reason)
-            failed = {
-                "agent": planned.agent,
-                "ok": False,
-                "reason": reason,
-                "documents": [],
-                "cpu": cpu.spent,
-            }
-            return {
-                "results": [*results, failed],
-                "messages": [_message(run, f"task.{number}", text, planned.agent, session)],
-            }
-        made = await self._keep(run, state, number, result)
-        done = {
-            "agent": planned.agent,
-            "ok": True,
-            "reason": "",
-            "documents": [one.as_json() for one in made],
-            "cpu": cpu.spent,
-        }
-        said = _message(run, f"task.{number}", result.feedback, planned.agent, session, made)
+            done |= {"ok": False, "reason": reason}
+        done |= {"cpu": cpu.spent, "said": cut(text, SAID_CHARACTERS)}
         return {
             "results": [*results, done],
             "documents": [*state["documents"], *(one.as_json() for one in made)],
-            "messages": [said],
+            "turns": [],
+            "messages": [_message(run, f"task.{number}", text, agent, session, made)],
         }
+
+    def _tool_user(self, run: RunContext, state: ChatState) -> ToolUser:
+        async def find() -> Sequence[BaseTool]:
+            known = list(by_label(_shown(run, state["documents"])).values())
+            return [calculator(), document_search(self.shelf, run.thread, known), *await self.tools()]
+
+        return ToolUser(find)
 
     async def answer(self, state: ChatState) -> ChatState:
         """Report what was planned and what was delivered."""
@@ -224,7 +291,17 @@ class Chat:
             raise Permanent(f"{len(failed)} of {len(results)} tasks failed ({reasons})", ErrorClass.INTERNAL)
         await run.record(_line("Creating final response", 90, PROJECT_MANAGER))
         made = by_label(entry for result in results for entry in _shown(run, result["documents"]))
-        text = review(plan, list(made), len(failed), state["language"])
+        session = self._session(run)
+        text = review(plan, list(made), results, state["language"], is_offline=not session.model)
+        unseen = [
+            entry.label
+            for entry in _shown(run, state["documents"])
+            if entry.kind == "picture" and entry.origin == "user" and entry.round == run.thread.round
+        ]
+        if unseen and session.model and not session.can(Purpose.SEE):
+            documents = listed(unseen, state["language"])
+            text = f"{text} {say(Text.NOT_SEEN, state['language'], documents=documents)}"
+        text = await conclude(session, plan, state, text)
         delivered = [made[label] for label in plan.final_documents if label in made] or list(made.values())
         said = clew_message(
             text,
@@ -232,6 +309,7 @@ class Chat:
             agent=PROJECT_MANAGER,
             marker="last",
             documents=[entry.id for entry in delivered],
+            tokens=(session.tokens_in, session.tokens_out),
         )
         return {"messages": [said]}
 
@@ -258,7 +336,7 @@ class Chat:
     async def _process(self, task: AgentTask, session: DriverSession, cpu: CpuBudget) -> Result:
         """Run the task where it does not block the server, and validate the agent's result."""
         name = task["context"]["agentType"]
-        debug.debug("task for %s: %s", name, _without_data(task))
+        debug.debug("task for %s: %s", name, without_data(task))
         given = await self.workers.process(self.agents.role(name), session, task, cpu)
         result = read_result(given, max_bytes=self.limits.output_bytes)
         labels = [document.label for document in result.documents]
@@ -322,7 +400,8 @@ class Chat:
             await run.record(Log(message=text, level="error", agent=last["agent"], ref=f"failed/{number}"))
 
     def _session(self, run: RunContext) -> DriverSession:
-        return open_session(run, self.driver(run.thread), self.policy(run.thread))
+        thread = run.thread
+        return open_session(run, self.driver(thread), self.policy(thread), self.budget(thread))
 
     async def _asked(self, run: RunContext) -> UserMessage | None:
         """The prompt that began this round."""
@@ -336,54 +415,9 @@ class Chat:
         earlier = [event for event in events if event.round < run.thread.round]
         said = list(views.messages(run.thread, earlier))[-HISTORY_MESSAGES:]
         return [
-            {"role": message.role, "content": cut(_text(message.content), HISTORY_CHARACTERS)}
+            {"role": message.role, "content": cut(text_in(message.content), HISTORY_CHARACTERS)}
             for message in said
         ]
-
-
-def closing(
-    log: Sequence[Event], status: Status, reason: str, *, detect: Callable[[str, str | None], str]
-) -> list[Body]:
-    """The last events of a round, written in the same commit as its end."""
-    if status is Status.COMPLETED:
-        return [_ending("Workflow completed successfully", status)]
-    language = _language(log, detect)
-    if status is Status.STOPPED:
-        text = say(Text.STOPPED, language)
-        return [_ending("Workflow stopped by user", status), _last(text)]
-    text = say(Text.FAILED, language, reason=reason)
-    return [
-        _ending("Workflow failure reported", status),
-        _last(text),
-        _ending(f"Workflow failed: {reason}", status),
-    ]
-
-
-def _language(log: Sequence[Event], detect: Callable[[str, str | None], str]) -> str:
-    """The language this round is held in: what its steps found, else what the user's own words say."""
-    for event in reversed(log):
-        match event.body:
-            case StageCompleted(output={"language": str(language)}) if language:
-                return language
-            case UserMessage(content=content):
-                return detect(_text(content), None)
-            case _:
-                pass
-    return DEFAULT
-
-
-def review(plan: WorkPlan, made: Sequence[str], failed: int, language: str) -> str:
-    """The final message: what was planned, what was made, what is missing."""
-    missing = [label for label in plan.final_documents if label not in made]
-    delivered = [label for label in plan.final_documents if label in made] or list(made)
-    said = [say(Text.DONE, language)]
-    if delivered:
-        said.append(say(Text.DELIVERED, language, documents=listed(delivered, language)))
-    if missing:
-        said.append(say(Text.MISSING, language, documents=listed(missing, language)))
-    if failed:
-        said.append(say(Text.TASKS_FAILED, language, failed=failed, total=len(plan.tasks)))
-    return " ".join(said)
 
 
 def _shown(run: RunContext, stored: Iterable[dict[str, Json]]) -> list[Entry]:
@@ -392,7 +426,12 @@ def _shown(run: RunContext, stored: Iterable[dict[str, Json]]) -> list[Entry]:
 
 
 def _next(state: ChatState) -> str:
-    return "work" if len(state["results"]) < len(_plan(state).tasks) else "answer"
+    if wants_tools(messages_from_dict(state.get("turns", [])[-1:])):
+        return "act"
+    tasks, done = _plan(state).tasks, len(state["results"])
+    if done >= len(tasks):
+        return "answer"
+    return "consult" if tasks[done].agent == TOOL_USER else "work"
 
 
 def _plan(state: ChatState) -> WorkPlan:
@@ -407,15 +446,6 @@ def _line(message: str, done: int, agent: str) -> Log:
     return Log(message=message, progress=done, agent=agent, ref=message)
 
 
-def _ending(message: str, status: Status) -> Log:
-    level: Level = "error" if status is Status.FAILED else "info"
-    return Log(message=message, progress=100, level=level, agent=PROJECT_MANAGER, status=status)
-
-
-def _last(text: str) -> AssistantMessage:
-    return AssistantMessage(content=text, agent=PROJECT_MANAGER, marker="last")
-
-
 def _message(
     run: RunContext, name: str, text: str, agent: str, session: DriverSession, made: Sequence[Entry] = ()
 ) -> AIMessage:
@@ -427,16 +457,6 @@ def _message(
         added=[entry.added for entry in made],
         tokens=(session.tokens_in, session.tokens_out),
     )
-
-
-def _described(entry: Entry) -> dict[str, Json]:
-    return {
-        "label": entry.label,
-        "kind": entry.kind,
-        "origin": entry.origin,
-        "round": entry.round,
-        "summary": entry.summary,
-    }
 
 
 def _reading(run: RunContext, file_id: str) -> Callable[[int, int], None]:
@@ -458,14 +478,8 @@ def _prompt_in(messages: Any) -> str:
     for message in reversed(messages if isinstance(messages, list) else []):
         content = message.get("content") if isinstance(message, dict) else getattr(message, "content", None)
         if isinstance(content, str | list):
-            return _text(content)
+            return text_in(content)
     return ""
-
-
-def _text(content: Content) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and "text" in part)
 
 
 def _reason(exc: Exception) -> str:
@@ -476,10 +490,3 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, ClewError):
         return first_line
     return f"{type(exc).__name__}: {first_line}" if first_line else type(exc).__name__
-
-
-def _without_data(task: AgentTask) -> str:
-    shown: Json = json.loads(json.dumps(task))
-    for document in shown["inputDocuments"]:
-        document["data"] = f"<{len(document['data'])} characters of base64>"
-    return json.dumps(shown, ensure_ascii=False)

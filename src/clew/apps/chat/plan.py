@@ -4,10 +4,11 @@ Plans and results come from models and from third-party code, so they are untrus
 here. The objects agents see have the names of the published contract, which is JSON.
 """
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from clew.documents.documents import TaskContent
 from clew.domain.documents import clean_name, clean_text, split_name
@@ -15,12 +16,58 @@ from clew.domain.errors import Invalid
 from clew.domain.thread import Json
 
 PROJECT_MANAGER = "projectManager"
+# The agent that uses tools: a part of the graph, since each of its calls is a step.
+TOOL_USER = "toolUser"
 
 # A plan beyond these limits is a model's error, not a larger request.
 MAX_TASKS = 20
 MAX_DOCUMENTS = 20
 MAX_LABEL = 120
 MAX_TEXT = 20_000
+
+_LABELS: Json = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"label": {"type": "string"}},
+        "required": ["label"],
+        "additionalProperties": False,
+    },
+}
+# The JSON Schema of a plan, in the part of JSON Schema that all providers hold a model to.
+PLAN_SCHEMA: Mapping[str, Json] = {
+    "title": "work_plan",
+    "type": "object",
+    "properties": {
+        "objFinalDocuments": {"type": "array", "items": {"type": "string"}},
+        "objWorkplan": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "agent": {"type": "string"},
+                    "prompt": {"type": "string"},
+                    "outputDocuments": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "properties": {"label": {"type": "string"}, "description": {"type": "string"}},
+                            "required": ["label", "description"],
+                            "additionalProperties": False,
+                        },
+                    },
+                    "inputDocuments": _LABELS,
+                },
+                "required": ["agent", "prompt", "outputDocuments", "inputDocuments"],
+                "additionalProperties": False,
+            },
+        },
+        "objUserResponse": {"type": "string"},
+        "userLanguage": {"type": "string"},
+    },
+    "required": ["objFinalDocuments", "objWorkplan", "objUserResponse", "userLanguage"],
+    "additionalProperties": False,
+}
 
 _LANGUAGE = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{2,8})*", re.IGNORECASE)
 _FIRST_PROGRESS, _LAST_PROGRESS = 30, 90
@@ -68,6 +115,9 @@ class AgentResult(TypedDict):
 
     feedback: str
     documents: list[ResultDocument]
+    refused: NotRequired[bool]
+    # What answers the request in full. It becomes the last message of the round, and is not part of the feedback.
+    answer: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +142,8 @@ class WorkPlan:
     tasks: tuple[PlannedTask, ...]
     response: str
     language: str  # as the project manager called it; empty when that was no language code
+    # The last message of a round without tasks, where rules planned it.
+    closing: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +156,9 @@ class Produced:
 class Result:
     feedback: str
     documents: tuple[Produced, ...] = ()
+    # The agent did not do the task, and its feedback says why.
+    refused: bool = False
+    answer: str = ""
 
     @property
     def size(self) -> int:
@@ -141,6 +196,7 @@ def read_plan(value: Json, *, agents: Collection[str], documents: Collection[str
         tasks=tuple(tasks),
         response=response,
         language=language_code(_text(given["userLanguage"], "userLanguage")),
+        closing=str(given.get("closing") or "")[:MAX_TEXT],
     )
 
 
@@ -159,7 +215,7 @@ def plan_as_json(plan: WorkPlan) -> dict[str, Json]:
         ],
         "objUserResponse": plan.response,
         "userLanguage": plan.language,
-    }
+    } | ({"closing": plan.closing} if plan.closing else {})
 
 
 def read_result(value: object, *, max_bytes: int) -> Result:
@@ -169,7 +225,12 @@ def read_result(value: object, *, max_bytes: int) -> Result:
         _produced(entry, f"documents[{number}]")
         for number, entry in enumerate(_list(given.get("documents", []), "documents", MAX_DOCUMENTS))
     )
-    result = Result(feedback=_text(given.get("feedback"), "feedback"), documents=documents)
+    result = Result(
+        feedback=_text(given.get("feedback"), "feedback"),
+        documents=documents,
+        refused=given.get("refused") is True,
+        answer=str(given.get("answer") or "")[:MAX_TEXT],
+    )
     if result.size > max_bytes:
         raise Invalid(f"expected documents of at most {max_bytes} bytes together", "documents")
     return result
@@ -273,3 +334,10 @@ def _text(value: Json, field: str) -> str:
     if len(value) > MAX_TEXT:
         raise Invalid(f"expected at most {MAX_TEXT} characters", field)
     return clean_text(value)
+
+
+def without_data(task: AgentTask) -> str:
+    shown: Json = json.loads(json.dumps(task))
+    for document in shown["inputDocuments"]:
+        document["data"] = f"<{len(document['data'])} characters of base64>"
+    return json.dumps(shown, ensure_ascii=False)

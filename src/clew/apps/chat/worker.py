@@ -33,6 +33,7 @@ from clew.processes.messages import LENGTH, packed, sizes, unpacked
 OFFLINE = OfflineDriver.name
 # Modules that few tasks need and that are slow to import.
 _HEAVY = (
+    "clew.documents.tables.database",
     "clew.apps.chat.agents.rendering.docx",
     "clew.apps.chat.agents.sheets",
     "clew.apps.chat.agents.charts",

@@ -20,7 +20,7 @@ from clew.apps.chat.cpu_budget import CpuBudget
 from clew.apps.chat.plan import AgentTask
 from clew.apps.chat.worker import failure, told
 from clew.apps.drivers.driver import Driver
-from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
+from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, ShownPicture
 from clew.domain.errors import Invalid, LimitExceeded, Permanent, Transient
 from clew.domain.retry import ErrorClass
 from clew.domain.thread import Json
@@ -154,7 +154,7 @@ class AgentWorkers:
                 self._server = None
                 self._server = await ForkServerProcess.start(
                     "clew.apps.chat.worker",
-                    needs="the built-in agents need what pip install 'clew[documents]' brings",
+                    needs="the built-in agents need what pip install 'clew-server[documents]' brings",
                     # Where libraries keep what they found out about the machine, such as its fonts.
                     environment={**_ENVIRONMENT, "HOME": str(Path.home())},
                 )
@@ -242,10 +242,20 @@ async def _asked(driver: Driver, asked: dict[str, Json]) -> dict[str, Json]:
     """The driver's reply or its error, which the agent may handle."""
     try:
         return {"reply": asdict(await driver.ask(_inquiry(asked)))}
+    except LimitExceeded:
+        raise  # it ends the round, whatever the agent would make of it
     except (Permanent, Transient, Invalid) as exc:
         return {"refused": told(exc)}
 
 
 def _inquiry(asked: dict[str, Json]) -> Inquiry:
     material = tuple(Material(label=one["label"], text=one["text"]) for one in asked["material"])
-    return Inquiry(**{**asked, "purpose": Purpose(asked["purpose"]), "material": material, "workplace": None})
+    pictures = tuple(ShownPicture(**one) for one in asked["pictures"])
+    given = {
+        "purpose": Purpose(asked["purpose"]),
+        "material": material,
+        "pictures": pictures,
+        "workplace": None,
+        "tool_use": None,
+    }
+    return Inquiry(**{**asked, **given})

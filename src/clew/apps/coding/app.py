@@ -49,6 +49,7 @@ def make_graph(services: AppServices) -> CompiledStateGraph[CodingState, None, C
         worktrees=_worktrees(options),
         driver=services.driver,
         policy=services.policy,
+        budget=services.budget,
         review_rounds=options.review_rounds,
     ).graph()
 

@@ -30,6 +30,7 @@ from clew.apps.drivers.inquiries import Purpose, Workplace
 from clew.apps.drivers.session import DriverSession, SingleAttempt
 from clew.domain.errors import Invalid, Permanent
 from clew.domain.events import AssistantMessage, Level, Log, Resolution, RoundStarted, Suspension
+from clew.domain.profile import Budget
 from clew.domain.retry import ErrorClass, RetryPolicy
 from clew.domain.thread import Json, SuspensionKind, Thread
 from clew.domain.tool_calls import is_yes
@@ -69,6 +70,7 @@ class Coding:
     worktrees: Worktrees
     driver: Callable[[Thread], Driver]
     policy: Callable[[Thread], RetryPolicy]
+    budget: Callable[[Thread], Budget | None] = lambda _: None
     review_rounds: int = 3
 
     def graph(self) -> CompiledStateGraph[CodingState, None, CodingState, CodingState]:
@@ -194,7 +196,8 @@ class Coding:
             yield worktree, Workplace(folder=path, lock=lock)
 
     def _session(self, run: RunContext) -> DriverSession:
-        return open_session(run, self.driver(run.thread), self.policy(run.thread))
+        thread = run.thread
+        return open_session(run, self.driver(thread), self.policy(thread), self.budget(thread))
 
 
 @asynccontextmanager

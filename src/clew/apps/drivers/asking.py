@@ -8,7 +8,8 @@ from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Reply
 from clew.apps.drivers.session import DriverSession, Failure
 from clew.domain.errors import InvalidState
-from clew.domain.events import Log
+from clew.domain.events import AssistantMessage, Log
+from clew.domain.profile import Budget
 from clew.domain.records import ModelCall
 from clew.domain.retry import RetryPolicy
 from clew.graph.run import current_run
@@ -17,7 +18,19 @@ from clew.ports.run_context import RunContext
 logger = logging.getLogger(__name__)
 
 
-def open_session(run: RunContext, driver: Driver, policy: RetryPolicy) -> DriverSession:
+def open_session(
+    run: RunContext, driver: Driver, policy: RetryPolicy, budget: Budget | None = None
+) -> DriverSession:
+    async def spent() -> tuple[int, int]:
+        """By the messages of this round, which the log has before the next step of the graph begins."""
+        _, events = await run.transcript()
+        said = [
+            event.body
+            for event in events
+            if event.round == run.thread.round and isinstance(event.body, AssistantMessage)
+        ]
+        return sum(one.tokens_in for one in said), sum(one.tokens_out for one in said)
+
     async def audit(
         inquiry: Inquiry, reply: Reply | None, outcome: Any, milliseconds: int, failure: Failure | None
     ) -> None:
@@ -29,7 +42,12 @@ def open_session(run: RunContext, driver: Driver, policy: RetryPolicy) -> Driver
         await run.audit(call)
 
     return DriverSession(
-        driver, policy, tell=lambda text: run.note(Log(message=text, level="warning")), audit=audit
+        driver,
+        policy,
+        tell=lambda text: run.note(Log(message=text, level="warning")),
+        audit=audit,
+        budget=budget,
+        spent=spent,
     )
 
 
@@ -71,6 +89,7 @@ def _audited(
             "facts": dict(inquiry.facts),
             "material": [{"label": one.label, "text": one.text} for one in inquiry.material],
             "prompt": inquiry.prompt,
+            "pictures": [{"label": one.label, "bytes": len(one.data)} for one in inquiry.pictures],
         },
         created_at=stamp.now,
         status=outcome,

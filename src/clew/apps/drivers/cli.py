@@ -60,7 +60,7 @@ class CliDriver:
 
     def can(self, purpose: Purpose) -> bool:
         # The program edits the files itself, which works better than returning their contents.
-        return purpose is not Purpose.CHANGE
+        return purpose not in (Purpose.CHANGE, Purpose.SEE, Purpose.USE)
 
     async def ask(self, inquiry: Inquiry) -> Reply:
         place = inquiry.workplace
@@ -99,7 +99,8 @@ class CliDriver:
             raise Transient(f"{self._program} answered nothing", ErrorClass.LLM_OVERLOAD)
         if len(text) > MAX_REPLY:
             raise Permanent(f"{self._program} wrote more output than allowed", ErrorClass.VALIDATION)
-        return Reply(text=text, **_tokens(result.get("usage")))
+        tokens_in, tokens_out = _tokens(result.get("usage"))
+        return Reply(text=text, tokens_in=tokens_in, tokens_out=tokens_out)
 
     def _failure(self, ended: Ended, result: Mapping[str, Json] | None) -> Transient | Permanent:
         """The program's output is kept out of the message: it may quote a key, the prompt or the code."""
@@ -127,9 +128,8 @@ def result_in(out: bytes) -> Mapping[str, Json] | None:
     return None
 
 
-def _tokens(usage: Json) -> dict[str, int]:
+def _tokens(usage: Json) -> tuple[int, int]:
     counts = usage if isinstance(usage, dict) else {}
-    return {
-        ours: count if isinstance(count := counts.get(theirs), int) and 0 <= count < 2**31 else 0
-        for ours, theirs in (("tokens_in", "input_tokens"), ("tokens_out", "output_tokens"))
-    }
+    told = [counts.get(name) for name in ("input_tokens", "output_tokens")]
+    read, written = (count if isinstance(count, int) and 0 <= count < 2**31 else 0 for count in told)
+    return read, written

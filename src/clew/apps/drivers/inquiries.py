@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from clew.domain.thread import Json
+
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage, BaseMessage
+    from langchain_core.tools import BaseTool
 
 MAX_REPLY = 200_000
 
@@ -17,6 +22,7 @@ class Purpose(StrEnum):
     SUMMARIZE = "summarize"
     EXTRACT = "extract"  # JSON: of each part what matters for the prompt
     ANSWER = "answer"  # from quotes, with their numbers
+    CONCLUDE = "conclude"  # the last message of a round, from what its agents said
     WRITE = "write"
     TRANSLATE = "translate"
     CODE = "code"
@@ -24,6 +30,8 @@ class Purpose(StrEnum):
     CHANGE = "change"  # JSON: the new contents of files
     EDIT = "edit"  # the driver changes the files in the workplace and reports what it did
     REVIEW = "review"  # JSON: whether changes do what was planned
+    USE = "use"  # with tools: an answer, or calls of tools
+    SEE = "see"  # never asked alone: whether the pictures of an inquiry reach the model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,15 @@ class Material:
 
     label: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPicture:
+    """A picture the answer is based on, for models that see."""
+
+    label: str
+    mime: str
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +63,14 @@ class Workplace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUse:
+    """The tools of an inquiry, and what the model and they said since the request."""
+
+    tools: "tuple[BaseTool, ...]"
+    turns: "tuple[BaseMessage, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry:
     purpose: Purpose
     # Who the model is and what it must give back.
@@ -53,9 +78,14 @@ class Inquiry:
     prompt: str
     language: str = "en"
     material: tuple[Material, ...] = ()
+    # Left out by drivers that cannot SEE.
+    pictures: tuple[ShownPicture, ...] = ()
     # Lists and numbers; a model reads them as JSON.
     facts: Mapping[str, Json] = field(default_factory=dict)
     wants_json: bool = False
+    # The JSON Schema of that answer, for providers that hold a model to one.
+    schema: Mapping[str, Json] | None = None
+    tool_use: ToolUse | None = None
     # For drivers that are programs; the others ignore it.
     workplace: Workplace | None = None
 
@@ -65,3 +95,5 @@ class Reply:
     text: str
     tokens_in: int = 0
     tokens_out: int = 0
+    # The model's turn, with its calls of tools.
+    message: "AIMessage | None" = None

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clew.apps.drivers.api import ApiDriver, ModelAccess, open_model
+from clew.apps.drivers.api import ApiDriver
 from clew.apps.drivers.cli import CliDriver
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Purpose
+from clew.apps.drivers.models import ModelAccess, open_model
 from clew.apps.drivers.offline import OfflineDriver, OfflineRule
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
@@ -78,13 +79,7 @@ class Drivers:
                 folder=self._programs.folder,
                 seconds=self._programs.seconds,
             )
-        return open_model(
-            profile.driver,
-            self._access,
-            model=profile.model,
-            base_url=profile.base_url,
-            key=self._keys.get(name),
-        )
+        return ApiDriver(profile.driver, open_model(profile, self._access, key=self._keys.get(name)))
 
 
 def _is_offline(profile: Profile) -> bool:

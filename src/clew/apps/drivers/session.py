@@ -3,20 +3,30 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Literal
 
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply
-from clew.domain.errors import Permanent, RetriesExhausted, Transient
+from clew.domain.errors import LimitExceeded, Permanent, RetriesExhausted, Transient
+from clew.domain.profile import Budget
 from clew.domain.retry import ErrorClass, GiveUp, RetryPolicy, decide
 from clew.failpoints import failpoint
 from clew.telemetry import shared_metrics
+
+if TYPE_CHECKING:
+    from langchain_core.messages.ai import UsageMetadata
 
 Outcome = Literal["ok", "failed", "cancelled"]
 Tell = Callable[[str], None]
 Failure = Transient | Permanent
 Audit = Callable[[Inquiry, Reply | None, Outcome, int, Failure | None], Awaitable[None]]
+# The tokens, in and out, that the round spent before this session.
+Spent = Callable[[], Awaitable[tuple[int, int]]]
+
+
+async def _nothing_spent() -> tuple[int, int]:
+    return 0, 0
 
 
 async def _not_kept(
@@ -26,10 +36,20 @@ async def _not_kept(
 
 
 class DriverSession:
-    """`tell` is called for every attempt that will be retried, `audit` for every attempt."""
+    """`tell` is called for every attempt that will be retried, `audit` for every attempt.
+
+    No call begins once the round has spent its `budget`: LimitExceeded.
+    """
 
     def __init__(
-        self, driver: Driver, policy: RetryPolicy, *, tell: Tell = lambda _: None, audit: Audit = _not_kept
+        self,
+        driver: Driver,
+        policy: RetryPolicy,
+        *,
+        tell: Tell = lambda _: None,
+        audit: Audit = _not_kept,
+        budget: Budget | None = None,
+        spent: Spent = _nothing_spent,
     ) -> None:
         self.name = driver.name
         self.model = driver.model
@@ -39,6 +59,8 @@ class DriverSession:
         self._policy = policy
         self._tell = tell
         self._audit = audit
+        self._budget = budget
+        self._spent = spent
 
     def can(self, purpose: Purpose) -> bool:
         return self._driver.can(purpose)
@@ -65,6 +87,7 @@ class DriverSession:
 
     async def attempt(self, inquiry: Inquiry) -> Reply:
         """Ask once, for a caller that must check the effects before it retries."""
+        await self._require_budget()
         started = time.perf_counter()
         outcome: Outcome = "failed"
         reply: Reply | None = None
@@ -87,6 +110,21 @@ class DriverSession:
         self.tokens_in += reply.tokens_in
         self.tokens_out += reply.tokens_out
         return reply
+
+    def count(self, usages: "Iterable[UsageMetadata | None]") -> None:
+        """Add what earlier steps of the same task used."""
+        for usage in usages:
+            if usage is not None:
+                self.tokens_in += usage["input_tokens"]
+                self.tokens_out += usage["output_tokens"]
+
+    async def _require_budget(self) -> None:
+        if self._budget is None:
+            return
+        tokens_in, tokens_out = await self._spent()
+        reason = self._budget.why_spent(tokens_in + self.tokens_in, tokens_out + self.tokens_out)
+        if reason is not None:
+            raise LimitExceeded(f"budget of the profile: {reason}", ErrorClass.VALIDATION)
 
 
 class SingleAttempt:

@@ -9,7 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from clew.apps.chat.agents.tables import Groups, shown
+from clew.apps.chat.agents.tables import Groups
+from clew.documents.tables.cells import shown
 
 _COLOR = "#2f6f8f"
 _LONG_LABEL = 10
@@ -26,7 +27,7 @@ _WIDE_FONTS = (
 _drawing = threading.Lock()
 
 
-def draw(groups: Groups, title: str, *, kind: str) -> bytes:
+def draw(groups: Groups, title: str, *, kind: str, language: str = "en") -> bytes:
     """A bar, line or pie chart of the groups, whichever fits the data."""
     with _drawing, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
@@ -41,23 +42,23 @@ def draw(groups: Groups, title: str, *, kind: str) -> bytes:
         elif kind == "line" or (kind != "bar" and groups.is_over_time):
             axes.plot(names, values, color=_COLOR, marker="o")
             axes.tick_params(axis="x", rotation=45 if len(names) > 6 else 0)
-            _finish(axes, groups, families, upright=True)
+            _finish(axes, groups, families, language, upright=True)
         elif len(names) > 8 or any(len(name) > _LONG_LABEL for name in names):
             axes.barh(names[::-1], values[::-1], color=_COLOR)
-            _finish(axes, groups, families, upright=False)
+            _finish(axes, groups, families, language, upright=False)
         else:
             axes.bar(names, values, color=_COLOR)
-            _finish(axes, groups, families, upright=True)
+            _finish(axes, groups, families, language, upright=True)
         axes.set_title(title, family=families)
         out = BytesIO()
         figure.savefig(out, format="png", metadata={"Software": "Clew", "Title": title})
         return out.getvalue()
 
 
-def _finish(axes: object, groups: Groups, families: list[str], *, upright: bool) -> None:
+def _finish(axes: object, groups: Groups, families: list[str], language: str, *, upright: bool) -> None:
     """Names on one axis, numbers on the other, and nothing that is not data."""
     numbers, names = (axes.yaxis, axes.xaxis) if upright else (axes.xaxis, axes.yaxis)  # type: ignore[attr-defined]
-    numbers.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    numbers.set_major_formatter(FuncFormatter(lambda value, _: shown(value, language)))
     numbers.set_label_text(groups.measure or "", family=families)
     names.set_label_text(groups.group, family=families)
     for label in names.get_ticklabels():

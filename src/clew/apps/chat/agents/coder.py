@@ -2,9 +2,10 @@
 
 import re
 
-from clew.apps.chat.agents.skeletons import skeleton
+from clew.apps.chat.agents.skeletons import SUMS, skeleton
 from clew.apps.chat.agents.tables import Table, read_table
 from clew.apps.chat.agents.tasks import material, tables, wanted
+from clew.apps.chat.offline.questions import ColumnFacts, TableFacts, Unsure, read_question
 from clew.apps.chat.plan import AgentResult, AgentTask
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose
@@ -37,8 +38,10 @@ class Coder:
             text = Text.WROTE
         else:
             table = first_table(task)
-            contents = [skeleton(label, task["prompt"], table) for label in made]
-            text = Text.SKELETON
+            wish = computation(task["prompt"], table, language) if table else None
+            contents = [skeleton(label, task["prompt"], table, wish) for label in made]
+            does_it = wish is not None and all(split_name(label)[1] == "py" for label in made)
+            text = Text.WROTE if does_it else Text.SKELETON
         return {
             "feedback": say(text, language, documents=listed(made, language)),
             "documents": [
@@ -59,6 +62,19 @@ class Coder:
         )
         fenced = _FENCED.findall(reply.text)
         return (max(fenced, key=len) if fenced else reply.text).strip() + "\n"
+
+
+def computation(prompt: str, table: Table, language: str) -> tuple[str, str] | None:
+    """How one column is added up, if that is all that the prompt asks for."""
+    columns = tuple(ColumnFacts(one.name, str(one.kind), len(set(one.filled))) for one in table.columns)
+    try:
+        asked = read_question(prompt, TableFacts(table.label, table.all_rows, columns), language)
+    except Unsure:
+        return None
+    others = asked.filters or asked.dims or asked.period or asked.order or asked.is_share or asked.is_sorted
+    if others or len(asked.measures) != 1 or asked.aggregate not in SUMS:
+        return None
+    return asked.aggregate, asked.measures[0].name
 
 
 def first_table(task: AgentTask) -> Table | None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clew.apps.chat.plan import WorkPlan, read_plan
+from clew.apps.chat.plan import PLAN_SCHEMA, WorkPlan, read_plan
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose
 from clew.apps.drivers.replies import json_in
@@ -32,6 +32,8 @@ class Situation:
     round: int = 1
     # What was said before, each with its role and content.
     history: Sequence[Mapping[str, str]] = ()
+    # Whether the agents' model sees pictures.
+    sees: bool = False
 
 
 async def make_plan(driver: Driver, situation: Situation) -> WorkPlan:
@@ -56,6 +58,7 @@ def _inquiry(situation: Situation, complaint: str) -> Inquiry:
         "agents": [{"name": name, "use": use} for name, use in situation.agents.items()],
         "documents": list(situation.documents),
         "round": situation.round,
+        "sees": situation.sees,
     }
     if situation.history:
         facts["history"] = list(situation.history)
@@ -68,4 +71,5 @@ def _inquiry(situation: Situation, complaint: str) -> Inquiry:
         language=situation.language,
         facts=facts,
         wants_json=True,
+        schema=PLAN_SCHEMA,
     )

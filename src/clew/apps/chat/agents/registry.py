@@ -6,14 +6,15 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from clew.apps.chat.agents.agent import ChatAgent
-from clew.apps.chat.plan import PROJECT_MANAGER
+from clew.apps.chat.plan import PROJECT_MANAGER, TOOL_USER
 from clew.apps.drivers.driver import Driver
+from clew.apps.installed import installed
 from clew.domain.errors import ConfigError, NotFound
 
 GROUP = "clew.agents"
@@ -26,6 +27,7 @@ BUILT_IN = (
     "clew.apps.chat.agents.coder:Coder",
 )
 
+_TAKEN = (PROJECT_MANAGER, TOOL_USER)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -95,8 +97,8 @@ def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Any]]
     for place in BUILT_IN:
         built_in = EntryPoint(name=place, value=place, group=GROUP)
         yield place, lambda built_in=built_in: [built_in.load()]  # type: ignore[misc]
-    for installed in entry_points(group=GROUP):
-        yield installed.value, lambda installed=installed: [installed.load()]  # type: ignore[misc]
+    for point in installed(GROUP):
+        yield point.value, lambda point=point: [point.load()]  # type: ignore[misc]
     if folder is not None:
         if not folder.is_dir():
             raise ConfigError(f"agents.folder: expected a folder, but {folder} is not one")
@@ -135,8 +137,10 @@ def _module(path: Path) -> ModuleType:
 
 def _role(found: Any, source: str) -> Role:
     name, description = getattr(found, "name", None), getattr(found, "description", None)
-    if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == PROJECT_MANAGER:
-        raise NotAnAgent(f"its name must be letters, digits, - and _, at most 64, and not {PROJECT_MANAGER}")
+    if not (isinstance(name, str) and _NAME.fullmatch(name)) or name in _TAKEN:
+        raise NotAnAgent(
+            f"its name must be letters, digits, - and _, at most 64, and not one of {', '.join(_TAKEN)}"
+        )
     if not (isinstance(description, str) and description.strip()):
         raise NotAnAgent(f"{name} must say what it is good for, in `description`")
     if not inspect.iscoroutinefunction(getattr(found, "process_task", None)):

@@ -32,14 +32,14 @@ def workbook(sheets: Iterable[tuple[str, Sequence[Row]]]) -> bytes:
     return out.getvalue()
 
 
-def _fill(cell: object, value: str | float, *, is_header: bool) -> None:
+def _fill(cell: object, value: str | float | None, *, is_header: bool) -> None:
     if not isinstance(cell, Cell):
         return
     if isinstance(value, str):
         cell.value = _printable(value)
         # A text cell that begins with = would become a formula, and run in the program that opens the file.
         cell.data_type = "s"
-    else:
+    elif value is not None:
         cell.value = value
         cell.number_format = "#,##0" if value == int(value) else "#,##0.00"
     if is_header:

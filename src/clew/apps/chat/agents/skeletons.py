@@ -2,7 +2,8 @@
 
 import re
 
-from clew.apps.chat.agents.tables import ColumnKind, Table
+from clew.apps.chat.agents.tables import Table
+from clew.documents.tables.cells import ColumnKind
 from clew.domain.documents import split_name
 
 _COMMENTS = {
@@ -30,11 +31,16 @@ _SQL_TYPES = {
 }
 
 
-def skeleton(label: str, request: str, table: Table | None) -> str:
+# How a column becomes one number, in Python.
+SUMS = {"sum": "sum(values)", "mean": "sum(values) / len(values)", "max": "max(values)", "min": "min(values)"}
+
+
+def skeleton(label: str, request: str, table: Table | None, wish: tuple[str, str] | None = None) -> str:
+    """`wish` is what to compute: how, and of which column."""
     _, extension = split_name(label)
     match extension:
         case "py":
-            return _python(request, table)
+            return _python(request, table, wish)
         case "sql":
             return _sql(request, table)
         case "json":
@@ -47,7 +53,7 @@ def skeleton(label: str, request: str, table: Table | None) -> str:
             return f"{_commented(request, _COMMENTS.get(extension, '#'))}\n"
 
 
-def _python(request: str, table: Table | None) -> str:
+def _python(request: str, table: Table | None, wish: tuple[str, str] | None) -> str:
     said = _commented(request, "#")
     if table is None:
         return f'{said}\n\n\ndef main() -> None:\n    raise NotImplementedError\n\n\nif __name__ == "__main__":\n    main()\n'
@@ -56,6 +62,10 @@ def _python(request: str, table: Table | None) -> str:
     read = "\n".join(
         f"                {name}={_reader(column.kind)}(row[{column.name!r}])," for column, name in fields
     )
+    computed = 'print(f"{len(rows)} rows")'
+    if wish is not None:
+        field = next(name for column, name in fields if column.name == wish[1])
+        computed = f"values = [row.{field} for row in rows]\n    print({SUMS[wish[0]]})"
     return f"""{said}
 
 import csv
@@ -84,7 +94,7 @@ def read(path: str) -> list[Row]:
 
 def main() -> None:
     rows = read(sys.argv[1] if len(sys.argv) > 1 else {table.label!r})
-    print(f"{{len(rows)}} rows")
+    {computed}
 
 
 if __name__ == "__main__":

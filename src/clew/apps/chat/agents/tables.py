@@ -1,237 +1,102 @@
-"""Tables as data: columns with a kind, numbers in any notation, rows grouped and added up."""
+"""Tables in a task: the sources of queries, a table in pieces for other agents, and groups to draw."""
 
 import csv
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
-from functools import cached_property
 from io import StringIO
-from statistics import fmean, median
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from clew.apps.chat.agents.tasks import Part, tables
+from clew.apps.chat.plan import TaskDocument
+from clew.documents.tables.cells import MAX_COLUMNS, Column, unique_names
 from clew.domain.errors import Permanent
+from clew.texts.phrases import Text, say
 
-Row: TypeAlias = Sequence[str | float | int]
+if TYPE_CHECKING:
+    from clew.documents.tables.database import TableSource
 
-MAX_ROWS = 200_000
-MAX_COLUMNS = 200
-# The share of a column that must be numbers, or dates, for it to be one of numbers or dates.
-_ENOUGH = 0.9
+Row: TypeAlias = Sequence[str | float | int | None]
 
-_CURRENCY = re.compile(r"[€$£¥₹%\s\u00a0\u202f'’]|CHF|EUR|USD|GBP|JPY|CNY|RMB", re.IGNORECASE)  # noqa: RUF001
-_DIGITS = re.compile(r"[+-]?\d[\d.,]*")
-_DECIMAL_COMMA = re.compile(r",\d{1,2}$|,\d{4,}$|\d\.\d{3},")
-_DECIMAL_POINT = re.compile(r"\.\d{1,2}$|\.\d{4,}$|\d,\d{3}(\.|,|$)")
-_LEADING_ZERO = re.compile(r"[+-]?0\d")
-_DAY_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y")
-_DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%Y-%m", *_DAY_FIRST, "%m/%d/%Y")
-
-
-class ColumnKind(StrEnum):
-    NUMBER = "number"
-    DATE = "date"
-    TEXT = "text"
-    EMPTY = "empty"
-
-
-class How(StrEnum):
-    """How the numbers of a group are combined."""
-
-    SUM = "sum"
-    MEAN = "mean"
-    MEDIAN = "median"
-    MIN = "min"
-    MAX = "max"
-    COUNT = "count"
-
-
-_REDUCE: dict[How, Callable[[Sequence[float]], float]] = {
-    How.SUM: sum,
-    How.MEAN: fmean,
-    How.MEDIAN: median,
-    How.MIN: min,
-    How.MAX: max,
-    How.COUNT: len,
-}
-
-
-@dataclass(frozen=True)
-class Column:
-    name: str
-    cells: tuple[str, ...]
-
-    @cached_property
-    def filled(self) -> tuple[str, ...]:
-        return tuple(cell for cell in self.cells if cell)
-
-    @cached_property
-    def numbers(self) -> tuple[float | None, ...]:
-        """One a row; None where there is none."""
-        comma = sum(bool(_DECIMAL_COMMA.search(cell)) for cell in self.filled)
-        point = sum(bool(_DECIMAL_POINT.search(cell)) for cell in self.filled)
-        return tuple(to_number(cell, decimal="," if comma > point else ".") for cell in self.cells)
-
-    @cached_property
-    def dates(self) -> tuple[datetime | None, ...]:
-        """One a row, all in the notation that fits most of them."""
-        sample = self.filled[:200]
-        fits = {notation: sum(_date(cell, notation) is not None for cell in sample) for notation in _DATES}
-        best = max(_DATES, key=lambda notation: fits[notation])
-        return tuple(_date(cell, best) if cell else None for cell in self.cells)
-
-    @cached_property
-    def kind(self) -> ColumnKind:
-        if not self.filled:
-            return ColumnKind.EMPTY
-        enough = len(self.filled) * _ENOUGH
-        if sum(number is not None for number in self.numbers) >= enough:
-            return ColumnKind.NUMBER
-        return ColumnKind.DATE if sum(date is not None for date in self.dates) >= enough else ColumnKind.TEXT
-
-    @cached_property
-    def distinct(self) -> int:
-        return len(set(self.filled))
-
-    @property
-    def common(self) -> list[str]:
-        return [cell for cell, _ in Counter(self.filled).most_common(3)]
-
-    @property
-    def known_numbers(self) -> list[float]:
-        return [number for number in self.numbers if number is not None]
+MAX_TABLES = 20
+_PLACES = {"page": Text.PAGE, "slide": Text.SLIDE, "sheet": Text.SHEET}
 
 
 @dataclass(frozen=True)
 class Table:
+    """The first rows of a table."""
+
     label: str
     columns: tuple[Column, ...]
+    # How many rows the whole table has, of which these are the first.
+    all_rows: int
 
     @property
     def rows(self) -> int:
         return len(self.columns[0].cells)
 
-    def column(self, name: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise Permanent(f"the table {self.label} has no column {name!r}", "validation")
-
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The aggregated table: one number per group, the groups in display order."""
+    """One number per group, the groups in display order."""
 
     group: str
     measure: str | None
-    how: How
     values: tuple[tuple[str, float], ...]
     is_over_time: bool = False
 
 
-def read_table(label: str, text: str, delimiter: str = ",") -> Table | None:
-    """The table a text is; None where there is nothing under its header, or no header."""
-    rows = [row for row in _rows(text, delimiter) if any(cell.strip() for cell in row)]
+def sources(documents: Sequence[TaskDocument], language: str) -> "list[TableSource]":
+    """Every table in the documents, each under a name that says where it stands."""
+    from clew.documents.tables.database import TableSource  # noqa: PLC0415 - 65 MB; most tasks ask for no table
+
+    parts = list(tables(documents))[:MAX_TABLES]
+    named = [_place(part, language) for part in parts]
+    several = Counter(named)
+    labels: list[str] = []
+    for part, name in zip(parts, named, strict=True):
+        label = name if several[name] == 1 else f"{name}, {part.content['name']}"
+        labels.append(label if label not in labels else f"{label} ({len(labels) + 1})")
+    return [TableSource(label, part.text, part.delimiter) for label, part in zip(labels, parts, strict=True)]
+
+
+def _place(part: Part, language: str) -> str:
+    """`report.pdf, page 2`: the place that is shown for what is computed."""
+    if part.place is None:
+        return part.label
+    kind, number = part.place
+    if kind == "sheet" and part.content["metadata"].get("sheets") == 1:
+        return part.label
+    return f"{part.label}, {say(_PLACES[kind], language, number=number)}"
+
+
+def read_table(label: str, text: str, delimiter: str = ",", *, most: int = 1_000) -> Table | None:
+    """The first rows of the table a text is; None where there is nothing under its header, or no header."""
+    rows: list[list[str]] = []
+    count = 0
+    try:
+        for row in csv.reader(StringIO(text, newline=""), delimiter=delimiter):
+            if any(cell.strip() for cell in row):
+                count += 1
+                if count <= most + 1:
+                    rows.append(row)
+    except csv.Error as exc:
+        if len(rows) < 2:
+            raise Permanent(f"this is not a table: {exc}", "validation") from exc
     if len(rows) < 2:
         return None
     width = min(MAX_COLUMNS, max(len(row) for row in rows[:100]))
     header, *body = [[cell.strip() for cell in [*row[:width], *[""] * (width - len(row))]] for row in rows]
-    names = _unique(header)
+    names = unique_names(header)
     columns = tuple(Column(name, tuple(row[at] for row in body)) for at, name in enumerate(names))
-    return Table(label, columns)
+    return Table(label, columns, count - 1)
 
 
-def group(table: Table, by: str, measure: str | None, how: How) -> Groups:
-    """Add up one column by another, or count the rows. Raises Permanent for columns that are not there."""
-    keys = table.column(by)
-    is_over_time = keys.kind is ColumnKind.DATE
-    names = _periods(keys.dates) if is_over_time else keys.cells
-    numbers: Iterable[float | None] = [1.0] * table.rows
-    if measure is not None and how is not How.COUNT:
-        numbers = table.column(measure).numbers
-    grouped: defaultdict[str, list[float]] = defaultdict(list)
-    for name, number in zip(names, numbers, strict=True):
-        if name and number is not None:
-            grouped[name].append(number)
-    values = [(name, float(_REDUCE[how](found))) for name, found in grouped.items()]
-    is_ordered = is_over_time or keys.kind is ColumnKind.NUMBER
-    values.sort(key=(lambda pair: _in_order(pair[0])) if is_ordered else (lambda pair: (-pair[1], pair[0])))
-    return Groups(by, None if how is How.COUNT else measure, how, tuple(values), is_over_time)
-
-
-def fold(groups: Groups, most: int, rest: str) -> Groups:
-    """The largest groups and, where that makes sense, all others as one."""
+def fold(groups: Groups, most: int, rest: str, *, adds_up: bool) -> Groups:
+    """The first groups and, where they add up, all others as one."""
     if len(groups.values) <= most or groups.is_over_time:
         return groups
     kept = groups.values[: most - 1]
-    left = groups.values[most - 1 :]
-    if groups.how in (How.SUM, How.COUNT):
-        kept = (*kept, (rest, sum(value for _, value in left)))
-    return Groups(groups.group, groups.measure, groups.how, kept, groups.is_over_time)
-
-
-def to_number(text: str, decimal: str = ".") -> float | None:
-    """The number a cell shows, with its currency, its percent sign and whatever groups its thousands."""
-    bare = _CURRENCY.sub("", text)
-    sign = 1
-    if bare.startswith("(") and bare.endswith(")"):  # accounting notation for a negative number
-        bare, sign = bare[1:-1], -1
-    if not _DIGITS.fullmatch(bare) or _LEADING_ZERO.match(bare):
-        return None
-    thousands = "." if decimal == "," else ","
-    bare = bare.replace(thousands, "").replace(decimal, ".")
-    try:
-        return sign * float(bare)
-    except ValueError:
-        return None
-
-
-def shown(number: float) -> str:
-    """`1234.5` and `1234`: a number as a person would write it down."""
-    rounded = round(number, 2)
-    return f"{int(rounded):,}" if rounded == int(rounded) else f"{rounded:,.2f}"
-
-
-def _rows(text: str, delimiter: str) -> list[list[str]]:
-    rows: list[list[str]] = []
-    try:
-        for row in csv.reader(StringIO(text, newline=""), delimiter=delimiter):
-            rows.append(row)
-            if len(rows) > MAX_ROWS:
-                raise Permanent(
-                    f"a table of more than {MAX_ROWS} rows is too much for one task", "validation"
-                )
-    except csv.Error as exc:
-        if len(rows) < 2:
-            raise Permanent(f"this is not a table: {exc}", "validation") from exc
-    return rows
-
-
-def _unique(header: Sequence[str]) -> list[str]:
-    names: list[str] = []
-    for at, name in enumerate(header, 1):
-        plain = " ".join(name.split())[:80] or f"column {at}"
-        names.append(plain if plain not in names else f"{plain} ({at})")
-    return names
-
-
-def _date(cell: str, notation: str) -> datetime | None:
-    try:
-        return datetime.strptime(cell, notation)  # noqa: DTZ007 - a day in a table has no zone
-    except ValueError:
-        return None
-
-
-def _periods(dates: Sequence[datetime | None]) -> list[str]:
-    """Days, months or years: as many groups as a chart can show."""
-    known = [date for date in dates if date is not None]
-    span = max(known) - min(known) if known else timedelta()
-    notation = "%Y-%m-%d" if span <= timedelta(days=62) else "%Y-%m" if span <= timedelta(days=1900) else "%Y"
-    return [date.strftime(notation) if date else "" for date in dates]
-
-
-def _in_order(name: str) -> tuple[float, str]:
-    number = to_number(name)
-    return (number if number is not None else 0.0, name)
+    if adds_up:
+        kept = (*kept, (rest, sum(value for _, value in groups.values[most - 1 :])))
+    return Groups(groups.group, groups.measure, kept)

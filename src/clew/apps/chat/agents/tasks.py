@@ -3,9 +3,11 @@
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 
 from clew.apps.chat.plan import AgentTask, TaskDocument
-from clew.apps.drivers.inquiries import Material
+from clew.apps.drivers.driver import Driver
+from clew.apps.drivers.inquiries import Material, Purpose, ShownPicture
 from clew.documents.documents import TaskContent
 from clew.documents.passages import cut
 
@@ -13,6 +15,10 @@ TABLES = frozenset({"text/csv", "text/tab-separated-values"})
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 # How much of all documents together a model gets: some 15,000 tokens.
 SHOWN_CHARACTERS = 60_000
+# How many pictures a model gets, and how large one may be, as most providers allow.
+SHOWN_PICTURES = 10
+_PICTURE_BYTES = 3_500_000
+_PICTURE_PIXELS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,51 @@ def picture(document: TaskDocument) -> bytes | None:
         if content["contentType"] in PICTURES and len(document["contents"]) == 1:
             return b64decode(document["data"])
     return None
+
+
+def pictures(task: AgentTask, driver: Driver) -> tuple[ShownPicture, ...]:
+    """The pictures of a task for a model that sees: files that are pictures, and pages without text."""
+    if not driver.can(Purpose.SEE):
+        return ()
+    found = [one for document in task["inputDocuments"] for one in _pictures(document)]
+    return tuple(_fitting(one) for one in found[:SHOWN_PICTURES])
+
+
+def _pictures(document: TaskDocument) -> Iterator[ShownPicture]:
+    contents, label = document["contents"], label_of(document)
+    written = {
+        content["metadata"].get("page")
+        for content in contents
+        if content["metadata"].get("isText") and content["data"].strip()
+    }
+    for content in contents:
+        page = content["metadata"].get("page") or _page_in(content["name"])
+        if content["contentType"] not in PICTURES or (page in written if page else written):
+            continue
+        place = label if page is None else f"{label}, page {page}"
+        data = b64decode(document["data"] if len(contents) == 1 else content["data"])
+        yield ShownPicture(label=place, mime=content["contentType"], data=data)
+
+
+def _page_in(name: str) -> int | None:
+    """Of `page_3_image_1`, as extraction names the pictures of a page."""
+    kind, _, rest = name.partition("_")
+    number = rest.partition("_")[0]
+    return int(number) if kind == "page" and number.isdigit() else None
+
+
+def _fitting(one: ShownPicture) -> ShownPicture:
+    if len(one.data) <= _PICTURE_BYTES:
+        return one
+    from PIL import Image  # noqa: PLC0415 - few tasks need it
+
+    with Image.open(BytesIO(one.data)) as image:
+        image.draft("RGB", (_PICTURE_PIXELS, _PICTURE_PIXELS))
+        small = image.convert("RGB")
+    small.thumbnail((_PICTURE_PIXELS, _PICTURE_PIXELS))
+    out = BytesIO()
+    small.save(out, "JPEG", quality=85)
+    return ShownPicture(label=one.label, mime="image/jpeg", data=out.getvalue())
 
 
 def material(task: AgentTask, *, limit: int = SHOWN_CHARACTERS) -> tuple[Material, ...]:

@@ -2,13 +2,23 @@
 
 from clew.apps.chat.agents.rendering.blocks import Picture, parse
 from clew.apps.chat.agents.rendering.render import render
-from clew.apps.chat.agents.tables import read_table, shown
-from clew.apps.chat.agents.tasks import is_table, label_of, material, picture, tables, text_of, wanted
+from clew.apps.chat.agents.tables import read_table
+from clew.apps.chat.agents.tasks import (
+    is_table,
+    label_of,
+    material,
+    picture,
+    pictures,
+    tables,
+    text_of,
+    wanted,
+)
 from clew.apps.chat.plan import AgentResult, AgentTask, TaskDocument
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Purpose
 from clew.apps.prompts import prompt
 from clew.documents.passages import cut
+from clew.documents.tables.cells import shown
 from clew.domain.documents import split_name
 from clew.texts.phrases import Text, listed, say
 
@@ -30,27 +40,27 @@ class Writer:
     async def process_task(self, task: AgentTask) -> AgentResult:
         language = task["context"]["language"]
         made = wanted(task, "report.docx")
-        pictures = {
+        placeable = {
             label_of(one): data for one in task["inputDocuments"] if (data := picture(one)) is not None
         }
         text = (
-            await self._written(task, list(pictures))
+            await self._written(task, list(placeable))
             if self._driver.can(Purpose.WRITE)
             else compose(task, made[0])
         )
         placed = {block.label for block in parse(text) if isinstance(block, Picture)}
-        if left := [label for label in pictures if label not in placed]:
+        if left := [label for label in placeable if label not in placed]:
             shown_pictures = "\n\n".join(f"![{_title(split_name(label)[0])}](<{label}>)" for label in left)
             text = f"{text}\n\n## {say(Text.FIGURES, language)}\n\n{shown_pictures}\n"
         return {
             "feedback": say(Text.WROTE, language, documents=listed(made, language)),
             "documents": [
-                {"label": label, "content": await render(text, label, language=language, pictures=pictures)}
+                {"label": label, "content": await render(text, label, language=language, pictures=placeable)}
                 for label in made
             ],
         }
 
-    async def _written(self, task: AgentTask, pictures: list[str]) -> str:
+    async def _written(self, task: AgentTask, placeable: list[str]) -> str:
         reply = await self._driver.ask(
             Inquiry(
                 purpose=Purpose.WRITE,
@@ -58,8 +68,9 @@ class Writer:
                 prompt=task["prompt"],
                 language=task["context"]["language"],
                 material=material(task),
+                pictures=pictures(task, self._driver),
                 facts={
-                    "pictures": pictures,
+                    "pictures": placeable,
                     "document": [dict(output) for output in task["outputSpecifications"]],
                 },
             )
@@ -103,7 +114,7 @@ def _tables(document: TaskDocument) -> str:
         ]
         lines = [f"| {' | '.join(row)} |" for row in rows]
         lines.insert(1, f"|{' --- |' * len(rows[0])}")
-        left = table.rows - _ROWS
+        left = table.all_rows - _ROWS
         title = _title(str(part.content["metadata"].get("sheet") or document["name"]))
         return f"## {title}\n\n" + "\n".join(lines) + (f"\n\n… (+{left})" if left > 0 else "")
     return ""

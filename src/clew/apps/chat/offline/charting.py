@@ -1,100 +1,94 @@
-"""Column matching: which columns of a table a prompt means, by the words they share."""
+"""Choice of a query: the table a prompt is about, and what is computed of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from clew.documents.passages import words
+from clew.apps.chat.offline.queries import Query, build_query
+from clew.apps.chat.offline.questions import Question, TableFacts, Unsure, read_question
+from clew.apps.chat.offline.scan import Scan
+from clew.apps.chat.offline.wishes import FILE_NAME, Wish, read_wishes
 from clew.domain.thread import Json
-from clew.texts.catalog import merge_words
+from clew.texts.catalog import DEFAULT, SUPPORTED
 
-_PACKAGE = "clew.apps.chat.offline"
-
-# Of those a prompt names, the first is taken.
-_AGGREGATES = ("mean", "median", "count", "max", "min")
-_CHARTS = ("pie", "line", "bar")
-_CLOSE = 0.8
-_MANY = 50
+# What another agent does: a clause that asks for it says nothing about the table.
+_OTHERS = frozenset({Wish.SUMMARY, Wish.SEARCH, Wish.TRANSLATION, Wish.WRITING, Wish.REPORT, Wish.CONVERSION})
+_FIGURES = frozenset({Wish.CHART, Wish.TABLE})
+_CLAUSE = re.compile(r"[.?!;。？！；,，\n]\s*|\s(?:and|und|et|y|e|ed)\s|并且|并|和")  # noqa: RUF001
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    name: str
-    kind: str
-    distinct: int
-
-    @property
-    def is_measure(self) -> bool:
-        return (
-            self.kind == "number" and not set(words(self.name)) & merge_words(_PACKAGE, "columns")["labels"]
-        )
-
-
-def choose_view(prompt: str, tables: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """The table whose columns the prompt names most often, and of them what to group by and what to add up."""
-    asked = words(prompt)
-    spoken = prompt.casefold()
-    best = max(tables, key=lambda table: len(_mentioned(_columns(table), asked)))
-    columns = _columns(best)
-    mentioned = _mentioned(columns, asked)
-    how = _first_named(_AGGREGATES, merge_words(_PACKAGE, "aggregates"), spoken) or "sum"
-    group = _group(columns, mentioned, asked)
-    measure = _measure(columns, mentioned, group)
-    return {
-        "table": best["label"],
-        "groupBy": group.name,
-        "measure": None if how == "count" or measure is None else measure.name,
-        "aggregate": how if measure is not None else "count",
-        "chart": _first_named(_CHARTS, merge_words(_PACKAGE, "charts"), spoken) or "auto",
-    }
+def choose_query(
+    prompt: str,
+    tables: Sequence[Mapping[str, Json]],
+    language: str | None = None,
+    *,
+    asks: bool | None = None,
+) -> dict[str, Json]:
+    """The SQL for the table that the prompt is about; `{"unsure": [words], ...}` where the rules might get it wrong."""
+    facts = [TableFacts.of(table) for table in tables]
+    least = Unsure()
+    for clause in _readings(prompt):
+        try:
+            return _choose(clause, facts, language, asks=asks)
+        except Unsure as exc:
+            # The clauses about figures say best what is not understood.
+            least = exc
+    return {"table": facts[0].label, "unsure": list(least.words)}
 
 
-def _first_named(names: Sequence[str], words: Mapping[str, frozenset[str]], spoken: str) -> str | None:
-    return next((name for name in names if any(word in spoken for word in words[name])), None)
-
-
-def _columns(table: Mapping[str, Json]) -> list[_Column]:
-    return [_Column(str(c["name"]), str(c["kind"]), int(c["distinct"])) for c in table["columns"]]
-
-
-def _mentioned(columns: Sequence[_Column], asked: Sequence[str]) -> dict[str, int]:
-    """Columns the prompt names, and where."""
-    found: dict[str, int] = {}
-    for column in columns:
-        places = [_place(word, asked) for word in words(column.name)]
-        if places and all(place is not None for place in places):
-            found[column.name] = next(place for place in places if place is not None)
-    return found
-
-
-def _place(word: str, asked: Sequence[str]) -> int | None:
-    for place, other in enumerate(asked):
-        if word == other or (len(word) > 3 and _is_close(word, other)):
-            return place
-    return None
-
-
-def _is_close(word: str, other: str) -> bool:
-    # By their lengths alone most words are too different, and comparing letters takes long.
-    both = len(word) + len(other)
-    return 2 * min(len(word), len(other)) >= _CLOSE * both and (
-        SequenceMatcher(None, word, other).ratio() >= _CLOSE
+def _choose(
+    prompt: str, tables: Sequence[TableFacts], language: str | None, *, asks: bool | None
+) -> dict[str, Json]:
+    wishes = read_wishes(prompt, [])
+    scan = Scan.of(prompt, language)
+    draws = bool(
+        Wish.CHART in wishes.wishes
+        or any(scan.copy().take_list("charts", one) for one in ("pie", "bar", "line"))
     )
+    is_question = asks if asks is not None else Wish.SEARCH in wishes.wishes
+    known = language if language in SUPPORTED else DEFAULT
+    found: list[tuple[int, Question, Query]] = []
+    unsure: list[Unsure] = []
+    for table in tables:
+        try:
+            question = read_question(prompt, table, language)
+            query = build_query(question, known, draws=draws, asks=is_question)
+        except Unsure as exc:
+            unsure.append(exc)
+            continue
+        found.append((_mentions(question), question, query))
+    if not found:
+        raise min(unsure, key=lambda one: len(one.words) or 99)
+    best = max(mentions for mentions, _, _ in found)
+    chosen = [(question, query) for mentions, question, query in found if mentions == best]
+    if best and len({question.table.label for question, _ in chosen}) > 1:
+        raise Unsure
+    question, query = chosen[0]
+    makes = draws or question.says_nothing or Wish.REPORT in wishes.wishes
+    return query.as_json(question) | {"answerOnly": not makes}
 
 
-def _group(columns: Sequence[_Column], mentioned: Mapping[str, int], asked: Sequence[str]) -> _Column:
-    by_words = merge_words(_PACKAGE, "columns")["by"]
-    after = [place + 1 for place, word in enumerate(asked) if word in by_words]
-    by = [c for c in columns if c.name in mentioned and any(0 <= mentioned[c.name] - at <= 1 for at in after)]
-    named = [c for c in columns if c.name in mentioned and not c.is_measure]
-    # A column of few different values sorts things; one where every row is different names them.
-    sorts = [c for c in columns if c.kind == "text" and 1 < c.distinct <= _MANY]
-    dates = [c for c in columns if c.kind == "date"]
-    others = [c for c in columns if not c.is_measure]
-    return next(iter([*by, *named, *sorts, *dates, *others, *columns]))
+def _mentions(question: Question) -> int:
+    return len(question.measures) + len(question.dims) + len(question.filters) + (question.period is not None)
 
 
-def _measure(columns: Sequence[_Column], mentioned: Mapping[str, int], group: _Column) -> _Column | None:
-    numbers = [c for c in columns if c.kind == "number" and c is not group]
-    named = [c for c in numbers if c.name in mentioned]
-    return next(iter([*named, *(c for c in numbers if c.is_measure)]), None)
+def _readings(prompt: str) -> Iterator[str]:
+    """The whole prompt; else its clauses about figures, if the others are about something else."""
+    yield prompt
+    names = [match.span() for match in FILE_NAME.finditer(prompt)]
+    cuts = [
+        match.span()
+        for match in _CLAUSE.finditer(prompt)
+        if not any(start <= match.start() < end for start, end in names)
+    ]
+    starts = [0, *(end for _, end in cuts)]
+    ends = [*(start for start, _ in cuts), len(prompt)]
+    clauses = [prompt[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+    # The name of a file to make is no clause.
+    clauses = [clause for clause in clauses if FILE_NAME.sub("", clause).strip()]
+    if not 1 < len(clauses) <= 8:
+        return
+    wishes = [read_wishes(clause, []).wishes for clause in clauses]
+    about = [clause for clause, its in zip(clauses, wishes, strict=True) if its & _FIGURES]
+    rest = [its for its in wishes if not its & _FIGURES]
+    if about and all(its & _OTHERS for its in rest):
+        yield " ".join(about)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from clew.apps.chat.offline.scan import Scan
 from clew.apps.chat.offline.wishes import Wish, Wishes, read_wishes
 from clew.apps.chat.plan import MAX_LABEL, MAX_TEXT, Output, PlannedTask, WorkPlan
 from clew.documents.passages import cut
@@ -10,6 +11,10 @@ from clew.domain.documents import split_name
 from clew.domain.thread import Json
 from clew.texts.phrases import Text, listed, say
 
+# A prompt of so few words and characters may say nothing.
+_GREETING, _SHORT = 3, 30
+# What readers of files say of them, and how it is told to a user.
+_WARNINGS = {"may be scanned": Text.SCANNED, "damaged": Text.DAMAGED, "password": Text.LOCKED}
 # Wishes that only a text can serve.
 _ABOUT_TEXTS = frozenset({Wish.SUMMARY, Wish.SEARCH, Wish.TRANSLATION})
 
@@ -22,6 +27,12 @@ class Held:
     kind: str  # text, table, picture, other
     round: int
     is_made: bool  # by an agent, not brought by the user
+    tables: int = 0  # inside a text
+    warning: str = ""  # what of it could not be read
+
+    @property
+    def has_table(self) -> bool:
+        return self.kind == "table" or self.tables > 0
 
     @classmethod
     def of(cls, described: Mapping[str, Json]) -> "Held":
@@ -30,6 +41,8 @@ class Held:
             kind=str(described.get("kind", "other")),
             round=int(described.get("round", 0)),
             is_made=described.get("origin") == "agent",
+            tables=int(described.get("tables") or 0),
+            warning=str(described.get("warning") or ""),
         )
 
 
@@ -58,19 +71,50 @@ class Planner:
         wishes = read_wishes(self.prompt, [document.label for document in self.documents])
         at_hand = self._at_hand(wishes)
         draft = Draft()
+        if not self.documents and self._is_talk():
+            return WorkPlan(
+                final_documents=(),
+                tasks=(),
+                response=f"{self._say(Text.HELLO)} {self._say(Text.OFFLINE)}",
+                language=self.language,
+                closing=self._say(Text.NO_TASK),
+            )
+        for one in at_hand:
+            if one.round != self.round:
+                continue
+            if one.warning:
+                draft.remarks.append(
+                    self._say(Text.UNREADABLE, document=one.label, reason=self._reason(one.warning))
+                )
+            elif one.kind == "other":
+                draft.remarks.append(self._say(Text.EMPTY_FILE, document=one.label))
+        if Wish.FREE in wishes.wishes:
+            draft.remarks.append(self._say(Text.NO_FREE_TEXT))
         if Wish.TRANSLATION in wishes.wishes:
             draft.remarks.append(self._say(Text.NO_TRANSLATION))
-        self._summarize(draft, wishes, at_hand)
-        self._analyse(draft, wishes, at_hand)
-        self._search(draft, wishes, at_hand)
-        self._code(draft, wishes, at_hand)
-        self._write(draft, wishes, at_hand)
+        if not self._is_refused(wishes):
+            self._summarize(draft, wishes, at_hand)
+            self._analyse(draft, wishes, at_hand)
+            self._search(draft, wishes, at_hand)
+            self._code(draft, wishes, at_hand)
+            self._write(draft, wishes, at_hand)
         return WorkPlan(
             final_documents=tuple(dict.fromkeys(draft.finals or draft.made())),
             tasks=tuple(draft.tasks),
             response=self._response(draft, wishes, at_hand),
             language=self.language,
         )
+
+    def _is_talk(self) -> bool:
+        """A greeting, or a question what there is to do here, and nothing else."""
+        scan = Scan.of(self.prompt, self.language)
+        talk = [hit for name in ("help", "greeting") for hit in scan.take_list("talk", name)]
+        scan.take_list("question", "filler")
+        return bool(talk) and not any(scan.free())
+
+    def _reason(self, warning: str) -> str:
+        text = next((text for words, text in _WARNINGS.items() if words in warning), None)
+        return self._say(text) if text else warning.rstrip(".")
 
     def _at_hand(self, wishes: Wishes) -> list[Held]:
         """What the wish is about: what it names, else what the user brought now, else what was there last."""
@@ -99,7 +143,7 @@ class Planner:
     def _summarize(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         texts = [document.label for document in at_hand if document.kind == "text"]
         # For texts with a prompt that no rule understands, a summary is the best guess.
-        says_nothing = not wishes.wishes and not wishes.outputs and not wishes.formats
+        says_nothing = self._says_nothing(wishes)
         is_wanted = Wish.SUMMARY in wishes.wishes or wishes.is_a_report or says_nothing
         if not (texts and is_wanted and "summarizer" in self.agents):
             return
@@ -112,33 +156,59 @@ class Planner:
         if direct:
             draft.finals.append(label)
 
+    def _says_nothing(self, wishes: Wishes) -> bool:
+        """A greeting, or nothing but the documents: a long prompt that no rule understands is a wish of its own."""
+        understood = wishes.wishes or wishes.outputs or wishes.formats
+        return not understood and len(self.prompt.split()) <= _GREETING and len(self.prompt) <= _SHORT
+
+    def _is_refused(self, wishes: Wishes) -> bool:
+        """Free writing, advice, errands: a summary or a chart would be the answer to another wish."""
+        return Wish.FREE in wishes.wishes and not wishes.explicit & {Wish.SUMMARY, Wish.CHART, Wish.TABLE}
+
     def _wants_figures(self, wishes: Wishes, at_hand: Sequence[Held]) -> bool:
-        tables = any(document.kind == "table" for document in at_hand)
-        asked = self._asks_figures(wishes) or wishes.is_a_report
+        tables = any(document.has_table for document in at_hand)
+        asked = self._asks_figures(wishes) or (
+            wishes.is_a_report and any(document.kind == "table" for document in at_hand)
+        )
+        # About tables alone, the analyst is asked whatever the prompt says: it answers only what it is sure of.
         only_tables = tables and not any(document.kind == "text" for document in at_hand)
-        other = Wish.CONVERSION in wishes.wishes or Wish.CODE in wishes.wishes or bool(wishes.code)
-        return tables and (asked or (only_tables and not other))
+        others = {Wish.CONVERSION, Wish.CODE, Wish.TRANSLATION, Wish.SUMMARY} & wishes.wishes
+        return tables and (asked or (only_tables and not others and not wishes.code))
 
     def _analyse(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         if not self._wants_figures(wishes, at_hand):
             if Wish.CHART in wishes.wishes or wishes.tables or wishes.pictures:
                 draft.remarks.append(self._say(Text.NO_TABLE))
             return
-        if "analyst" not in self.agents or (Wish.SEARCH in wishes.wishes and not self._asks_figures(wishes)):
+        if "analyst" not in self.agents:
             return
-        tables = [document.label for document in at_hand if document.kind == "table"]
+        tables = [document.label for document in at_hand if document.has_table]
+        if not self._makes_files(wishes):
+            self._add(draft, "analyst", [], tables, Text.ANALYSE, tables)
+            return
         stem = split_name(tables[0])[0][:60]
-        wants_chart = Wish.CHART in wishes.wishes or wishes.pictures or not wishes.tables
-        outputs = [*wishes.tables, *wishes.pictures]
+        sheets = [ending for ending in ("xlsx", "csv") if ending in wishes.formats and not wishes.tables]
+        named = bool(wishes.tables or sheets)
+        wants_chart = Wish.CHART in wishes.wishes or wishes.pictures or "png" in wishes.formats or not named
+        outputs = [
+            *wishes.tables,
+            *wishes.pictures,
+            *(self._free(f"{stem}_table.{one}", draft) for one in sheets),
+        ]
         if wants_chart and not wishes.pictures:
             outputs.append(self._free(f"{stem}_chart.png", draft))
-        if not wishes.tables:
+        if not named:
             outputs.append(self._free(f"{stem}_table.xlsx", draft))
         self._add(draft, "analyst", outputs, tables, Text.ANALYSE, tables)
         draft.finals += [*wishes.tables, *wishes.pictures]
 
     def _asks_figures(self, wishes: Wishes) -> bool:
         return bool(wishes.wishes & {Wish.CHART, Wish.TABLE} or wishes.tables or wishes.pictures)
+
+    def _makes_files(self, wishes: Wishes) -> bool:
+        """A question about figures is answered by figures; files are made where they are asked for."""
+        asked = Wish.CHART in wishes.wishes or wishes.outputs or wishes.formats
+        return bool(asked) or wishes.is_a_report or self._says_nothing(wishes)
 
     def _search(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         if Wish.SEARCH not in wishes.wishes or "researcher" not in self.agents:
@@ -149,9 +219,12 @@ class Planner:
             readable = self._unread(draft, at_hand)
         if not readable:
             return
-        label = wishes.texts[0] if wishes.texts else self._free("findings.md", draft)
-        self._add(draft, "researcher", [label], readable, Text.SEARCH, readable)
-        draft.finals.append(label)
+        # A question is answered in the chat; a file is made of the answer where one is asked for.
+        labels = wishes.texts[:1] or [
+            self._free(f"findings.{ending}", draft) for ending in wishes.written[:1]
+        ]
+        self._add(draft, "researcher", labels, readable, Text.SEARCH, readable)
+        draft.finals += labels
 
     def _code(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> None:
         if "coder" not in self.agents or not (
@@ -207,13 +280,15 @@ class Planner:
         draft.steps.append(self._say(step, documents=listed(about, self.language)))
 
     def _response(self, draft: Draft, wishes: Wishes, at_hand: Sequence[Held]) -> str:
-        said = [self._say(Text.OFFLINE), *dict.fromkeys(draft.remarks)]
+        said = list(dict.fromkeys(draft.remarks))
         if draft.tasks:
+            if self.round == 1:
+                said.insert(0, self._say(Text.OFFLINE))
             steps = "\n".join(f"{number}. {step}" for number, step in enumerate(draft.steps, 1))
             return "\n\n".join([*said, f"{self._say(Text.WILL_DO)}\n{steps}"])
         if wishes.wishes and not at_hand:
             said.append(self._say(Text.NO_DOCUMENT))
-        return "\n\n".join([*said, self._say(Text.NO_TASK)])
+        return "\n\n".join([self._say(Text.OFFLINE), *said, self._say(Text.NO_TASK)])
 
     def _free(self, label: str, draft: Draft) -> str:
         """The label, or one like it: a plan must not replace a document of the user."""

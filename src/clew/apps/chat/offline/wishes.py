@@ -20,6 +20,8 @@ class Wish(StrEnum):
     CODE = "code"
     WRITING = "writing"
     CONVERSION = "conversion"
+    FREE = "free"
+    REPORT = "report"
 
 
 _CODE_ENDINGS = frozenset(
@@ -49,7 +51,7 @@ _CODE_ENDINGS = frozenset(
 _TEXT_ENDINGS = frozenset({"md", "txt", "html", "docx", "pdf"})
 _TABLE_ENDINGS = frozenset({"xlsx", "csv"})
 _PICTURE_ENDINGS = frozenset({"png"})
-_NAME = re.compile(r"(?<![\w/\\.-])[\w-]+(?:\.[\w-]+)*\.[A-Za-z0-9]{1,5}(?![\w/\\])")
+FILE_NAME = re.compile(r"(?<![\w/\\.-])[\w-]+(?:\.[\w-]+)*\.[A-Za-z0-9]{1,5}(?![\w/\\])")
 _FORMATS = ("docx", "pdf", "html", "md", "xlsx", "csv", "png")
 
 
@@ -68,12 +70,15 @@ class Wishes:
     @property
     def explicit(self) -> frozenset[Wish]:
         """What to do with the documents, rather than what to make of them."""
-        return self.wishes - {Wish.WRITING, Wish.CONVERSION}
+        return self.wishes - {Wish.WRITING, Wish.CONVERSION, Wish.FREE, Wish.REPORT}
 
     @property
     def is_a_report(self) -> bool:
         """A document is wanted, and nothing says how to come by it: then everything that can be done is."""
-        writes = Wish.WRITING in self.wishes or (bool(self.texts) and Wish.CONVERSION not in self.wishes)
+        if Wish.FREE in self.wishes:
+            return False
+        reports = {Wish.WRITING, Wish.REPORT} <= self.wishes
+        writes = reports or (bool(self.texts) and Wish.CONVERSION not in self.wishes)
         return writes and not self.explicit and not self.code
 
     @property
@@ -100,22 +105,22 @@ class Wishes:
 
 def read_wishes(prompt: str, documents: Collection[str]) -> Wishes:
     """Named files that exist are the input; any other named file is to be made."""
-    names = list(dict.fromkeys(clean_name(match[0]) for match in _NAME.finditer(prompt)))
+    names = list(dict.fromkeys(clean_name(match[0]) for match in FILE_NAME.finditer(prompt)))
     known = {label.casefold(): label for label in documents}
     named = tuple(known[name.casefold()] for name in names if name.casefold() in known)
     endings = _TEXT_ENDINGS | _TABLE_ENDINGS | _PICTURE_ENDINGS | _CODE_ENDINGS
     outputs = tuple(name for name in names if name.casefold() not in known and split_name(name)[1] in endings)
-    spoken = f" {_NAME.sub(' ', prompt).casefold()} "
+    spoken = f" {FILE_NAME.sub(' ', prompt).casefold()} "
     words = merge_words(_PACKAGE, "wishes")
-    wishes = {wish for wish in Wish if any(_begins(spoken, word) for word in words[wish])}
+    wishes = {wish for wish in Wish if any(begins(spoken, word) for word in words[wish])}
     if "?" in prompt or "？" in prompt:  # noqa: RUF001 - Chinese asks with it
         wishes.add(Wish.SEARCH)
     called = merge_words(_PACKAGE, "formats")
-    formats = tuple(ending for ending in _FORMATS if any(_begins(spoken, name) for name in called[ending]))
+    formats = tuple(ending for ending in _FORMATS if any(begins(spoken, name) for name in called[ending]))
     return Wishes(frozenset(wishes), outputs, named, formats)
 
 
-def _begins(text: str, word: str) -> bool:
+def begins(text: str, word: str) -> bool:
     """Whether a word of the text begins so; scripts without spaces have it anywhere."""
     if word[0] > "\u2e80":
         return word in text
