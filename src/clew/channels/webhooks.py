@@ -16,7 +16,7 @@ from clew.channels.http import HttpReply, check_status
 from clew.channels.private_addresses import why_refused
 from clew.domain.errors import Invalid, Permanent, Transient
 from clew.domain.retry import ErrorClass
-from clew.domain.webhook_policy import WebhookPolicy
+from clew.domain.runs import WebhookPolicy
 
 SECONDS = 10.0
 _HOST = re.compile(rb"[A-Za-z0-9._:-]{1,253}")

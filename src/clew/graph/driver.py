@@ -1,7 +1,8 @@
 """Graph driver: runs a thread's graph on LangGraph, one run of a thread at a time."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -66,17 +67,19 @@ class LangGraphDriver(ThreadStates):
         self._controls[thread.id] = control
         try:
             with running(run), Contained():
-                async with self._graphs.to_run(thread, spec) as graph:
+                async with self._graphs.to_run(thread, log) as graph:
                     await self._finish_undoing(thread, graph)
                     driven = self._driven(graph, run, log, spec, fence=fence, is_new=is_new)
                     async with aclosing(driven.bodies(control)) as bodies:
                         async for body in bodies:
                             yield body
-                if spec is not None and self._chunks is not None:
-                    # Before the end is in the log: a client that reads the end there reads no further parts.
-                    await self._chunks.flush(spec.run_id)
+                await self._keep_last_parts(spec)
         except GraphDrained as exc:
+            await self._keep_last_parts(spec)
             raise Drained from exc
+        except Exception:
+            await self._keep_last_parts(spec)
+            raise
         finally:
             if self._controls.get(thread.id) is control:
                 del self._controls[thread.id]
@@ -106,7 +109,17 @@ class LangGraphDriver(ThreadStates):
             parts=self._parts(thread, spec, fence),
             stages=self._stages.get(thread.graph),
             shows=self._shows.get(thread.graph, ()),
+            keep_parts=self._keep_parts(spec),
         )
+
+    def _keep_parts(self, spec: RunSpec | None) -> Callable[[], Awaitable[None]] | None:
+        chunks = self._chunks
+        return None if spec is None or chunks is None else partial(chunks.flush, spec.run_id)
+
+    async def _keep_last_parts(self, spec: RunSpec | None) -> None:
+        """Before the end is in the log: a client that reads the end there reads no further parts."""
+        if spec is not None and self._chunks is not None:
+            await self._chunks.flush(spec.run_id, at_end=True)
 
     def drain(self, thread_id: str) -> None:
         if control := self._controls.get(thread_id):

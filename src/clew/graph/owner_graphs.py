@@ -8,11 +8,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from clew.domain.errors import Corrupt, NotFound
-from clew.domain.events import Event, RunSpec
+from clew.domain.events import Event
 from clew.domain.thread import Owner, Thread
 from clew.graph.factories import GraphFactory, Purpose
 from clew.graph.position import Graph
-from clew.graph.run_config import newest_spec, spec_config
+from clew.graph.run_config import caller_config, newest_spec, spec_config
 from clew.history.graph_store import GraphStore
 
 # The events of a thread's current round.
@@ -37,13 +37,13 @@ class OwnerGraphs:
         self._saver = saver
         self._by_owner: dict[tuple[str, Owner], Graph] = {}  # the least recently used first
 
-    def to_run(self, thread: Thread, spec: RunSpec | None) -> AbstractAsyncContextManager[Graph]:
+    def to_run(self, thread: Thread, log: Sequence[Event]) -> AbstractAsyncContextManager[Graph]:
         """Raises Corrupt: a thread that is to run names a graph that is not registered."""
         if thread.graph not in self._graphs:
             raise Corrupt(f"no graph {thread.graph!r} is registered here")
         found = self._graphs[thread.graph]
         if isinstance(found, GraphFactory):
-            return self._made(found, thread, "threads.create_run", spec)
+            return self._made(found, thread, "threads.create_run", log)
         return nullcontext(self._copy(found, thread))
 
     @asynccontextmanager
@@ -58,16 +58,18 @@ class OwnerGraphs:
         if not isinstance(found, GraphFactory):
             yield self._copy(found, thread)
             return
-        spec = newest_spec(await self._read_round(thread)) if self._read_round is not None else None
-        async with self._made(found, thread, purpose, spec) as graph:
+        log = await self._read_round(thread) if self._read_round is not None else ()
+        async with self._made(found, thread, purpose, log) as graph:
             yield graph
 
     def _made(
-        self, factory: GraphFactory, thread: Thread, purpose: Purpose, spec: RunSpec | None
+        self, factory: GraphFactory, thread: Thread, purpose: Purpose, log: Sequence[Event]
     ) -> AbstractAsyncContextManager[Graph]:
+        spec = newest_spec(log)
+        names = {"thread_id": thread.id, "graph_id": thread.graph}
         config: RunnableConfig = {
-            "configurable": {"thread_id": thread.id, "graph_id": thread.graph},
-            "metadata": {"thread_id": thread.id, "graph_id": thread.graph},
+            "configurable": {**names, **caller_config(log)},
+            "metadata": {**names},
         }
         context = None if spec is None else spec.context
         return factory.opened(

@@ -1,6 +1,6 @@
 """Round driver: one attempt at one round, from the position of its graph to the decision and what LangGraph makes of it."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
@@ -35,12 +35,11 @@ from clew.graph.position import NULL_TASK, ROUND, Graph, GraphPosition, clear_de
 from clew.graph.protocol_stream import protocol_stream
 from clew.graph.run_config import (
     MOST_STEPS,
+    caller_config,
     command_of,
     is_written,
     newest_spec,
     spec_config,
-    user_config,
-    user_of,
 )
 from clew.graph.stream import completed, messages_in, missed, said, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
@@ -75,7 +74,9 @@ class RoundDriver:
         parts: StreamEncoder | None = None,
         stages: Collection[str] | None = None,
         shows: Collection[str] = (),
+        keep_parts: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self._keep_parts = keep_parts
         self._stages = stages
         self._shows = shows
         self._parts = parts
@@ -95,7 +96,7 @@ class RoundDriver:
                 FENCE: fence,
                 TENANT: thread.owner.tenant,
                 USER: thread.owner.user_id,
-                **user_config(user_of(log)),
+                **caller_config(log),
             },
             "metadata": {ROUND: thread.round},
             "recursion_limit": min((graph.config or {}).get("recursion_limit", MAX_STEPS), MOST_STEPS),
@@ -249,6 +250,9 @@ class RoundDriver:
                     if part["id"] not in done and self._is_stage(part["name"]):
                         yield StageChanged(stage=part["name"])
                 elif not part["error"] and not part["interrupts"]:
+                    if self._keep_parts is not None:
+                        # Before the checkpoint: after a kill the node does not run again, and does not repeat them.
+                        await self._keep_parts()
                     bodies = completed(part["name"], part["result"], given.pop(part["id"], None))
                     returned += [
                         body

@@ -31,17 +31,21 @@ def newest_spec(log: Sequence[Event]) -> RunSpec | None:
     return None
 
 
-def user_of(log: Sequence[Event]) -> Mapping[str, Json] | None:
-    """The authenticated user of the round, of whom the newest start or answer tells."""
-    for event in reversed(log):
+def caller_config(log: Sequence[Event]) -> dict[str, Any]:
+    """What a node reads of the callers of the round: the headers of all who started it natively, the newest one's where
+    they differ, and the user of the newest start or answer. The headers of a run are in its config."""
+    headers: dict[str, str] = {}
+    user: Mapping[str, Json] | None = None
+    for event in log:
         match event.body:
             case RoundStarted(spec=RunSpec() as spec) | Resolution(spec=RunSpec() as spec):
-                return spec.user
-            case RoundStarted(user=user):
-                return user
+                user = spec.user
+            case RoundStarted():
+                user = event.body.user
+                headers |= event.body.headers
             case _:
                 pass
-    return None
+    return {**headers, **user_config(user)}
 
 
 def user_config(user: Mapping[str, Json] | None) -> dict[str, Any]:

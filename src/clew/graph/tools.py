@@ -1,7 +1,8 @@
 """Tools that go through the ledger: logged before they run, asked about where declared, never silently run twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, overload
@@ -9,10 +10,11 @@ from typing import Any, Literal, overload
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import run_in_executor
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, interrupt
 from pydantic import ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
 
 from clew.domain.errors import ConfigError
 from clew.domain.events import ToolCall
@@ -26,10 +28,13 @@ from clew.ports.run_context import Ledger
 
 CALL = "clew_call"
 INVALID = "invalid tool arguments"
+# More calls than this in one turn are a model error; the rest are refused with an error result each.
+MAX_CALLS = 64
 
 
 class LedgerTool(StructuredTool):
-    """A LangChain tool that any agent or ToolNode can use. Outside of Clew's runner it is a plain tool."""
+    """A LangChain tool that any agent or ToolNode can use. Outside of Clew's runner it is a plain tool, unless it needs
+    an approval: then it refuses to run."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -67,6 +72,11 @@ class LedgerTool(StructuredTool):
 
     def _require_no_ledger(self) -> None:
         """Called by its arguments alone it has no id, so nothing that was promised about it could be kept."""
+        if current_run() is None and self.terms.approval:
+            raise RuntimeError(
+                f"tool {self.name!r} needs an approval, and outside of Clew no person is asked: run the graph on Clew."
+                f" A test can call the function itself: {self.name}.{'func' if self.func else 'coroutine'}(...)"
+            )
         is_repeated = self.idempotent and self.terms.on_crash in (None, OnCrash.RETRY)
         is_plain = is_repeated and self.executor is Executor.SERVER
         if current_run() is None or (is_plain and not self.terms.approval and not self.terms.needs_user):
@@ -205,6 +215,40 @@ async def through_ledger(
         if isinstance(outcome, ToolMessage | Command)
         else _message(call.call_id, call.name, ok=ok, content=result)
     )
+
+
+async def act_on(run: Ledger, tools: Sequence[BaseTool], turn: AIMessage) -> list[ToolMessage]:
+    """Carry out what a turn of the model asked for. All of it is begun, so that every question is asked at once."""
+    by_name = {tool.name: tool for tool in tools}
+    outcomes = await asyncio.gather(
+        *(_carry_out(run, by_name.get(call["name"]), call) for call in turn.tool_calls[:MAX_CALLS]),
+        *(_refuse(run, call, INVALID) for call in turn.invalid_tool_calls),
+        *(_refuse(run, call, "too many tool calls") for call in turn.tool_calls[MAX_CALLS:]),
+        return_exceptions=True,
+    )
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    # A question to a person stops the graph; anything else that went wrong matters more and is raised first.
+    failures.sort(key=lambda failure: isinstance(failure, GraphBubbleUp))
+    if failures:
+        raise failures[0]
+    return [outcome for outcome in outcomes if isinstance(outcome, ToolMessage)]
+
+
+async def _carry_out(run: Ledger, tool: BaseTool | None, call: Any) -> Any:
+    logged = ToolCall(call_id=call["id"], name=call["name"], args=to_jsonable_python(call["args"]))
+    if tool is None:
+        return await _refuse(run, call, f"there is no tool {call['name']!r}")
+    request = {**call, "type": "tool_call"}
+    if isinstance(tool, LedgerTool):
+        return await tool.ainvoke(request)
+    return await through_ledger(run, logged, Terms(), lambda: tool.ainvoke(request))
+
+
+async def _refuse(run: Ledger, call: Any, error: str) -> ToolMessage:
+    logged = ToolCall(call_id=call["id"], name=call["name"] or "", args=to_jsonable_python(call["args"]))
+    await run.record(replace(logged, name=logged.name or "unknown"))
+    await run.finish(logged.call_id, ok=False, error=error)
+    return ToolMessage(error, tool_call_id=logged.call_id, status="error")
 
 
 def own_ids(message: AIMessage, *, used: Collection[str], new_id: Callable[[], str]) -> AIMessage:

@@ -333,6 +333,8 @@ def _init_chat_model(name: str) -> BaseChatModel:
         # With every provider it knows it is a large package, and a graph with a model of its own needs none of it.
         models = importlib.import_module("langchain.chat_models")
     except ModuleNotFoundError as exc:
-        raise ConfigError(f"the model {name!r} needs another package: pip install langchain") from exc
+        raise ConfigError(
+            f"the model {name!r} needs another package: pip install 'clew-server[langchain]'"
+        ) from exc
     model: BaseChatModel = models.init_chat_model(name)
     return model

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from clew.domain.errors import Corrupt, NotFound
@@ -21,14 +21,21 @@ class CheckpointPruning:
     # False if the thread runs; then it is accessed, and due again later.
     prune: Callable[[str], Awaitable[bool]]
     clock: Clock
-    after: timedelta
-    # The last thread that was pruned, by its access and id. One that is accessed again comes behind it.
-    _seen: tuple[int, str] | None = None
+    # So long after their last access threads are pruned that have no such time of their own; None: they are not.
+    after: timedelta | None
+    # The last thread that was pruned, by its age and id. One that is accessed again comes behind it.
+    _seen: dict[Reason, tuple[int, str]] = field(default_factory=dict)
 
     async def prune_due(self) -> bool:
         """Prune some threads; True if there may be more."""
-        wanted = Selection(reason=Reason.UNUSED, before=self.clock() - self.after)
-        found = await self.rows.due(wanted, after=self._seen, limit=PAGE)
+        now = self.clock()
+        has_more = await self._prune(Selection(reason=Reason.STALE, before=now))
+        if self.after is None:
+            return has_more
+        return await self._prune(Selection(reason=Reason.IDLE, before=now - self.after)) or has_more
+
+    async def _prune(self, wanted: Selection) -> bool:
+        found = await self.rows.due(wanted, after=self._seen.get(wanted.reason), limit=PAGE)
         for one in found:
             try:
                 await self.prune(one.id)
@@ -36,5 +43,5 @@ class CheckpointPruning:
                 pass  # deleted meanwhile
             except Corrupt as exc:
                 logger.warning("checkpoints cannot be pruned", extra={"thread_id": one.id, "code": exc.code})
-            self._seen = one.age, one.id
+            self._seen[wanted.reason] = one.age, one.id
         return len(found) == PAGE
