@@ -394,7 +394,9 @@ def _lists_namespaces(asked: AskedRequest) -> Iterator[AuthorizationCheck]:
 _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = {
     "create_thread": _creates_thread,
     **dict.fromkeys(("search_threads", "count_threads", "list_threads", "list_workflows"), _searches_threads),
-    **dict.fromkeys(("thread_usage", "deleted_threads"), _searches_threads),
+    **dict.fromkeys(
+        ("search_messages", "thread_counts", "thread_usage", "deleted_threads"), _searches_threads
+    ),
     "patch_thread": _updates_thread,
     "update_thread_state": _updates_state,
     "copy_thread": _copies_thread,

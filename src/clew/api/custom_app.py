@@ -31,7 +31,7 @@ from clew.ports.users import AuthUser
 logger = logging.getLogger(__name__)
 
 # Routes of Clew that no custom route replaces.
-UNSHADOWED = frozenset({"/ok", "/health", "/ready", "/metrics", "/docs", "/openapi.json"})
+UNSHADOWED = frozenset({"/ok", "/health", "/ready", "/metrics", "/openapi.json"})
 # Whose threads the SDK's client without a URL reaches in a route without authentication, and in the lifespan.
 SERVER = Owner(tenant="default", user_id="")
 

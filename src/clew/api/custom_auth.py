@@ -22,8 +22,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
 from clew.api.credentials import TENANT, USUAL_SCOPES, Principal, is_user
-from clew.api.errors import RefusedCaller, RefusedRequest
-from clew.domain.errors import ClewError, ConfigError, Invalid, Unavailable
+from clew.api.errors import RefusedCaller, RefusedRequest, SlowHandler
+from clew.domain.errors import ClewError, ConfigError, Invalid
 from clew.domain.thread import Json
 from clew.ports.authorization import EVERYTHING, MetadataFilter, read_filter
 from clew.ports.users import BASIC, AuthUser
@@ -81,7 +81,7 @@ class CustomAuth:
         self._warned: set[str] = set()
 
     async def principal(self, scope: Scope) -> Principal:
-        """Raises RefusedCaller, RefusedRequest with the handler's own status, and Unavailable for one that is too slow."""
+        """Raises RefusedCaller, RefusedRequest with the handler's own status, and SlowHandler."""
         key = self._cache_key(scope)
         known = self._remembered.get(key)
         if known is not None and self._monotonic() < known[1]:
@@ -98,7 +98,7 @@ class CustomAuth:
     ) -> MetadataFilter:
         """What of a resource the caller may see in this action. The handler may change the value.
 
-        Raises RefusedRequest, RefusedCaller and Unavailable.
+        Raises RefusedRequest, RefusedCaller and SlowHandler.
         """
         handler = self._handler_of(resource, action)
         user: Any = caller.user
@@ -156,12 +156,12 @@ class CustomAuth:
             if not deadline.expired():
                 raise
             logger.error("a handler of custom authentication did not answer within %g seconds", self._seconds)  # noqa: TRY400 - the traceback is ours
-            raise Unavailable("the authentication handler did not answer in time") from None
+            raise SlowHandler("the authentication handler did not answer in time") from None
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         """Not in a pool: its threads would keep a process from ending while a handler hangs."""
         if self._threads >= MOST_THREADS:
-            raise Unavailable("too many authentication handlers are at work")
+            raise SlowHandler("too many authentication handlers are at work")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
@@ -214,10 +214,9 @@ class CustomAuth:
         """Empty where nothing is to be remembered."""
         if self._cache is None:
             return ""
-        headers = {
-            name: value for name, value in scope["headers"] if name.decode("latin-1") in self._cache.headers
-        }
-        return sha256(repr(sorted(headers.items())).encode()).hexdigest() if headers else ""
+        # Each value of a header that is sent twice: a handler may read either.
+        headers = sorted(one for one in scope["headers"] if one[0].decode("latin-1") in self._cache.headers)
+        return sha256(repr(headers).encode()).hexdigest() if headers else ""
 
     def _remember(self, key: str, principal: Principal, cache: AuthCache) -> None:
         self._remembered.pop(key, None)

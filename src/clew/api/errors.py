@@ -70,6 +70,10 @@ class TooManyBodies(TooMany):
     """Other requests' bodies take the memory there is for them."""
 
 
+class SlowHandler(Unavailable):
+    """A handler of the project did not answer in time. The database is not the reason."""
+
+
 class RefusedCaller(Unauthenticated):
     """The project's authentication handler refused the caller."""
 
@@ -208,7 +212,7 @@ def invalid_of(exc: RequestValidationError | WebSocketRequestValidationError) ->
     """The first thing that is wrong, and where. The validator's message does not repeat the value."""
     first = exc.errors()[0]
     source, *inside = (str(part) for part in first["loc"])
-    message = _PLAINLY.get(first["type"], first["msg"])
+    message = _PLAINLY.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "model_attributes_type" and not inside:
         # A body of another type is not parsed; the validator reports it as JSON of the wrong kind.
         message += ", sent with Content-Type: application/json"

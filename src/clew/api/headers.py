@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.domain.events import RunSpec
 from clew.domain.runs import is_free
+from clew.telemetry.trace_context import caller_trace
 
 # As in LangGraph no pattern matches these for a run: what a run is given is stored with it.
 _NEVER_IN_RUNS = frozenset({"authorization", "x-api-key", "x-service-key", "x-tenant-id"})
@@ -74,9 +75,16 @@ class RunHeaders:
             _run_headers.reset(token)
 
 
+def run_headers() -> dict[str, str]:
+    """The headers of this request for the `configurable` of what it starts."""
+    return {name: value for name, value in _run_headers.get().items() if is_free(name)}
+
+
 def with_headers(spec: RunSpec) -> RunSpec:
-    """The run with the headers of this request in its `configurable`. They win over what the body says, as in LangGraph."""
-    given = {name: value for name, value in _run_headers.get().items() if is_free(name)}
+    """The run with this request's trace, and its headers in its `configurable`. They win over the body, as in LangGraph."""
+    if trace := caller_trace():
+        spec = replace(spec, trace=trace)
+    given = run_headers()
     if not given:
         return spec
     configurable = spec.config.get("configurable")

@@ -15,13 +15,14 @@ from clew.api.errors import CODE, Internal, refuse
 from clew.api.guard import RULE
 from clew.api.headers import HeaderFilter, logged
 from clew.telemetry import Metrics, log_context
+from clew.telemetry.trace_context import calling
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "X-Request-ID"
 
 # What a client or a proxy may call its request; anything else is not repeated in a header or a log.
-_ID_SHAPE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_ID_SHAPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Metric labels must not grow with values that clients make up.
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _GONE = 499
@@ -38,6 +39,7 @@ SAFE_HEADERS = {
 }
 
 _REQUEST_ID = REQUEST_ID.lower().encode()
+_TRACE_PARENT = b"traceparent"
 _SAFE = [
     (name.lower().encode(), value.encode())
     for name, value in {**SAFE_HEADERS, "Cache-Control": "no-store"}.items()
@@ -75,7 +77,7 @@ class Observe:
         scope[REQUEST] = request_id
         answer = ObservedResponse(send, request_id, scope)
         started = time.perf_counter()
-        with log_context(request_id=request_id):
+        with log_context(request_id=request_id), calling(_header(scope, _TRACE_PARENT)):
             try:
                 await self._app(scope, receive, answer.send)
             except Exception:
@@ -88,8 +90,8 @@ class Observe:
                 self._note(scope, answer.status or _GONE, time.perf_counter() - started)
 
     def _request_id(self, scope: Scope) -> str:
-        given = next((value for name, value in scope["headers"] if name == _REQUEST_ID), b"")
-        return given.decode() if _ID_SHAPE.fullmatch(given) else self._new_id()
+        given = _header(scope, _REQUEST_ID)
+        return given if _ID_SHAPE.fullmatch(given) else self._new_id()
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         rule: RouteRule | None = scope.get(RULE)
@@ -152,3 +154,7 @@ class ObservedResponse:
             given = {name.lower() for name, _ in headers}
             headers.extend(header for header in _SAFE if header[0] not in given)
         headers.append((_REQUEST_ID, self._request_id.encode()))
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

@@ -22,15 +22,17 @@ MEDIA = {
     ".js": "text/javascript; charset=utf-8",
     ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".pdf": "application/pdf",
+    ".csv": "text/csv; charset=utf-8",
 }
-# In addition to the headers of every answer: no text can become markup, even if a script of the page has a bug.
-POLICY = (
-    f"{SAFE_HEADERS['Content-Security-Policy']}; require-trusted-types-for 'script'; trusted-types 'none'"
-)
+# In addition to the headers of every answer: no text can become markup, even if a script of the page has a bug. A picture
+# or a PDF in a preview is fetched with the key and shown from memory.
+POLICY = f"{SAFE_HEADERS['Content-Security-Policy']}; img-src 'self' blob:; frame-src blob:; require-trusted-types-for 'script'; trusted-types 'none'"
 # Revalidated each time, so that one load never mixes the files of two versions; sent again only when changed.
 CACHING = "no-cache"
 
 LIBRARIES = "vendor"
+SAMPLES = "samples"
 NOT_INSTALLED = (
     "The libraries of this page are not installed: `make setup` in Clew's folder does it.\n"
     "The API is there without them; GET /openapi.json describes it.\n"
@@ -49,6 +51,7 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
     router = Router()
     files = _read(folder)
     libraries = _read(folder / LIBRARIES)
+    samples = _read(folder / SAMPLES)
 
     @router.get("/", dependencies=[PUBLIC], include_in_schema=False)
     async def index(request: Request) -> Response:
@@ -70,6 +73,10 @@ def page_router(folder: Path, *, authenticator: Authenticator, version: str) -> 
     @router.get("/web/vendor/{name}", dependencies=[PUBLIC], include_in_schema=False)
     async def library(request: Request, name: str) -> Response:
         return _answer(request, _found(libraries, name))
+
+    @router.get("/web/samples/{name}", dependencies=[PUBLIC], include_in_schema=False)
+    async def sample(request: Request, name: str) -> Response:
+        return _answer(request, _found(samples, name))
 
     return router
 

@@ -18,6 +18,7 @@ from clew.api.openapi import errors
 from clew.api.retention_schemas import (
     BinnedListOut,
     BinnedOut,
+    CountsOut,
     DeletedThreadsOut,
     ThreadCleanupOut,
     ThreadDeletedOut,
@@ -57,6 +58,7 @@ class RetentionRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/api/threads", tags=["threads"])
+        router.get("/counts", dependencies=[needs("read")])(self.thread_counts)
         router.get("/usage", dependencies=[needs("read")])(self.thread_usage)
         router.get("/deleted", dependencies=[needs("read")], responses=errors(Invalid))(self.deleted_threads)
         router.post("/cleanup", dependencies=[needs("admin")], responses=errors(Invalid, InvalidState))(
@@ -82,6 +84,10 @@ class RetentionRoutes:
             responses=errors(Invalid, NotFound, InvalidState),
         )(self.undelete_thread)
         return router
+
+    async def thread_counts(self, caller: Caller) -> CountsOut:
+        """How many of the caller's threads have each status."""
+        return CountsOut(by_status=await self.cleanup.space.by_status(caller.owner))
 
     async def thread_usage(self, caller: Caller) -> UsageOut:
         """Usage of the caller's threads, and how many a cleanup would delete."""

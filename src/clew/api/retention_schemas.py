@@ -28,6 +28,10 @@ class CleanupRunOut(WireModel):
         )
 
 
+class CountsOut(WireModel):
+    by_status: Mapping[str, int]
+
+
 class UsageOut(WireModel):
     threads: int
     by_status: Mapping[str, int]

@@ -8,7 +8,7 @@ from clew.api.credentials import Principal
 from clew.api.numbers import Numbering
 from clew.api.workflow_apps import Prepared, StartCall, WorkflowApp, WorkflowApps
 from clew.api.workflow_schemas import StartIn
-from clew.domain.errors import Invalid, NotFound
+from clew.domain.errors import Forbidden, Invalid, NotFound
 from clew.domain.events import Content, Opening
 from clew.domain.lifecycle import RESERVED
 from clew.domain.thread import Json, Owner, Thread
@@ -44,6 +44,7 @@ class StartPolicy:
 
     async def start(self, body: StartIn, caller: Principal) -> Start:
         """All that a new workflow begins with. Raises Invalid, and what the app that prepares it raises."""
+        require_priority(body.priority, caller)
         given = self.app_fields(body)
         opening = self.opening(body, caller.owner)
         app = self.apps.apps.get(opening.graph)
@@ -59,6 +60,7 @@ class StartPolicy:
 
     async def next_round(self, body: StartIn, thread: Thread, caller: Principal) -> Request:
         """Raises Invalid for fields that only a new workflow can have, or when there is no prompt or input."""
+        require_priority(body.priority, caller)
         self.require_next_round(body, thread)
         app = self.apps.apps.get(thread.graph)
         if app is not None and app.next_round is not None:
@@ -118,6 +120,7 @@ class StartPolicy:
             message=said(body.input) if body.prompt is None else body.prompt,
             graph_input=body.input,
             documents=await self._documents(body, owner),
+            priority=body.priority,
         )
 
     async def _prepared(
@@ -176,8 +179,19 @@ class StartPolicy:
             raise Invalid(f"no graph {name!r}; there are: {_listed(self.graphs.graphs)}", field="graph")
 
 
+def require_priority(priority: int | None, caller: Principal) -> None:
+    """Priorities are compared before tenants take turns, so one before 0 delays all tenants. Raises Forbidden."""
+    if priority is not None and priority < 0 and "operator" not in caller.scopes:
+        raise Forbidden(f"the priority {priority} needs a key with the scope 'operator'; without it, from 0")
+
+
 def _request(body: StartIn, call: StartCall, prepared: Prepared) -> Request:
-    return Request(message=body.prompt, graph_input=prepared.graph_input, documents=call.documents)
+    return Request(
+        message=body.prompt,
+        graph_input=prepared.graph_input,
+        documents=call.documents,
+        priority=body.priority,
+    )
 
 
 def said(given: Json) -> Content | None:

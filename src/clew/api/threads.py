@@ -2,10 +2,12 @@
 
 import base64
 import binascii
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator, AwareDatetime
 
 from clew.api.access import needs
 from clew.api.guard import Caller
@@ -16,13 +18,23 @@ from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeTh
 from clew.api.thread_access import ThreadAccess
 from clew.domain.errors import Invalid, NotFound
 from clew.domain.records import File
-from clew.domain.thread import Status, Thread
+from clew.domain.thread import Owner, Status, Thread
 from clew.ports.threads import Store
 
 # JSON numbers are exact up to here in every client.
 MAX_SEQ = 2**53 - 1
 
 ThreadId = Annotated[str, Path(max_length=256)]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time lies between the years 1 and 9999") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) -> APIRouter:
@@ -33,6 +45,10 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
         caller: Caller,
         status: Annotated[list[Status] | None, Query()] = None,
         graph: Annotated[str | None, Query(max_length=256)] = None,
+        user: Annotated[str, Query(max_length=256, description="Only of this user of the tenant.")] = "",
+        active_since: Annotated[Moment | None, Query(alias="activeSince")] = None,
+        active_until: Annotated[Moment | None, Query(alias="activeUntil")] = None,
+        sort: Literal["created", "activity"] = "created",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         cursor: Annotated[str | None, Query(max_length=1024, pattern="^[A-Za-z0-9_-]+$")] = None,
     ) -> ThreadsOut:
@@ -40,13 +56,20 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
         before = None if cursor is None else read_cursor(cursor)
         # One more than asked for says whether there is a next page.
         found = await store.find(
-            caller.owner, status=status or (), graph=graph, before=before, limit=limit + 1
+            of_user(caller.owner, user),
+            status=status or (),
+            graph=graph,
+            active_since=active_since,
+            active_until=active_until,
+            by_activity=sort == "activity",
+            before=before,
+            limit=limit + 1,
         )
         page = found[:limit]
         numbers = await numbering.owners(thread.owner for thread in page)
         return ThreadsOut(
             threads=[ThreadOut.of(thread, numbers[thread.owner]) for thread in page],
-            next=write_cursor(page[-1]) if len(found) > limit else None,
+            next=write_cursor(page[-1], by_activity=sort == "activity") if len(found) > limit else None,
         )
 
     @router.get("/{thread_id}", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
@@ -84,9 +107,19 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
     return router
 
 
-def write_cursor(last: Thread | File) -> str:
+def of_user(owner: Owner, user: str) -> Owner:
+    """One user of the tenant. A key of one user has that user's threads alone, so another's are none."""
+    if not user or user == owner.user_id:
+        return owner
+    if owner.user_id:
+        raise Invalid("your key belongs to another user", field="user")
+    return replace(owner, user_id=user)
+
+
+def write_cursor(last: Thread | File, *, by_activity: bool = False) -> str:
     """A position in a list. It grants no access: the caller alone decides whose data is listed."""
-    text = f"{last.created_at.astimezone(UTC).isoformat()} {last.id}"
+    at = last.last_active_at if by_activity and isinstance(last, Thread) else last.created_at
+    text = f"{at.astimezone(UTC).isoformat()} {last.id}"
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 

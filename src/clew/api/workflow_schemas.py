@@ -21,7 +21,7 @@ from clew.api.numbers import LARGEST, OwnerNumbers
 from clew.api.schemas import ErrorDetail, PendingOut, StatsOut, StrictBody, WireModel
 from clew.domain import views
 from clew.domain.records import Document
-from clew.domain.thread import Json, Thread
+from clew.domain.thread import FIRST, LAST, Json, Thread
 from clew.domain.tool_calls import Call
 
 WorkflowId = Annotated[str, Path(max_length=256)]
@@ -66,6 +66,8 @@ class StartIn(Given):
     name: Annotated[str | None, Field(max_length=200)] = None
     ttl_days: Annotated[int | None, Field(ge=1, le=3650)] = None
     """Null keeps it for ever; left out, the server's default applies."""
+    priority: Annotated[int | None, Field(ge=FIRST, le=LAST)] = None
+    """Waiting workflows of the lowest number are started first. It holds for later rounds too; 0 unless one was given."""
     hold: bool = False
     """Create it without starting it; `begin` starts it."""
     verbose: bool = False

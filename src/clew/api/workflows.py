@@ -18,6 +18,7 @@ from clew.api.conditional import NOT_MODIFIED, answer_unless_known
 from clew.api.credentials import Principal
 from clew.api.direct import direct
 from clew.api.guard import Caller
+from clew.api.headers import run_headers
 from clew.api.numbers import OwnerNumbers
 from clew.api.once import IdempotencyKey, IdempotentRequest
 from clew.api.openapi import errors
@@ -63,6 +64,7 @@ from clew.ports.inbox import Inbox
 from clew.ports.notifier import Notifier
 from clew.ports.threads import Store
 from clew.telemetry import Metrics
+from clew.telemetry.trace_context import caller_trace
 
 logger = logging.getLogger(__name__)
 
@@ -340,4 +342,10 @@ def command_router(workflows: Workflows) -> APIRouter:
 
 
 def scope_of(caller: Principal) -> RunScope:
-    return RunScope(user_id=caller.user_id, is_system=False, user=caller.stored_user)
+    return RunScope(
+        user_id=caller.user_id,
+        is_system=False,
+        user=caller.stored_user,
+        headers=run_headers(),
+        trace=caller_trace(),
+    )

@@ -174,6 +174,8 @@ class SocketAuthenticator:
                 raise
         except TimeoutError:
             raise HangUp(POLICY, "no key was sent in time") from None
+        except Unavailable as exc:
+            raise HangUp(LATER, exc.code) from exc
         except ClewError as exc:
             raise HangUp(POLICY, exc.code) from exc
         finally:

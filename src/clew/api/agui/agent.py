@@ -53,13 +53,16 @@ class AguiAgent:
     caller: Principal
     assistant: Assistant
     schemas: Schemas
+    cancels: bool = (
+        False  # the run, when the client disconnects; else the run goes on, and a client connects again
+    )
 
     async def answer(self, body: dict[str, Json]) -> Response:
         """Raises Invalid, Forbidden, NotFound, InvalidState."""
         given = parsed(body)
         props = forwarded(given)
         owner = self.caller.owner
-        thread_id = conversation_id(owner, given.thread_id)
+        thread_id = conversation_id(self.caller.itself, given.thread_id)
         thread = await self.runs.thread(thread_id, owner)
         run_id = str(uuid5(NAMESPACE, f"{owner.tenant}\n{thread_id}\n{given.run_id}"))
         if thread is not None and (run := await self._find(thread, run_id)) is not None:
@@ -107,8 +110,7 @@ class AguiAgent:
         run = followed.run
         headers = {THREAD: run.thread_id, "Content-Location": f"/threads/{run.thread_id}/runs/{run.id}"}
         told = ToldRun(followed, given, self.schemas, replays=replays)
-        # A client that disconnects connects again: the run goes on.
-        return self.runs.stream(self.caller, followed, told.tell, headers, cancels=False)
+        return self.runs.stream(self.caller, followed, told.tell, headers, cancels=self.cancels)
 
     async def _find(self, thread: Thread, run_id: str) -> Run | None:
         try:

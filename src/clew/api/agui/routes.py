@@ -1,7 +1,7 @@
 """/agui/{assistant}: the AG-UI protocol over HTTP. A request is a run, or the state of a thread that it names."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
 from starlette.responses import Response, StreamingResponse
@@ -36,7 +36,11 @@ class AguiRoutes:
         return router
 
     async def run_agent(
-        self, caller: Caller, assistant: Annotated[str, Path(max_length=256)], body: dict[str, Json]
+        self,
+        caller: Caller,
+        assistant: Annotated[str, Path(max_length=256)],
+        body: dict[str, Json],
+        on_disconnect: Literal["cancel", "continue"] = "continue",
     ) -> Response:
         """Run the graph with an AG-UI RunAgentInput. Without anything new, send where its thread is."""
         from clew.api.agui.agent import AguiAgent  # noqa: PLC0415 - the protocol's types take 0.3 s to import
@@ -46,4 +50,11 @@ class AguiRoutes:
         except Invalid:
             raise NotFound(f"no assistant {assistant!r}") from None
         schemas = await self._introspection.schemas(found, caller.owner)
-        return await AguiAgent(runs=self._runs, caller=caller, assistant=found, schemas=schemas).answer(body)
+        agent = AguiAgent(
+            runs=self._runs,
+            caller=caller,
+            assistant=found,
+            schemas=schemas,
+            cancels=on_disconnect == "cancel",
+        )
+        return await agent.answer(body)

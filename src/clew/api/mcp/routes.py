@@ -15,7 +15,7 @@ from clew.api.streams import first_of
 from clew.domain.errors import Invalid, NotFound
 from clew.ports.graphs import GraphIntrospection
 
-MISSING = "MCP is not installed on this server: pip install 'clew[mcp]'"
+MISSING = "MCP is not installed on this server: pip install 'clew-server[mcp]'"
 
 
 class McpRoutes:

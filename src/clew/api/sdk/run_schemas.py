@@ -15,7 +15,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from clew.api.sdk.wire import Lenient, Moment, RequestBody, refused
+from clew.api.sdk.wire import Lenient, Moment, RequestBody, without_effect
 from clew.domain.assistants import require_one_context
 from clew.domain.events import RunSpec
 from clew.domain.runs import Run
@@ -121,13 +121,16 @@ class RunIn(Lenient):
     checkpoint_during: bool | None = None
     """The older form of `durability`."""
     strict_resume: bool | None = None
-    """Always so: an answer to a question that is not open is refused."""
-    feedback_keys: Annotated[Json, refused("feedback goes to LangSmith, which this server does not call")] = (
-        None
-    )
+    """Always so: an answer to a question that is not open is without_effect."""
+    feedback_keys: Annotated[
+        Json,
+        without_effect("feedback_keys", "Clew does not call LangSmith, which has the addresses for feedback"),
+    ] = None
     langsmith_tracer: Annotated[
         Json,
-        refused("traces are configured in the server's environment, with LANGSMITH_PROJECT"),
+        without_effect(
+            "langsmith_tracer", "LANGSMITH_PROJECT of the server's environment says where traces go"
+        ),
     ] = None
 
     def require_one_context(self) -> None:

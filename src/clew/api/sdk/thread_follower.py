@@ -17,6 +17,8 @@ from clew.ports.streams import PartReader
 
 # How often the log is read without a notification.
 LOOK_SECONDS = 2.0
+# The same after a part: the notification of it may have been that of the run's end too.
+SETTLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +80,12 @@ class ThreadFollower:
     async def heard(self) -> AsyncGenerator[Heard]:
         """For ever. Raises NotFound once the thread is deleted."""
         await self._begin()
-        is_quiet = is_caught_up = False
+        is_quiet = is_caught_up = settles = False
         while True:
             is_ending = self._is_ending()
-            part = await self._reader.next(LOOK_SECONDS if is_caught_up and not is_ending else 0)
+            wait = SETTLE_SECONDS if settles else LOOK_SECONDS
+            part = await self._reader.next(wait if is_caught_up and not is_ending else 0)
+            settles = is_ending or part is not None
             if part is not None:
                 is_quiet = False
                 for each in await self._before(part):
@@ -94,7 +98,7 @@ class ThreadFollower:
             for each in self._ends() if is_ending else await self._look():
                 is_quiet = False
                 yield each
-            if not is_caught_up and not self._is_ending():
+            if not is_caught_up and not is_ending and not self._is_ending():
                 is_caught_up = True
                 yield CaughtUp()
             elif is_quiet:
@@ -141,6 +145,8 @@ class ThreadFollower:
             if run.id not in self._open and self._is_new(run):
                 self._open[run.id] = 0
                 heard.append(RunBegan(run=run, number=None))
+            if run.id in self._open and run.status.is_over:
+                break  # its end comes before the beginning of the next
         return heard
 
     def _changes(self, run: Run) -> Iterator[Heard]:

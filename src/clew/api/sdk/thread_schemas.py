@@ -5,12 +5,13 @@ from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from clew.api.sdk.extraction import Paths
 from clew.api.sdk.run_schemas import CheckpointIn, CommandIn, Id, Object, Uuid
 from clew.api.sdk.wire import Lenient, Moment, RequestBody
-from clew.domain.retention import LONGEST_MINUTES, minutes
+from clew.domain.events import TtlChanged
+from clew.domain.retention import LONGEST_MINUTES, after, minutes
 from clew.domain.thread import Json, Status, Thread
 from clew.domain.views import SuperstepUpdate
 from clew.ports.checkpoints import CheckpointSizes
@@ -35,19 +36,12 @@ def statuses_of(wanted: ThreadStatus | None) -> tuple[Status, ...]:
 Minutes = Annotated[float, Field(gt=0, le=LONGEST_MINUTES)]
 
 
-def _whole(strategy: str) -> str:
-    if strategy != "delete":
-        raise ValueError("not supported: a thread expires as a whole; /threads/prune removes its old states")
-    return strategy
+Strategy: TypeAlias = Literal["delete", "keep_latest"]
 
 
 class TtlIn(RequestBody):
     ttl: Minutes
-    strategy: Annotated[Literal["delete", "keep_latest"], AfterValidator(_whole)] = "delete"
-
-    @property
-    def time(self) -> timedelta:
-        return minutes(self.ttl, field="ttl")
+    strategy: Strategy = "delete"
 
 
 class UpdateIn(Lenient):
@@ -79,15 +73,15 @@ class ThreadPatchIn(Lenient):
     metadata: Object = Field(default_factory=dict)
     ttl: TtlIn | Minutes | None = None
 
-    @property
-    def time(self) -> timedelta | None:
-        match self.ttl:
-            case None:
-                return None
-            case TtlIn():
-                return self.ttl.time
-            case number:
-                return minutes(number, field="ttl")
+    def lifetime(self, default: timedelta) -> TtlChanged | None:
+        """How long the thread lives, or keeps all of its states and then lives as long as `default` at least."""
+        if self.ttl is None:
+            return None
+        asked = self.ttl if isinstance(self.ttl, TtlIn) else TtlIn(ttl=self.ttl)
+        time = minutes(asked.ttl, field="ttl")
+        if asked.strategy == "delete":
+            return TtlChanged(ttl=time)
+        return TtlChanged(ttl=max(default, time), prune_after=time)
 
 
 class ThreadIn(ThreadPatchIn):
@@ -141,13 +135,24 @@ class HistoryIn(Lenient):
 
 class PruneIn(Lenient):
     thread_ids: Annotated[list[Id], Field(max_length=1000)]
-    strategy: Literal["delete", "keep_latest"] = "delete"
+    strategy: Strategy = "delete"
 
 
 class TtlOut(BaseModel):
-    strategy: Literal["delete"] = "delete"
+    strategy: Strategy
     ttl_minutes: float
     expires_at: Moment | None
+
+    @classmethod
+    def of(cls, thread: Thread) -> Self | None:
+        time, expires_at = thread.ttl, thread.expires_at
+        strategy: Strategy = "delete"
+        if thread.prune_after is not None:
+            time, strategy = thread.prune_after, "keep_latest"
+            expires_at = after(thread.last_accessed_at or thread.created_at, time)
+        if time is None:
+            return None
+        return cls(strategy=strategy, ttl_minutes=time / timedelta(minutes=1), expires_at=expires_at)
 
 
 class ThreadDetails(BaseModel):
@@ -164,10 +169,7 @@ class ThreadDetails(BaseModel):
 
     def with_ttl(self, thread: Thread) -> "TimedThreadDetails":
         """With its time to live; null for a thread that is kept."""
-        ttl = None
-        if thread.ttl is not None:
-            ttl = TtlOut(ttl_minutes=thread.ttl / timedelta(minutes=1), expires_at=thread.expires_at)
-        return TimedThreadDetails(**dict(self), ttl=ttl)
+        return TimedThreadDetails(**dict(self), ttl=TtlOut.of(thread))
 
     @classmethod
     def of(

@@ -127,7 +127,7 @@ class SdkThreadsRoutes:
                 thread_id,
                 caller.owner,
                 body.metadata,
-                ttl=body.time,
+                ttl=body.lifetime(self.threads.ttl),
                 is_chosen=body.thread_id is not None,
                 supersteps=body.steps,
             )
@@ -203,8 +203,8 @@ class SdkThreadsRoutes:
         """Merge metadata into that of the thread; with `ttl` let it expire that long after its last access."""
         thread = await self.access.at(thread_id, caller.owner)
         await self.threads.metadata.put(thread_id, body.metadata)
-        if body.time is not None:
-            thread = await self.threads.commands.change_ttl(thread_id, caller.owner, body.time)
+        if (lifetime := body.lifetime(self.threads.ttl)) is not None:
+            thread = await self.threads.commands.change_ttl(thread_id, caller.owner, lifetime)
         if prefer == "return=minimal":
             return Response(status_code=204)
         return JSONResponse((await self._details(thread)).model_dump(mode="json"))

@@ -92,15 +92,16 @@ def _name_unknown(body: type[BaseModel], given: Mapping[str, Any]) -> None:
         logger.warning("the field %r of a request (%s) has no effect: unknown", name, body.__name__)
 
 
-def refused(why: str) -> AfterValidator:
-    """A field that LangGraph Server takes and this server cannot honour. Empty is the same as left out."""
+def without_effect(name: str, why: str) -> AfterValidator:
+    """A field that changes nothing of the run itself. The log names it once."""
 
-    def refuse(value: Json) -> Json:
-        if value:
-            raise ValueError(f"not supported: {why}")
+    def warn(value: Json) -> Json:
+        if value and ("", name) not in _LOGGED:
+            _LOGGED.add(("", name))
+            logger.warning("the field %r of a request has no effect: %s", name, why)
         return value
 
-    return AfterValidator(refuse)
+    return AfterValidator(warn)
 
 
 def tell_page(response: Response, *, offset: int, limit: int, total: int) -> None:

@@ -23,7 +23,10 @@ SETTLE_SECONDS = 5.0
 # A greater number than any part has.
 NEWEST = 2**62
 STARTS = frozenset(
-    {"assistant_id", "input", "config", "context", "metadata", "multitaskStrategy", "multitask_strategy"}
+    {
+        *("assistant_id", "input", "config", "context", "metadata", "langsmith_tracer"),
+        *("multitaskStrategy", "multitask_strategy"),
+    }
 )
 RESPONDS = frozenset(
     {"namespace", "interrupt_id", "response", "responses", "update", "goto", "config", "metadata"}
@@ -71,7 +74,8 @@ class ProtocolCommands:
         caller.require("write")
         _require_known(params, STARTS)
         asked = {
-            name: params.get(name) for name in ("assistant_id", "input", "config", "context", "metadata")
+            name: params.get(name)
+            for name in ("assistant_id", "input", "config", "context", "metadata", "langsmith_tracer")
         }
         asked["multitask_strategy"] = params.get("multitaskStrategy") or params.get("multitask_strategy")
         configurable = (params.get("config") or {}).get("configurable") if _is_config(params) else None
