@@ -29,6 +29,7 @@ FIELDS = frozenset(
         "source",
         "source_id",
         "profile",
+        "server",
         "driver",
         "model",
         # one HTTP request

@@ -77,7 +77,7 @@ def configure_logs(
     secrets: Collection[str] = (),
 ) -> None:
     """Send every logger of this process to `stream`, in our way. `secrets` are words that never pass."""
-    human = format == "human" or (format == "auto" and stream.isatty())
+    human = format == "text" or (format == "auto" and stream.isatty())
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII still gets its line
     handler = _Handler(stream)

@@ -20,6 +20,7 @@ class Metrics:
         self._http(registry)
         self._commits(registry)
         self._runs(registry)
+        self._queue(registry)
         self._channels(registry)
         self._histories(registry)
 
@@ -81,6 +82,21 @@ class Metrics:
         self.deleted_threads = Counter(
             "clew_deleted_threads_total", "Threads deleted, by what.", ["reason"], registry=registry
         )
+
+    def _queue(self, registry: CollectorRegistry) -> None:
+        """Of all processes on the database: take the maximum over them, and not the sum."""
+        self.runs_waiting = Gauge(
+            "clew_runs_waiting",
+            "Runs that wait for a slot or for another run of their thread.",
+            registry=registry,
+        )
+        self.oldest_wait = Gauge(
+            "clew_oldest_wait_seconds", "How long the oldest waiting run waits.", registry=registry
+        )
+        self.slots = Gauge(
+            "clew_slots", "Runs that all live processes can execute at once.", registry=registry
+        )
+        self.workers = Gauge("clew_workers", "Live processes that execute runs.", registry=registry)
 
     def _channels(self, registry: CollectorRegistry) -> None:
         self.deliveries = Counter(
