@@ -6,18 +6,19 @@ import { exactly, lasted, named, plural, timeOf } from "./words.js";
 const LONGEST = 20_000;
 
 export function Activity({ round }) {
-  if (!round.activity.length) return null;
-  const facts = [plural(round.activity.length, "step")];
+  const steps = round.activity.filter(({ kind }) => kind !== "wait"); // those are the cards, and the tab Run has them
+  if (!steps.length) return null;
+  const facts = [plural(steps.length, "step")];
   if (round.ended && round.began) facts.push(lasted(round.began, round.ended));
   return html`<details class="activity">
     <summary>Activity <span class="facts">${facts.join(" · ")}</span></summary>
-    <ol>${round.activity.map((one) => html`<${Line} key=${`${one.kind}/${one.id}`} ...${one} />`)}</ol>
+    <ol>${steps.map((one) => html`<${Line} key=${`${one.kind}/${one.id}`} ...${one} />`)}</ol>
   </details>`;
 }
 
 // The newest line to show while the round runs.
 export function newest(round) {
-  const line = round?.activity.findLast((one) => one.kind === "log") ?? round?.activity.at(-1);
+  const line = round?.activity.findLast((one) => one.kind === "log") ?? round?.activity.findLast((one) => one.kind !== "wait");
   return line?.text ?? "";
 }
 

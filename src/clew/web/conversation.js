@@ -2,9 +2,14 @@
 
 import { Activity, newest } from "./activity.js";
 import { Composer } from "./composer.js";
-import { DocumentLink, DocumentsOf } from "./documents.js";
+import { Documents, DocumentLink, DocumentsOf } from "./documents.js";
+import { Graph } from "./graph.js";
 import { Component, createRef, html } from "./html.js";
+import { EventLog } from "./log.js";
 import { Markdown } from "./markdown.js";
+import { TABS, toThread } from "./routes.js";
+import { Run } from "./run.js";
+import { State } from "./state.js";
 import { Status } from "./threads.js";
 import { Waiting } from "./waiting.js";
 import { excerpt, moment, named, plural, timeOf } from "./words.js";
@@ -12,7 +17,29 @@ import { excerpt, moment, named, plural, timeOf } from "./words.js";
 // A user who has scrolled this near to the end stays at the end.
 const NEAR = 120;
 
-export class Conversation extends Component {
+const VIEWS = { run: Run, graph: Graph, state: State, documents: Documents, log: EventLog };
+
+export function Conversation({ model, current }) {
+  const { tab } = model.state.route;
+  const { thread, timeline, problem } = current;
+  const isRead = timeline && timeline.last >= thread.lastSeq;
+  const View = VIEWS[tab];
+  return html`
+    <${Head} model=${model} current=${current} path=${model.path(current.id)} />
+    ${thread && html`<${Tabs} model=${model} id=${current.id} tab=${tab} />`}
+    ${!View && html`<${Chat} model=${model} current=${current} isRead=${isRead} />`}
+    ${View && problem && html`<p class="gone">${problem}</p>`}
+    ${View && isRead && html`<${View} key=${current.id} model=${model} current=${current} />`}`;
+}
+
+function Tabs({ model, id, tab }) {
+  const { filter } = model.state.route;
+  return html`<nav class="tabs" aria-label="Views of this thread">
+    ${TABS.map((name) => html`<a key=${name} href=${toThread(id, filter, name)} aria-current=${name === tab ? "page" : null}>${named(name)}</a>`)}
+  </nav>`;
+}
+
+class Chat extends Component {
   #log = createRef();
 
   getSnapshotBeforeUpdate() {
@@ -20,17 +47,19 @@ export class Conversation extends Component {
     return log && log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
   }
 
+  componentDidMount() {
+    this.#log.current.scrollTop = this.#log.current.scrollHeight;
+  }
+
   componentDidUpdate(before, _, wasNear) {
     const moved = before.current.id !== this.props.current.id;
     if (wasNear || moved) this.#log.current.scrollTop = this.#log.current.scrollHeight;
   }
 
-  render({ model, current }) {
-    const { id, thread, timeline, calls, problem } = current;
-    const isRead = timeline && timeline.last >= thread.lastSeq;
+  render({ model, current, isRead }) {
+    const { id, timeline, calls, problem } = current;
     const path = model.path(id);
     return html`
-      <${Head} model=${model} current=${current} path=${path} />
       <div class="reading" ref=${this.#log} role="log" aria-label="Conversation" aria-busy=${!isRead && !problem} tabindex="0">
         ${problem && html`<p class="gone">${problem}</p>`}
         ${isRead && timeline.after > 0 && html`<button class="quiet" onClick=${() => model.showEarlier()}>Show earlier events</button>`}
@@ -82,9 +111,25 @@ function Said({ role, agent, marker, text, at, isDraft, onDelete, children }) {
       ${at && html`<time datetime=${at} title=${moment(at)}>${timeOf(at)}</time>`}
       ${onDelete && html`<button class="quiet" aria-label=${`Delete the message ${excerpt(text)}`} onClick=${() => onDelete()}>Delete</button>`}
     </header>
-    ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : html`<${Markdown} text=${text} />`}
+    ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : isData(text, isDraft) ? html`<${Data} text=${text} isDraft=${isDraft} />` : html`<${Markdown} text=${text} />`}
     ${children}
   </article>`;
+}
+
+// A model that plans in JSON writes for the program, not for the reader.
+function isData(text, isDraft) {
+  const begun = text.trimStart();
+  if (!/^(```json\s*)?[{[]\s*(["{[\]}]|$)/.test(begun)) return false;
+  if (isDraft) return true;
+  try {
+    return typeof JSON.parse(begun.replace(/^```json\s*|\s*```\s*$/g, "")) === "object";
+  } catch {
+    return false;
+  }
+}
+
+function Data({ text, isDraft }) {
+  return html`<details class="value"><summary>${isDraft ? "Writing data" : "Data"}</summary><pre tabindex="0">${text}</pre></details>`;
 }
 
 function Foot({ model, current: { timeline, connection } }) {

@@ -1,9 +1,11 @@
 // Dialogs: the API key, and confirmations of deletions.
 
+import { save } from "./api.js";
 import { Component, createRef, html } from "./html.js";
+import { Action } from "./loaded.js";
 import { excerpt, fileName } from "./words.js";
 
-class Dialog extends Component {
+export class Dialog extends Component {
   #dialog = createRef();
   #isAnswered = false;
 
@@ -28,6 +30,7 @@ export function DeleteDialog({ model, thread }) {
     <h2>Delete “${thread.name || "Untitled"}”?</h2>
     <p>This permanently deletes its messages and documents.</p>
     <div class="buttons">
+      <${Action} model=${model} act=${() => save(`api/threads/${encodeURIComponent(thread.id)}/export`, `thread-${thread.id}.zip`)}>Export first<//>
       <button autofocus onClick=${keep}>Keep it</button>
       <button class="danger" onClick=${() => model.delete(thread)}>Delete</button>
     </div>
@@ -75,6 +78,7 @@ export class KeyDialog extends Component {
     return html`<${Dialog} label="API key" onClose=${() => model.withholdKey()}>
       <h2>API key</h2>
       <p role="status">${model.state.key === "wrong" ? "The server rejected this key." : "This server needs an API key."} It is kept in this tab only.</p>
+      <p class="hint">The operator creates one on the server: <code>clew keys create --name page</code></p>
       <form onSubmit=${use}>
         <label class="field"><span>Key</span>
           <input type="password" autocomplete="off" spellcheck="false" autofocus pattern="\\s*[!-~]+\\s*" value=${text}

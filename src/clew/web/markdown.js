@@ -1,5 +1,6 @@
 // Markdown of answers: markdown-it reads it, Preact shows its tokens as elements. HTML in an answer stays text.
 
+import { highlighted } from "./highlight.js";
 import { Component, html } from "./html.js";
 import MarkdownIt from "./vendor/markdown-it.mjs";
 
@@ -63,7 +64,7 @@ function leaf(token, parent) {
       return html`<code>${token.content}</code>`;
     case "code_block":
     case "fence":
-      return html`<pre><code>${token.content.replace(/\n$/, "")}</code></pre>`;
+      return html`<pre tabindex="0"><code>${highlighted(token.content.replace(/\n$/, ""), token.info)}</code></pre>`;
     case "softbreak":
       return "\n";
     case "hardbreak":

@@ -1,13 +1,17 @@
 // What the page knows, and everything that can be done here. Views read `state` and call these methods; nothing else.
 
-import { fetchJson, key, post, Refused } from "./api.js";
+import { ask, fetchJson, key, post, Unreachable } from "./api.js";
+import { valuesOf } from "./form.js";
+import { parse, SECTIONS, toStart, toThread } from "./routes.js";
 import { backoff, follow, pause } from "./stream.js";
 import { Timeline } from "./timeline.js";
 import { Uploads } from "./uploads.js";
 
 const LIST_SECONDS = 5;
 const LIST_PAGE = 50;
-const LIST_MOST = 200;
+const SEARCH_PAGE = 100;
+// The values of the filter by time, in seconds.
+const SPANS = { hour: 3_600, day: 86_400, week: 7 * 86_400, month: 30 * 86_400 };
 // Of a long thread only the newest events are shown, until the user asks for earlier ones.
 const NEWEST = 2_000;
 
@@ -25,17 +29,27 @@ export class Model {
     this.drafts = new Map();
     this.state = {
       key: key.get() ? "given" : "none", // or, while the server wants one: "asked", "tried", "wrong", "withheld"
+      entered: 0, // how often a key was accepted
+      me: null, // the caller, with its scopes
       graphs: [],
       graph: "",
+      profiles: [],
+      broken: [], // graphs that cannot run, for operators
+      assistants: [], // of the chosen graph
       fields: {}, // what a start needs beside a prompt, by graph
       threads: [],
-      hasMore: false,
+      cursor: null, // of the first thread that is not in the list
+      counts: {}, // threads by status
+      route: parse(location.hash),
       isLoaded: false,
       current: null,
       // What the user is asked about; a new object each time, which is a new question.
       deleting: null,
       redacting: null,
       isDrawerOpen: false,
+      isHelpOpen: false,
+      notice: "", // what happened and is not shown where it did
+      chosen: null, // threads marked for an action on all of them; null while none can be marked
     };
   }
 
@@ -43,10 +57,19 @@ export class Model {
     return this.state.current?.id ?? "";
   }
 
+  // Until the scopes are known, and where the server does not tell them, everything is offered; the server refuses.
+  may(scope) {
+    return this.state.me === null || this.state.me.scopes.includes(scope);
+  }
+
+  get sections() {
+    return Object.keys(SECTIONS).filter((name) => this.may(SECTIONS[name]));
+  }
+
   // What is being written, for each thread apart and for a new one.
   get draft() {
     if (!this.drafts.has(this.id)) {
-      this.drafts.set(this.id, { text: "", fields: {}, uploads: new Uploads(() => this.paint()), isSending: false, problem: "", once: "" });
+      this.drafts.set(this.id, { text: "", fields: {}, mode: "message", texts: {}, json: "", schema: null, assistant: "", profile: "", uploads: new Uploads(() => this.paint()), isSending: false, problem: "", once: "" });
     }
     return this.drafts.get(this.id);
   }
@@ -67,7 +90,13 @@ export class Model {
   }
 
   start() {
-    addEventListener("hashchange", () => this.#route());
+    addEventListener("hashchange", () => {
+      const { view, id } = this.state.route;
+      this.#route();
+      const now = this.state.route;
+      // Not for a filter or a view of the same thread: the user is still where it was changed.
+      if (now.view !== view || now.id !== id) document.getElementById("main")?.focus({ preventScroll: true });
+    });
     document.addEventListener("visibilitychange", () => document.hidden || this.loadThreads());
     setInterval(() => document.hidden || this.loadThreads(), LIST_SECONDS * 1000);
     this.#enter();
@@ -85,12 +114,19 @@ export class Model {
     return this.#enter();
   }
 
+  // One that was made here: nothing has to be asked again.
+  adoptKey(text) {
+    key.set(text);
+    this.change({ key: "given" });
+    return this.#loadMe();
+  }
+
   // What it opened is not left on the screen.
   forgetKey() {
     key.set("");
-    location.hash = "#/";
+    location.hash = toStart(this.state.route.filter);
     this.drafts.clear();
-    this.change({ key: "asked", threads: [], isLoaded: false });
+    this.change({ key: "asked", threads: [], isLoaded: false, me: null });
   }
 
   askForKey() {
@@ -105,35 +141,96 @@ export class Model {
     return this.state.key !== "given" && this.state.key !== "none";
   }
 
+  // With another key, what was refused is asked for again.
   #enter() {
+    this.change({ entered: this.state.entered + 1 });
+    if (this.state.current?.connection === "ended") this.#close();
     this.loadThreads();
+    this.#loadMe();
     this.#loadGraphs();
     this.#route();
   }
 
+  async #loadMe() {
+    await this.#quietly(async () => this.change({ me: await fetchJson("api/me") }));
+  }
+
   #route() {
-    const id = decodeURIComponent(/^#\/threads\/(.+)$/.exec(location.hash)?.[1] ?? "");
-    this.change({ isDrawerOpen: false });
-    if (id) this.#open(id);
-    else this.#close();
+    const { filter } = this.state.route;
+    const route = parse(location.hash);
+    this.change({ route, isDrawerOpen: false });
+    if (JSON.stringify(filter) !== JSON.stringify(route.filter)) {
+      this.change({ threads: [], cursor: null, isLoaded: false });
+      this.loadThreads();
+    }
+    if (route.view !== "thread") this.#close();
+    else if (route.id !== this.id) this.#open(route.id);
+  }
+
+  filter(part) {
+    const [path] = location.hash.split("?");
+    const { filter } = this.state.route;
+    location.hash = `${path || "#/"}${toStart({ ...filter, ...part }).slice(2)}`;
   }
 
   async #loadGraphs() {
     await this.#quietly(async () => {
-      const { graphs } = await fetchJson("api/graphs");
+      const { graphs, profiles, broken } = await fetchJson("api/graphs");
       const chosen = this.state.graph || graphs.find((graph) => graph.isDefault)?.name || graphs[0]?.name;
       const fields = Object.fromEntries(graphs.map((graph) => [graph.name, graph.fields]));
-      this.change({ graphs: graphs.map((graph) => graph.name), graph: chosen, fields });
+      const ordered = [...graphs.filter((one) => one.isOwn), ...graphs.filter((one) => !one.isOwn)];
+      this.change({ graphs: ordered, profiles, broken, graph: chosen, fields });
+      await this.#loadAssistants();
     });
   }
 
-  async loadThreads(more = 0) {
+  async #loadAssistants() {
+    const { graph } = this.state;
+    const assistants = await post("assistants/search", { graph_id: graph, limit: 100 });
+    if (graph === this.state.graph) this.change({ assistants });
+  }
+
+  chooseGraph(graph) {
+    this.change({ graph, assistants: [] });
+    Object.assign(this.draft, { assistant: "", profile: "", texts: {}, schema: null, once: "", problem: "" });
+    return this.#quietly(() => this.#loadAssistants());
+  }
+
+  // The first page, again. Pages that were loaded after it stay as they are.
+  async loadThreads() {
     if (this.isLockedOut) return;
-    const limit = Math.min(LIST_MOST, Math.max(LIST_PAGE, this.state.threads.length) + more);
+    const turn = (this.listTurn = (this.listTurn ?? 0) + 1);
     await this.#quietly(async () => {
-      const { threads, next } = await fetchJson(`api/threads?limit=${limit}`);
-      this.change({ threads, hasMore: next !== null && limit < LIST_MOST, isLoaded: true });
+      const [{ threads, next }, { byStatus }] = await Promise.all([this.#fetchThreads(), fetchJson("api/threads/counts")]);
+      if (turn !== this.listTurn) return; // asked again since, maybe with another filter
+      const after = next === null ? [] : this.state.threads.slice(1 + this.state.threads.findLastIndex((one) => isBefore(threads.at(-1), one, this.state.route.filter.sort)));
+      const known = new Set(threads.map(({ id }) => id));
+      const later = after.filter(({ id }) => !known.has(id));
+      this.change({ threads: [...threads, ...later], cursor: later.length ? this.state.cursor : next, counts: byStatus, isLoaded: true });
     });
+  }
+
+  async loadMoreThreads() {
+    const { cursor } = this.state;
+    await this.#quietly(async () => {
+      const { threads, next } = await this.#fetchThreads(cursor);
+      if (cursor !== this.state.cursor) return;
+      const known = new Set(this.state.threads.map(({ id }) => id));
+      this.change({ threads: [...this.state.threads, ...threads.filter(({ id }) => !known.has(id))], cursor: next });
+    });
+  }
+
+  async #fetchThreads(cursor) {
+    const { status, graph, user, since, sort, q } = this.state.route.filter;
+    const from = SPANS[since] ? new Date(Date.now() - SPANS[since] * 1000).toISOString() : "";
+    if (q) {
+      const { found } = await fetchJson(`api/threads/search?${new URLSearchParams({ q, limit: SEARCH_PAGE })}`);
+      const threads = found.map(({ thread, matches }) => ({ ...thread, match: matches[0] }));
+      const wanted = (one) => (!status || one.status === status) && (!graph || one.graph === graph) && (!user || one.user === user) && (!from || Date.parse(one.lastActiveAt) >= Date.parse(from));
+      return { threads: threads.filter(wanted), next: null };
+    }
+    const given = { limit: LIST_PAGE, status, graph, user, activeSince: from, sort, cursor };
+    return fetchJson(`api/threads?${new URLSearchParams(Object.entries(given).filter(([, value]) => value))}`);
   }
 
   #close() {
@@ -160,7 +257,7 @@ export class Model {
       });
     } catch (error) {
       if (opened.signal.aborted) return;
-      this.#noteRefusal(error);
+      this.noteRefusal(error);
       current.connection = "ended";
       current.problem = error.status === 404 ? "This thread does not exist, or was deleted." : error.message;
       this.paint();
@@ -234,6 +331,16 @@ export class Model {
     this.paint();
   }
 
+  // Ready to send, and still to be changed.
+  async tryExample({ graph, text, files }) {
+    const blobs = await Promise.all(files.map(async (name) => new File([await (await ask(`web/samples/${name}`)).blob()], name)));
+    await this.chooseGraph(graph);
+    this.draft.mode = "message";
+    this.write(text);
+    if (blobs.length) this.attach(blobs);
+    document.querySelector(".composer textarea")?.focus();
+  }
+
   fill(name, value) {
     Object.assign(this.draft, { fields: { ...this.draft.fields, [name]: value }, once: "", problem: "" });
     this.paint();
@@ -249,32 +356,59 @@ export class Model {
     this.draft.uploads.remove(upload);
   }
 
+  get canSend() {
+    const { mode, text, json } = this.draft;
+    if (this.id || mode === "message") return Boolean(text.trim());
+    return mode === "form" || Boolean(json.trim());
+  }
+
   async send() {
     const { id, draft } = this;
-    if (!draft.text.trim() || draft.isSending) return;
+    if (!this.canSend || draft.isSending) return;
     Object.assign(draft, { isSending: true, problem: "" });
     this.paint();
     try {
       await draft.uploads.arrived();
       // Sent again after a lost answer, it is the same request: one round, not two.
-      draft.once ||= [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-      const body = { prompt: draft.text, listFileId: draft.uploads.ids };
-      const path = id ? `api/workflows/start?id=${encodeURIComponent(id)}` : "api/workflows/start";
-      // Until the graphs are known, the server's choice.
-      const wanted = this.state.fields[this.state.graph] ?? [];
-      const given = Object.fromEntries(wanted.map((name) => [name, draft.fields[name]?.trim()]));
-      const more = id ? {} : { graph: this.state.graph || undefined, verbose: true, ...given };
-      const begun = await post(path, { ...body, ...more }, { "Idempotency-Key": draft.once });
+      draft.once ||= crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+      const begun = id ? await this.#continue(id, draft) : await this.#begin(draft);
       this.drafts.delete(id);
-      if (!id && !this.id) location.hash = `#/threads/${encodeURIComponent(begun.id)}`;
+      if (!id && !this.id) location.hash = toThread(begun.id, this.state.route.filter);
       this.loadThreads();
     } catch (error) {
-      this.#noteRefusal(error);
-      draft.problem = error instanceof Refused ? error.message : `${error.message} Your text is kept; send it again.`;
+      this.noteRefusal(error);
+      draft.problem = error instanceof Unreachable ? `${error.message} Your text is kept; send it again.` : error.message;
     } finally {
       draft.isSending = false;
       this.paint();
     }
+  }
+
+  #continue(id, draft) {
+    const body = { prompt: draft.text, listFileId: draft.uploads.ids };
+    return post(`api/workflows/start?id=${encodeURIComponent(id)}`, body, { "Idempotency-Key": draft.once });
+  }
+
+  async #begin(draft) {
+    const { mode, assistant, profile } = draft;
+    const input = mode === "json" ? JSON.parse(draft.json) : mode === "form" ? valuesOf(draft.schema ?? {}, draft.texts) : null;
+    if (assistant) return this.#beginWith(assistant, draft, input);
+    // Until the graphs are known, the server's choice.
+    const graph = this.state.graph || undefined;
+    const wanted = mode === "message" ? (this.state.fields[this.state.graph] ?? []) : [];
+    const given = Object.fromEntries(wanted.map((name) => [name, draft.fields[name]?.trim()]));
+    const what = mode === "message" ? { prompt: draft.text, listFileId: draft.uploads.ids } : { input };
+    return post("api/workflows/start", { ...what, graph, profile: profile || undefined, verbose: true, ...given }, { "Idempotency-Key": draft.once });
+  }
+
+  // A run of an assistant, in a thread whose id is chosen here: sent again after a lost answer, it is found there.
+  async #beginWith(assistant, draft, input) {
+    if (draft.uploads.ids.length) throw new Error("Files cannot be sent to an assistant of its own configuration. Choose the graph itself.");
+    const run = { assistant_id: assistant, input: input ?? { messages: [{ role: "user", content: draft.text }] }, if_not_exists: "create", multitask_strategy: "reject" };
+    const thread = draft.wasSent === draft.once && (await fetchJson(`threads/${draft.once}`).catch(() => null));
+    draft.wasSent = draft.once;
+    if (!thread) await post(`threads/${draft.once}/runs`, run);
+    return { id: draft.once };
   }
 
   stop() {
@@ -293,10 +427,15 @@ export class Model {
   async answer(call, body) {
     const current = this.state.current;
     try {
-      await post(`${this.path(current.id)}/tool-calls/${encodeURIComponent(call.id)}/resolve`, body);
+      await post(`${this.path(call.workflowId)}/tool-calls/${encodeURIComponent(call.id)}/resolve`, body);
     } finally {
-      await this.loadCalls(current);
+      if (current) await this.loadCalls(current);
+      this.loadThreads();
     }
+  }
+
+  notify(notice) {
+    this.change({ notice });
   }
 
   confirmDeletion(thread) {
@@ -311,8 +450,31 @@ export class Model {
       if (error.status !== 404) return this.#show(error);
     }
     this.drafts.delete(thread.id);
-    if (this.id === thread.id) location.hash = "#/";
+    if (this.id === thread.id) location.hash = toStart(this.state.route.filter);
     return this.loadThreads();
+  }
+
+  // Marks threads of the list: none, and all marks can be taken back.
+  choose(ids) {
+    this.change({ chosen: ids });
+  }
+
+  // Each on its own: one that fails does not keep the others. Returns how many failed, and why the last one did.
+  async actOnChosen(act) {
+    let failed = 0;
+    let reason = "";
+    for (const id of this.state.chosen) {
+      try {
+        await act(id);
+        this.drafts.delete(id);
+      } catch (error) {
+        if (error.status === 401) throw error;
+        if (error.status !== 404 && error.status !== 409) [failed, reason] = [failed + 1, error.message];
+      }
+    }
+    await this.loadThreads();
+    if (failed) throw new Error(`${failed} failed: ${reason}`);
+    this.change({ chosen: null });
   }
 
   confirmRedaction(message, document = null) {
@@ -332,7 +494,7 @@ export class Model {
     } catch (error) {
       if (error.status !== 404) {
         if (this.state.redacting !== what) return this.#show(error);
-        this.#noteRefusal(error);
+        this.noteRefusal(error);
         throw error;
       }
     }
@@ -348,7 +510,7 @@ export class Model {
   }
 
   #show(error) {
-    this.#noteRefusal(error);
+    this.noteRefusal(error);
     this.draft.problem = error.message;
     this.paint();
   }
@@ -358,11 +520,11 @@ export class Model {
     try {
       await work();
     } catch (error) {
-      this.#noteRefusal(error);
+      this.noteRefusal(error);
     }
   }
 
-  #noteRefusal(error) {
+  noteRefusal(error) {
     if (error.status === 401 && !this.isLockedOut) this.change({ key: key.get() ? "wrong" : "asked" });
   }
 
@@ -378,4 +540,10 @@ export class Model {
       }
     }
   }
+}
+
+// Whether the list has `one` before `other` or at its place: the newest come first, or those that were active last.
+function isBefore(other, one, sort) {
+  const at = (thread) => (sort === "activity" ? thread.lastActiveAt : thread.createdAt);
+  return at(one) > at(other) || (at(one) === at(other) && one.id >= other.id);
 }

@@ -48,6 +48,9 @@ export class Timeline {
   on_assistant_msg(data, at) {
     this.said.add(data.ref);
     this.drafts.delete(data.ref);
+    const round = this.#round(data.round);
+    round.tokensIn += data.tokens_in ?? 0;
+    round.tokensOut += data.tokens_out ?? 0;
     this.#say(data, at, "assistant");
   }
 
@@ -63,19 +66,19 @@ export class Timeline {
   }
 
   on_log(data, at) {
-    const { message, progress, level, agent } = data;
+    const { message, progress, level, agent, attempt, ref } = data;
     const round = this.#round(data.round);
     if (progress !== null) round.progress = progress;
-    round.activity.push({ kind: "log", id: data.record_id, text: message, level, agent, at });
+    round.activity.push({ kind: "log", id: data.record_id, text: message, level, agent, attempt, at, isRecovery: ref?.startsWith("recovered:") });
   }
 
   on_stage_changed(data, at) {
     this.#round(data.round).activity.push({ kind: "stage", id: data.record_id, text: data.stage, at });
   }
 
-  on_stage_completed(data) {
+  on_stage_completed(data, at) {
     const stages = this.#round(data.round).activity.filter((one) => one.kind === "stage" && one.text === data.stage);
-    if (stages.length) stages.at(-1).output = data.output;
+    if (stages.length) Object.assign(stages.at(-1), { output: data.output, ended: at });
   }
 
   on_tool_call(data, at) {
@@ -83,25 +86,30 @@ export class Timeline {
     this.#round(data.round).activity.push({ kind: "call", id: call_id, text: name, args, at });
   }
 
-  on_tool_result({ round, call_id, ok, result, error }) {
+  on_tool_result({ round, call_id, ok, result, error }, at) {
     const call = this.#round(round).activity.find((one) => one.kind === "call" && one.id === call_id);
-    if (call) Object.assign(call, { ok, result: ok ? result : error });
+    if (call) Object.assign(call, { ok, result: ok ? result : error, ended: at });
   }
 
-  on_suspension({ call_id }) {
+  on_suspension({ call_id, round, name, prompt }, at) {
     this.waiting.add(call_id);
     this.status = "blocked";
+    const wait = { kind: "wait", id: call_id, text: name || "for an answer", prompt, at };
+    this.#round(round).activity.push(wait);
   }
 
-  on_approval_required(data) {
-    this.on_suspension(data);
+  on_approval_required(data, at) {
+    this.on_suspension(data, at);
   }
 
   on_resolution(data, at) {
     const { call_id, outcome, answer, by } = data;
     this.waiting.delete(call_id);
     if (this.status === "blocked" && !this.waiting.size) this.status = "running";
-    this.#round(data.round).activity.push({ kind: "answer", id: data.record_id, text: outcome, answer, by, at });
+    const { activity } = this.#round(data.round);
+    const wait = activity.findLast((one) => one.kind === "wait" && one.id === call_id);
+    if (wait) Object.assign(wait, { outcome, by, ended: at });
+    activity.push({ kind: "answer", id: data.record_id, text: outcome, answer, by, at });
   }
 
   on_workflow_completed(data, at) {
@@ -145,7 +153,7 @@ export class Timeline {
   }
 
   #end(data, at, status) {
-    Object.assign(this.#round(data.round), { ended: at, status, reason: data.reason });
+    Object.assign(this.#round(data.round), { ended: at, status, reason: data.reason, error: data.error });
     this.status = status;
     this.waiting.clear();
     this.drafts.clear();
@@ -154,7 +162,7 @@ export class Timeline {
   #round(number) {
     let round = this.rounds.find((one) => one.number === number);
     if (!round) {
-      round = { number, messages: [], activity: [], progress: null, status: "running", reason: "", began: null, lacksInput: false };
+      round = { number, messages: [], activity: [], progress: null, status: "running", reason: "", error: "", tokensIn: 0, tokensOut: 0, began: null, lacksInput: false };
       this.rounds.push(round);
     }
     return round;

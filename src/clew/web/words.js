@@ -11,7 +11,8 @@ export const STATUS = {
 
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const second = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function ago(text, now = Date.now()) {
   const seconds = Math.round((Date.parse(text) - now) / 1000);
@@ -23,6 +24,10 @@ export function ago(text, now = Date.now()) {
 
 export function timeOf(text) {
   return clock.format(new Date(text));
+}
+
+export function timeWithSeconds(text) {
+  return second.format(new Date(text));
 }
 
 export function moment(text) {
@@ -37,9 +42,18 @@ export function size(bytes) {
 
 export function lasted(began, ended) {
   const seconds = Math.max(0, (Date.parse(ended) - Date.parse(began)) / 1000);
+  if (seconds < 0.95) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
   return seconds < 3600 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// How long it is until then, to the second.
+export function left(at, now = Date.now()) {
+  const seconds = Math.max(0, Math.round((Date.parse(at) - now) / 1000));
+  const parts = [["d", Math.floor(seconds / 86_400)], ["h", Math.floor(seconds / 3_600) % 24], ["min", Math.floor(seconds / 60) % 60], ["s", seconds % 60]];
+  const first = parts.findIndex(([, count]) => count > 0);
+  return first < 0 ? "0 s" : parts.slice(first, first + 2).map(([unit, count]) => `${count} ${unit}`).join(" ");
 }
 
 export function plural(count, word) {
