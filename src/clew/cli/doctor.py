@@ -1,4 +1,4 @@
-"""`clew doctor`: settings, versions, and checks of the database, the serializer, the graphs and the web application."""
+"""`clew doctor`: settings, versions, and checks of the database, the serializer, and what a project brings: graphs, web application, auth, index."""
 
 import platform
 import sqlite3
@@ -13,12 +13,21 @@ import typer
 
 from clew import __version__
 from clew.cli.opening import read_settings, run
-from clew.cli.output import say, say_json, say_table
+from clew.cli.output import progress, say, say_json, say_table
 from clew.config import Settings, describe, export_environment, secrets_of
-from clew.domain.errors import ClewError
-from clew.server.database import open_stores, utc_now
+from clew.domain.errors import ClewError, Corrupt
+from clew.server.auth import open_custom_auth
+from clew.server.database import open_database, open_stores, utc_now
+from clew.server.drivers import ask_profiles
+from clew.server.encryption import open_cipher
+from clew.server.mcp_servers import ask_mcp_servers
+from clew.server.store_index import load_index, require_vectors
+from clew.stores.sql.integrity import IntegrityRows
 from clew.telemetry.scrub import Scrubber
 
+PAGE = 500
+# Problems that are written out.
+SHOWN = 20
 PACKAGES = (
     "langgraph",
     "langgraph-checkpoint",
@@ -43,13 +52,20 @@ class Check:
     detail: str
 
 
-def examine(*, config: Path | None, as_json: bool) -> None:
+def examine(*, config: Path | None, as_json: bool, deep: bool = False, ask: bool = False) -> None:
     settings = read_settings(config, level="error")
     checks = [
         check("database", lambda: run(_database(settings))),
         check("serializer", lambda: _serializer(settings)),
         *_graphs(settings),
         *_custom_app(settings),
+        *_custom_auth(settings),
+        *_custom_encryption(settings),
+        *_custom_priority(settings),
+        *_store_index(settings),
+        *([check("integrity", lambda: run(_integrity(settings)))] if deep else []),
+        *(_models(settings) if ask else []),
+        *(_mcp_servers(settings) if ask else []),
     ]
     if as_json:
         say_json(
@@ -74,6 +90,18 @@ def check(name: str, look: Callable[[], str]) -> Check:
         return Check(name, False, str(exc))
 
 
+def _models(settings: Settings) -> list[Check]:
+    """What the model of each profile answered to a small question."""
+    scrub = Scrubber(secrets_of(settings))
+    return [Check(f"profile {one.profile}", one.ok, scrub(one.detail)) for one in run(ask_profiles(settings))]
+
+
+def _mcp_servers(settings: Settings) -> list[Check]:
+    """The tools of each MCP server."""
+    scrub = Scrubber(secrets_of(settings))
+    return [Check(f"mcp {one.server}", one.ok, scrub(one.detail)) for one in run(ask_mcp_servers(settings))]
+
+
 def versions() -> dict[str, str]:
     found = {"clew": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
     for package in PACKAGES:
@@ -92,6 +120,35 @@ async def _database(settings: Settings) -> str:
         reached, keys = await stores.version(), await stores.keys.find()
     valid = sum(key.is_valid(now=utc_now()) for key in keys)
     return f"{url} answers, version {reached}, {valid} of {len(keys)} API keys valid"
+
+
+async def _integrity(settings: Settings) -> str:
+    """Read every log. Raises Corrupt with what is wrong."""
+    url = settings.database.url
+    if url.path is not None and not url.path.exists():
+        return "there is no database yet"
+    problems: list[str] = []
+    count, last = 0, ""
+    async with open_stores(settings) as stores:
+        rows = IntegrityRows(stores.db)
+        if url.path is not None:
+            problems += await rows.damage_of_file()
+        while page := await rows.thread_ids(last, PAGE):
+            for last in page:
+                # A server may have written between the row and the log: then the second look agrees.
+                if await rows.problem_of(last) and (problem := await rows.problem_of(last)):
+                    problems.append(problem)
+            count += len(page)
+            progress(f"{count} threads checked")
+        progress("")
+        problems += [
+            f"{table}: rows of {lost} threads that do not exist"
+            for table, lost in (await rows.orphans()).items()
+        ]
+    if problems:
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        raise Corrupt("; ".join(problems[:SHOWN]) + more)
+    return f"{count} threads: each row agrees with its log, no row without a thread"
 
 
 def _serializer(settings: Settings) -> str:
@@ -130,6 +187,67 @@ def _custom_app(settings: Settings) -> list[Check]:
 
     with redirect_stdout(sys.stderr):
         return [check("http.app", look)]
+
+
+def _custom_auth(settings: Settings) -> list[Check]:
+    """The Auth object of a LangGraph project, imported as `clew serve` would."""
+    if settings.custom_auth is None:
+        return []
+    source = settings.custom_auth.source
+    export_environment(settings)
+
+    def look() -> str:
+        open_custom_auth(settings)
+        return source.written
+
+    with redirect_stdout(sys.stderr):
+        return [check("auth.path", look)]
+
+
+def _custom_encryption(settings: Settings) -> list[Check]:
+    """The Encryption object of a LangGraph project, which has to give back what it encrypts."""
+    if settings.custom_encryption is None:
+        return []
+    with redirect_stdout(sys.stderr):
+        return [check("encryption.path", lambda: run(_encryption(settings)))]
+
+
+async def _encryption(settings: Settings) -> str:
+    async with open_cipher(settings) as cipher:
+        return f"values are encrypted by {cipher.current}"
+
+
+def _custom_priority(settings: Settings) -> list[Check]:
+    source = settings.custom_priority
+    if source is None:
+        return []
+    export_environment(settings)
+    from clew.server.priority import load_assign  # noqa: PLC0415 - LangGraph takes seconds
+
+    def look() -> str:
+        load_assign(source, settings)
+        return source.written
+
+    with redirect_stdout(sys.stderr):
+        return [check("priority.path", look)]
+
+
+def _store_index(settings: Settings) -> list[Check]:
+    """The embedding of the store, and whether its database compares vectors."""
+    if settings.store_index is None:
+        return []
+    export_environment(settings)
+    with redirect_stdout(sys.stderr):
+        return [check("store.index", lambda: run(_vectors(settings)))]
+
+
+async def _vectors(settings: Settings) -> str:
+    source, url = settings.store_index, settings.graph_store_url
+    load_index(settings)
+    if url.kind == "postgres":
+        async with open_database(url, settings) as db:
+            await require_vectors(db, url.kind)
+    return "" if source is None else source.written
 
 
 async def _broken_graphs(settings: Settings) -> dict[str, str]:

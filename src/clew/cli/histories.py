@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from clew.cli.opening import read_settings, run
+from clew.cli.opening import OTHERS, read_settings, run
 from clew.cli.output import say, say_json
+from clew.cli.terminal import confirm
 from clew.config import Settings
 from clew.domain.errors import ConfigError, Invalid
 from clew.domain.thread import Owner
@@ -64,6 +65,7 @@ def erase(
     tenant: str,
     user: str,
     namespace: str,
+    yes: bool,
     config: Path | None,
     as_json: bool,
 ) -> None:
@@ -71,6 +73,9 @@ def erase(
         raise Invalid(
             "name one conversation by its KEY, or one user with --user, or all of a tenant with --all"
         )
+
+    whose = f"of {user}" if user else f"of the tenant {tenant}"
+    confirm(f"Delete {f'the history {key}' if key else f'all histories {whose}'} for good?", yes=yes)
 
     async def work() -> int:
         async with _histories(config) as histories:
@@ -89,7 +94,7 @@ def erase(
 @asynccontextmanager
 async def _histories(config: Path | None) -> AsyncGenerator[ChatHistories]:
     """The histories of the graph store, which may be kept in a database of its own."""
-    settings = read_settings(config, level="warning")
+    settings = read_settings(config, level="warning", without=OTHERS)
     _require_database(settings)
     async with open_database(settings.graph_store_url, settings) as db:
         yield ChatHistories(histories=open_histories(db))

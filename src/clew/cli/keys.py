@@ -8,6 +8,7 @@ from typing import Any
 from clew.api.credentials import MAX_USER, SCOPES, TENANT, USUAL_SCOPES, is_user, mint
 from clew.cli.opening import run, stores_of
 from clew.cli.output import say, say_json, say_table
+from clew.cli.terminal import confirm
 from clew.domain.errors import Invalid
 from clew.domain.records import ApiKey
 from clew.domain.thread import Owner
@@ -67,10 +68,14 @@ def show_all(*, config: Path | None, as_json: bool) -> None:
         say_table(
             ["id", "name", "tenant", "user", "scopes", "created", "expires", "state"],
             [_row(key, now) for key in found],
+            whole=("id", "state"),
+            short=("name", "tenant", "user"),
         )
 
 
-def revoke(key_id: str, *, config: Path | None, as_json: bool) -> None:
+def revoke(key_id: str, *, yes: bool, config: Path | None, as_json: bool) -> None:
+    confirm(f"Revoke {key_id} for good?", yes=yes)
+
     async def strike() -> None:
         async with stores_of(config) as stores:
             await stores.keys.revoke(key_id, now=utc_now())

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +15,24 @@ from clew.telemetry import configure_logs
 
 T = TypeVar("T")
 
+INTERRUPTED = 130
+
+# Sections that no command uses which works on the database alone.
+OTHERS = ("agents", "apps", "channels", "coding", "graphs", "models", "profiles", "store", "trackers")
+
 
 def read_settings(
-    config: Path | None, options: dict[str, object] | None = None, *, level: str | None = None
+    config: Path | None,
+    options: dict[str, object] | None = None,
+    *,
+    level: str | None = None,
+    without: Collection[str] = (),
 ) -> Settings:
-    """Load the settings and set up logging that masks their secrets, before anything else. Raises ConfigError."""
-    settings = load_process_settings(config, options)
+    """Load the settings and set up logging that masks their secrets, before anything else. Raises ConfigError.
+
+    `without` are the sections that the command does not use.
+    """
+    settings = load_process_settings(config, options, without=without)
     configure_logs(
         sys.stderr,
         level=level or settings.logs.level,
@@ -35,7 +47,7 @@ def read_settings(
 @asynccontextmanager
 async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenerator[Stores]:
     """The database of the settings; a missing one is created only with `create`."""
-    settings = read_settings(config, level="warning")
+    settings = read_settings(config, level="warning", without=OTHERS)
     url = settings.database.url
     if url.kind == "memory":
         raise ConfigError("the database is memory://, which only the running process sees")
@@ -46,4 +58,8 @@ async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenera
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+    """Exits with 130 after Ctrl-C, once the work has cleaned up."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None

@@ -1,7 +1,8 @@
 """Output of commands: tables and sentences for people, JSON for programs, one line for an error."""
 
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 from traceback import extract_tb
 from typing import Any
@@ -11,23 +12,59 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+# To this many characters a column may be cut.
+_NARROWEST = 4
+
 
 def say(line: str = "") -> None:
     typer.echo(printable(line))
+
+
+def progress(line: str) -> None:
+    """On a terminal, in the place of the line before; elsewhere nothing."""
+    if sys.stderr.isatty():
+        typer.echo(f"\r{printable(line)}\033[K", nl=False, err=True)
 
 
 def say_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=True))
 
 
-def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def say_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: Collection[str] = ("id",),
+    short: Collection[str] = (),
+) -> None:
+    """On a narrow terminal cells of `short` columns are cut, those of `whole` columns never: a cut id is of no use."""
     console = Console()
     if not console.is_terminal:
         console.width = 240  # into a file or a pipe nothing is cut
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if console.is_terminal:
+        _fit(columns, cells, short, console.width)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column in whole or column in short, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _fit(columns: Sequence[str], cells: list[list[str]], short: Collection[str], width: int) -> None:
+    """Cut the cells of short columns, the widest first, while the table is wider than the terminal."""
+    widths = [max([len(column), *(len(row[n]) for row in cells)]) for n, column in enumerate(columns)]
+    cut = [n for n, column in enumerate(columns) if column in short]
+    while cut and sum(widths) + 2 * (len(widths) - 1) > width:
+        widest = max(cut, key=lambda n: widths[n])
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    for row in cells:
+        for n in cut:
+            if len(row[n]) > widths[n]:
+                row[n] = row[n][: widths[n] - 1] + "…"
 
 
 def complain(error: Exception) -> None:

@@ -90,9 +90,11 @@ class ReloadingServer:
             self.child.terminate()
 
 
-def serve_reloading(*, host: str | None, port: int | None, config: Path | None) -> int:
+def serve_reloading(
+    *, host: str | None, port: int | None, config: Path | None, log_format: str | None = None
+) -> int:
     """The exit code. Raises ConfigError."""
-    settings = read_settings(config, {"server.host": host, "server.port": port})
+    settings = read_settings(config, {"server.host": host, "server.port": port, "logs.format": log_format})
     logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts changes, of which ours names one
     if not settings.server.is_loopback:
         raise ConfigError("--reload: expected a loopback address; it is for development")
@@ -111,6 +113,8 @@ def serve_reloading(*, host: str | None, port: int | None, config: Path | None) 
         "--port",
         str(chosen),
     ]
+    if log_format is not None:
+        command += ["--log-format", log_format]
     if config is not None:
         command += ["--config", str(config)]
     return ReloadingServer(command, _folders(settings), ProjectFiles(_files(config))).run()

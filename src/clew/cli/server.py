@@ -66,7 +66,12 @@ class ClewServer(uvicorn.Server):
         threading.Thread(target=self._end_in_time, daemon=True).start()
 
     def _end_in_time(self) -> None:
-        # In steps: time during which the process was suspended or not scheduled does not count.
-        for _ in range(math.ceil((self._grace + CLOSING_SECONDS) / STEP_SECONDS)):
-            time.sleep(STEP_SECONDS)
-        os._exit(0 if self.is_closed else 1)
+        end_in_time(self._grace, lambda: self.is_closed)
+
+
+def end_in_time(grace: float, is_closed: Callable[[], bool]) -> None:
+    """Blocks its thread for the grace period, then exits: an OS thread of a graph may keep the process alive."""
+    # In steps: time during which the process was suspended or not scheduled does not count.
+    for _ in range(math.ceil((grace + CLOSING_SECONDS) / STEP_SECONDS)):
+        time.sleep(STEP_SECONDS)
+    os._exit(0 if is_closed() else 1)

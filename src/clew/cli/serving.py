@@ -4,8 +4,10 @@ import asyncio
 import errno
 import gc
 import logging
+import os
 import signal
 import socket
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +26,7 @@ from clew.cli.server import ClewServer
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
 from clew.server.app import open_app
+from clew.server.services import ProcessRole
 
 logger = logging.getLogger(__name__)
 
@@ -34,22 +37,55 @@ KEEP_ALIVE_SECONDS = 75
 OWN_THREADS = 32
 
 
-def serve(*, host: str | None, port: int | None, config: Path | None) -> None:
-    """Returns when the server has ended. Raises ConfigError when it cannot start with these settings."""
-    settings = read_settings(config, {"server.host": host, "server.port": port})
+def serve(
+    *,
+    host: str | None,
+    port: int | None,
+    config: Path | None,
+    log_format: str | None = None,
+    has_runner: bool = True,
+    socket_fd: int | None = None,
+    is_quiet: bool = False,
+) -> None:
+    """Returns when the server has ended. Raises ConfigError when it cannot start with these settings.
+
+    `socket_fd` is the bound socket that a process of `clew serve --processes` is given.
+    """
+    settings = read_settings(config, {"server.host": host, "server.port": port, "logs.format": log_format})
     export_environment(settings)
-    for warning in settings.warnings:
-        logger.warning(warning)
-    with bind(settings.server.host, settings.server.port) as listener:
-        # From here on the address is the one we really have: a name may have meant another, and 0 a free port.
-        bound, real_port, *_ = listener.getsockname()
-        server = settings.server.model_copy(update={"host": bound, "port": real_port})
-        settings = replace(settings, server=server)
+    if not is_quiet:
+        for warning in settings.warnings:
+            logger.warning(warning)
+    if socket_fd is None:
+        opened = bind(settings.server.host, settings.server.port)
+    else:
+        opened = socket.socket(fileno=socket_fd)
+        end_with_parent()
+    with opened as listener:
+        settings = at(settings, listener)
+        role = ProcessRole(has_runner=has_runner)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-            _run(runner.get_loop(), _serve(settings, listener))
+            run_main(runner.get_loop(), _serve(settings, listener, role, is_quiet=is_quiet))
 
 
-def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+def end_with_parent() -> None:
+    """The parent holds the other end of our standard input: at its death this process ends, too."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="clew-parent", daemon=True).start()
+
+
+def at(settings: Settings, listener: socket.socket) -> Settings:
+    """With the address that the socket really has: a name may have meant another, and 0 a free port."""
+    bound, real_port, *_ = listener.getsockname()
+    return replace(settings, server=settings.server.model_copy(update={"host": bound, "port": real_port}))
+
+
+def run_main(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
     """Run to the end of `main`, also if a callback that a graph's code scheduled on the loop calls `sys.exit`.
 
     asyncio lets SystemExit and KeyboardInterrupt of a callback out of the loop; the loop can be run on after it.
@@ -82,7 +118,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _threads(settings: Settings) -> ThreadPoolExecutor:
+def node_threads(settings: Settings) -> ThreadPoolExecutor:
     """Threads for nodes that are plain functions, of which each run may block one; and some for the server's own work.
 
     Python's own number is a few more than there are cores: then some blocked nodes hold up uploads.
@@ -90,9 +126,9 @@ def _threads(settings: Settings) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(settings.runner.concurrency + OWN_THREADS, thread_name_prefix="clew")
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
-    asyncio.get_running_loop().set_default_executor(_threads(settings))
-    async with open_app(settings) as app:
+async def _serve(settings: Settings, listener: socket.socket, role: ProcessRole, *, is_quiet: bool) -> None:
+    asyncio.get_running_loop().set_default_executor(node_threads(settings))
+    async with open_app(settings, role=role) as app:
         keys = await app.stores.keys.find()
         http, ws = counted(settings.limits.connections_per_address)
         config = uvicorn.Config(
@@ -114,9 +150,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             config,
             stopping=app.stopping,
             grace=settings.server.shutdown_seconds,
-            announce=lambda: announce(settings, keys=bool(keys)),
+            announce=lambda: announce(settings, keys=bool(keys), is_quiet=is_quiet),
         )
-        _settle()
+        settle()
         try:
             await server.serve([listener])
         except OSError as exc:
@@ -125,7 +161,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     logger.info("stopped")
 
 
-def _settle() -> None:
+def settle() -> None:
     """Freeze what is loaded by now: garbage collections that scan it again and again would pause all requests.
 
     A run makes thousands of objects that are freed with it, so a collection after every seven hundred is not needed.
@@ -135,17 +171,18 @@ def _settle() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-def announce(settings: Settings, *, keys: bool) -> None:
+def announce(settings: Settings, *, keys: bool, is_quiet: bool = False) -> None:
     server = settings.server
     shown = f"[{server.host}]" if ":" in server.host else server.host
     address = f"http://{shown}:{server.port}{server.root_path}{settings.http.mount_prefix}"
     others = settings.custom_auth is not None or settings.auth.issuer is not None
     needed = keys or others or server.auth == "keys" or not server.is_loopback
-    say(f"Clew {__version__}")
-    say(f"  address   {address}")
-    forgets = ", lost when this process ends" if settings.database.url.kind == "memory" else ""
-    say(f"  data      {settings.database.url}{forgets}")
-    say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
+    if not is_quiet:
+        say(f"Clew {__version__}")
+        say(f"  address   {address}")
+        forgets = ", lost when this process ends" if settings.database.url.kind == "memory" else ""
+        say(f"  data      {settings.database.url}{forgets}")
+        say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
     logger.info(
         "listening", extra={"address": address, "backend": settings.database.url.kind, "version": __version__}
     )

@@ -1,14 +1,13 @@
 """`clew channels`, declared; the code is in channels.py."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clew.cli.options import AsJson, Config
+
 channels = typer.Typer(help="Telegram and WeCom bots: poll, set the webhook, simulate.", no_args_is_help=True)
 
-Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Name = Annotated[
     str, typer.Argument(help="The bot's name in the settings, as in support or telegram:support.")
 ]

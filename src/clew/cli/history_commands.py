@@ -1,14 +1,13 @@
 """`clew histories`, declared; the code is in histories.py."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clew.cli.options import AsJson, Config, Yes
+
 histories = typer.Typer(help="Chat histories: stored messages by conversation key.", no_args_is_help=True)
 
-Config = Annotated[Path | None, typer.Option(help="clew.yaml or langgraph.json to read.", metavar="PATH")]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 Key = Annotated[str, typer.Argument(help="The conversation key, as in telegram:42.")]
 Tenant = Annotated[str, typer.Option(help="The bot's tenant.")]
 Namespace = Annotated[
@@ -69,6 +68,7 @@ def erase(
     user: Annotated[str, typer.Option(help="All histories begun by runs of this user.")] = "",
     tenant: Tenant = "default",
     namespace: Namespace = "",
+    yes: Yes = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -81,6 +81,7 @@ def erase(
         user=user,
         tenant=tenant,
         namespace=namespace,
+        yes=yes,
         config=config,
         as_json=as_json,
     )
