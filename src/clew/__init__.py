@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clew.history.agent_node import AgentNode
     from clew.history.chat_history import ChatHistory
     from clew.server.library import create_checkpointer, create_graph_store, delete_by_tenant, delete_by_user
+    from clew.toolsets.mcp_tools import mcp_tools
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "create_graph_store",
     "delete_by_tenant",
     "delete_by_user",
+    "mcp_tools",
     "needs",
     "tool",
 ]
@@ -53,6 +55,7 @@ _HOMES: Final = {
     "create_graph_store": "clew.server.library",
     "delete_by_tenant": "clew.server.library",
     "delete_by_user": "clew.server.library",
+    "mcp_tools": "clew.toolsets.mcp_tools",
     "needs": "clew.api.access",
     "tool": "clew.graph.tools",
 }
@@ -62,3 +65,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'clew' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -27,12 +27,16 @@ from clew.api.graphs import graphs_router
 from clew.api.health import Readiness, health_router
 from clew.api.histories import histories_router
 from clew.api.http import HttpOptions, create_http
+from clew.api.keys import keys_router
 from clew.api.limits import RateLimits
 from clew.api.messages import messages_router
 from clew.api.model_calls import audit_router
 from clew.api.numbers import Numbering
+from clew.api.operation import ShownSetting, operation_router
 from clew.api.page import page_router
+from clew.api.queue import queue_router
 from clew.api.retention import retention_router
+from clew.api.search import search_router
 from clew.api.start_policy import StartPolicy
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
@@ -41,20 +45,23 @@ from clew.api.tool_calls import approvals_router, tool_calls_router
 from clew.api.workflow_views import WorkflowViews
 from clew.api.workflows import Workflows, command_router, read_router, start_router
 from clew.api.ws import ws_router
-from clew.config import Settings
+from clew.config import Settings, describe
 from clew.documents.uploads import Uploads
 from clew.domain.errors import ConfigError
 from clew.domain.records import ApiKey
+from clew.domain.thread import Status
 from clew.engine.sweeper import Chore, sweeping
 from clew.history.access import ChatHistories
 from clew.ports.channels import WebhookReceiver
 from clew.ports.threads import Store
 from clew.retention.export import Export
+from clew.runners.dead_processes import WATCHED
 from clew.server.auth import open_custom_auth, open_tokens
 from clew.server.database import (
     Stores,
     new_id,
     open_bell,
+    open_clock,
     open_database,
     open_graph_database,
     open_liveness,
@@ -63,10 +70,12 @@ from clew.server.database import (
     utc_now,
 )
 from clew.server.http import http_options
-from clew.server.services import Services
+from clew.server.queue import queue_watch, set_order
+from clew.server.services import EVERYTHING, ProcessRole, Services
 from clew.server.store_index import open_index
 from clew.stores.commit_metrics import CommitMetrics
 from clew.telemetry import Metrics, shared_metrics
+from clew.telemetry.recent import STEP_SECONDS, RecentMetrics
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
@@ -101,14 +110,21 @@ class HttpServices:
 
 @asynccontextmanager
 async def open_app(
-    settings: Settings, *, transport: "AsyncBaseTransport | None" = None
+    settings: Settings,
+    *,
+    transport: "AsyncBaseTransport | None" = None,
+    background: bool = True,
+    role: ProcessRole = EVERYTHING,
 ) -> AsyncGenerator[Server]:
-    """`transport` stands for the network between bots and their providers, in a simulation."""
+    """`transport` stands for the network between bots and their providers, in a simulation.
+
+    Without `background` no crons, queued runs or webhooks are started: a command opens the app for its own requests.
+    """
     from clew.server.engine import open_execution  # noqa: PLC0415 - LangGraph takes seconds; keys need none of it
     from clew.server.sdk import open_langgraph, serve_nodes  # noqa: PLC0415 - the same
 
     async with AsyncExitStack() as stack:
-        services = await _open_services(settings, stack)
+        services = await _open_services(settings, role, stack)
         options = http_options(settings)
         execution = await stack.enter_async_context(open_execution(services))
         shared = _http_services(services, options.cors)
@@ -126,12 +142,15 @@ async def open_app(
                 limits=shared.limits,
                 authorization=shared.authorization,
                 stopping=services.stopping,
+                process=services.process,
+                background=background,
             )
         )
         routers = [
             # Before /api/threads/{id}: of two routes that fit, the first one is taken.
             *_retention_routers(services, execution),
-            *_operation_routers(services, shared),
+            search_router(execution.search, numbering=services.numbering),
+            *_operation_routers(services, execution, shared),
             *_workflow_routers(services, execution, shared),
             histories_router(
                 ChatHistories(histories=services.graph_store.histories), numbering=services.numbering
@@ -140,9 +159,14 @@ async def open_app(
             *langgraph,
             *_app_routers(services, execution),
         ]
+        recent = await stack.enter_async_context(_recent_metrics(services, execution))
+        shown = [ShownSetting(one.key, one.value, one.source) for one in describe(settings)]
+        routers.append(operation_router(recent, shown))
         audit = await stack.enter_async_context(_audit(services))
         http = _http(services, shared, routers, audit, options)
         stack.enter_context(serve_nodes(http))
+        if background:
+            await stack.enter_async_context(queue_watch(services, execution).watching())
         if options.custom is not None:
             await stack.enter_async_context(options.custom.running())
         try:
@@ -158,14 +182,16 @@ async def open_app(
             services.stopping.set()
 
 
-async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
+async def _open_services(settings: Settings, role: ProcessRole, stack: AsyncExitStack) -> Services:
     """Raises ConfigError where other machines could connect and no API key exists."""
     from clew.server.library import graph_store_on, ttl_config  # noqa: PLC0415 - LangGraph takes seconds
 
     metrics = shared_metrics()
     stores = await stack.enter_async_context(open_stores(settings))
-    require_keys(settings, await stores.keys.find())
+    if role.listens:
+        require_keys(settings, await stores.keys.find())
     stores.threads.metrics = CommitMetrics(metrics, settings.database.url.kind)
+    set_order(stores.threads, settings.queue)
     stores.threads.metrics.observe_batches((stores.db, stores.threads))
     graph_db = await stack.enter_async_context(open_graph_database(settings, stores.db))
     index = await open_index(settings, graph_db)
@@ -175,20 +201,24 @@ async def _open_services(settings: Settings, stack: AsyncExitStack) -> Services:
         ttl=ttl_config(settings.store_ttl),
         index=index,
     )
-    access = ThreadAccess(stores.threads, utc_now)
+    clock = await open_clock(stores.db)
+    access = ThreadAccess(stores.threads, clock)
     stack.push_async_callback(access.close)
+    liveness = open_liveness(stores.db, settings)
     return Services(
         settings=settings,
+        process=new_id() if liveness is None else WATCHED + new_id(),
+        role=role,
         stores=stores,
         open_store=lambda: _second_way(settings, stores),
         graph_db=graph_db,
         graph_store=graph_store,
         cluster=open_bell(stores.db, settings),
-        liveness=open_liveness(stores.db, settings),
+        liveness=liveness,
         access=access,
         numbering=Numbering(stores.numbers),
         metrics=metrics,
-        clock=utc_now,
+        clock=clock,
         new_id=new_id,
         stopping=asyncio.Event(),
     )
@@ -201,10 +231,10 @@ def _http_services(services: Services, cors: Cors) -> HttpServices:
         authorization=Authorization(custom, checks_of),
         authenticator=Authenticator(
             services.stores.keys,
-            clock=services.clock,
+            clock=utc_now,  # identity providers know nothing of the database's clock
             open_locally=server.auth == "auto" and server.is_loopback,
             allowed_origins=cors,
-            tokens=open_tokens(services.settings.auth, services.clock),
+            tokens=open_tokens(services.settings.auth, utc_now),
             custom=None if custom is None else custom.principal,
         ),
         limits=RateLimits(
@@ -215,6 +245,20 @@ def _http_services(services: Services, cors: Cors) -> HttpServices:
             services.stopping, services.metrics, most=limits.streams, most_of_one=limits.streams_per_caller
         ),
     )
+
+
+@asynccontextmanager
+async def _recent_metrics(services: Services, execution: "Execution") -> AsyncGenerator[RecentMetrics]:
+    """Inside the block a reading is kept every minute."""
+    recent = RecentMetrics(services.metrics, utc_now)
+
+    async def sample() -> bool:
+        counts = await execution.cleanup.space.by_status()
+        recent.sample(counts.get(Status.BLOCKED, 0))
+        return False
+
+    async with sweeping([Chore(name="recent_metrics", seconds=STEP_SECONDS, do=sample)]):
+        yield recent
 
 
 @asynccontextmanager
@@ -288,6 +332,7 @@ async def _doors(
         settings=services.settings,
         stores=services.stores,
         store=services.store,
+        process=services.process,
         commands=execution.commands,
         notifier=execution.notifier,
         graphs=execution.registry,
@@ -300,7 +345,7 @@ async def _doors(
         yield doors
 
 
-def _operation_routers(services: Services, shared: HttpServices) -> list[APIRouter]:
+def _operation_routers(services: Services, execution: "Execution", shared: HttpServices) -> list[APIRouter]:
     stores, settings = services.stores, services.settings
     uploads = Uploads(
         files=stores.files,
@@ -312,9 +357,11 @@ def _operation_routers(services: Services, shared: HttpServices) -> list[APIRout
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
         threads_router(services.store, access=services.access, numbering=services.numbering),
+        queue_router(stores.queue, services.store, execution.commands),
         audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),
+        keys_router(stores.keys, clock=utc_now),
     ]
 
 
@@ -354,7 +401,13 @@ def _workflow_routers(services: Services, execution: "Execution", shared: HttpSe
         command_router(workflows),
         messages_router(commands, store, stores.files, access=access, numbering=numbering, apps=apps),
         documents_router(stores.files, access=access, numbering=numbering),
-        graphs_router(execution.registry, policy.fields, default=apps.default),
+        graphs_router(
+            execution.registry,
+            policy.fields,
+            default=apps.default,
+            profiles=sorted(services.settings.profiles),
+            uses_profiles=execution.apps.uses_profiles,
+        ),
         tool_calls_router(commands, store, stores.calls, access=access),
         approvals_router(commands, store, "/api", access=access),
         approvals_router(commands, store, "", access=access),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ from clew.apps.app import GROUP, App, AppServices, RouteServices
 from clew.apps.chat.app import CHAT, ChatOptions
 from clew.apps.coding.app import CODING, CodingOptions
 from clew.apps.coding.trackers.profiles import TrackerAccess
+from clew.apps.installed import installed
 from clew.apps.interview.app import INTERVIEW
 from clew.config import Settings, read_app_section
 from clew.documents.documents import Documents
@@ -32,8 +32,9 @@ from clew.domain.events import Body, Event
 from clew.domain.thread import Status, Thread
 from clew.graph.registry import Registry, compiled, make_graph
 from clew.ports.graphs import Closing
-from clew.server.drivers import default_model, open_drivers, retry_policy
+from clew.server.drivers import budget_of, default_model, open_drivers, retry_policy
 from clew.server.services import Services
+from clew.toolsets.mcp_tools import McpServers
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,11 @@ class OpenApps:
 
 
 async def open_apps(
-    services: Services, registry: Registry, saver: BaseCheckpointSaver[Any], stack: AsyncExitStack
+    services: Services,
+    registry: Registry,
+    saver: BaseCheckpointSaver[Any],
+    stack: AsyncExitStack,
+    tools: McpServers,
 ) -> OpenApps:
     """Open every app and add its graph to the registry. One that fails is logged by name and stops no other.
 
@@ -165,7 +170,9 @@ async def open_apps(
             documents=documents,
             driver=partial(drivers.of, rules=app.offline),
             policy=partial(retry_policy, settings),
+            budget=partial(budget_of, settings),
             model=model,
+            tools=tools.tools,
             profiles=settings.profiles,
             clock=services.clock,
             new_id=services.new_id,
@@ -202,11 +209,11 @@ async def _add_graph(
 def find_apps() -> list[App]:
     """Ours, then those of installed packages. One that cannot be loaded is logged by name and left out."""
     found = {app.name: app for app in OURS}
-    for installed in entry_points(group=GROUP):
+    for point in installed(GROUP):
         try:
-            app = _checked(installed.load(), found)
+            app = _checked(point.load(), found)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - the code of a third party may raise anything
-            extra = {"app": installed.name, "source": installed.value}
+            extra = {"app": point.name, "source": point.value}
             logger.error("app cannot be loaded: %s", _reason(exc), extra=extra)  # noqa: TRY400 - the reason says enough
         else:
             found[app.name] = app

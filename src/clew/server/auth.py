@@ -31,7 +31,7 @@ def open_tokens(auth: AuthSettings, clock: Clock) -> Callable[[str], Awaitable[P
     try:
         from clew.api.access_tokens import ClaimNames, TokenVerifier  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as exc:
-        raise ConfigError("access tokens need another package: pip install 'clew[oidc]'") from exc
+        raise ConfigError("access tokens need another package: pip install 'clew-server[oidc]'") from exc
     issuer = auth.issuer
     verifier = TokenVerifier(
         issuer=issuer,
@@ -45,9 +45,10 @@ def open_tokens(auth: AuthSettings, clock: Clock) -> Callable[[str], Awaitable[P
 
 def open_custom_auth(settings: Settings) -> "CustomAuth | None":
     """Import the project's Auth object. Raises ConfigError where it cannot protect the server."""
-    source = settings.custom_auth
-    if source is None:
+    own = settings.custom_auth
+    if own is None:
         return None
+    source = own.source
     if settings.auth.issuer is not None:
         raise ConfigError(f"{source.where}: callers are authenticated by it or by auth.issuer, not by both")
     from langgraph_sdk import Auth  # noqa: PLC0415 - LangGraph takes seconds
@@ -64,10 +65,10 @@ def open_custom_auth(settings: Settings) -> "CustomAuth | None":
         raise ConfigError(
             f"{source.where}: {source.written} is no langgraph_sdk.Auth but {type(found).__name__}"
         )
-    cache = AuthCache(headers=source.cached_headers, seconds=source.cached_seconds, most=source.most_cached)
+    cache = AuthCache(headers=own.cached_headers, seconds=own.cached_seconds, most=own.most_cached)
     try:
         custom = CustomAuth(
-            found, seconds=settings.auth.handler_seconds, cache=cache if source.cached_headers else None
+            found, seconds=settings.auth.handler_seconds, cache=cache if own.cached_headers else None
         )
     except ConfigError as exc:
         raise ConfigError(f"{source.where}: {exc}") from exc

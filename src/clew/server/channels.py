@@ -49,6 +49,7 @@ async def open_doors(
     settings: Settings,
     stores: Stores,
     store: Store,
+    process: str,
     commands: Commands,
     notifier: Notifier,
     graphs: Graphs,
@@ -66,7 +67,7 @@ async def open_doors(
         bots = {plan.source: plan.bot(plan.wire(outside), graphs) for plan in plans}
         attendant = ChatDispatcher(
             bots=bots,
-            conversations=ConversationRows(stores.db),
+            conversations=ConversationRows(stores.db, process),
             store=store,
             commands=commands,
             notifier=notifier,
@@ -246,7 +247,7 @@ class BotPlan:
         try:
             from clew.channels import wecom_crypto  # noqa: PLC0415 - needs an extra that may be missing
         except ModuleNotFoundError as exc:
-            raise ConfigError("WeCom needs another package: pip install 'clew[wecom]'") from exc
+            raise ConfigError("WeCom needs another package: pip install 'clew-server[wecom]'") from exc
         try:
             key = wecom_crypto.read_key(self._secret("encoding_aes_key"))
         except ConfigError as exc:

@@ -16,6 +16,8 @@ from clew.engine.notifier import NoNotifier
 from clew.ports.api_keys import Keys
 from clew.ports.assistants import Assistants
 from clew.ports.audit import AuditTrail
+from clew.ports.cipher import Cipher
+from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.histories import Histories
 from clew.ports.inbox import Inbox
@@ -23,14 +25,18 @@ from clew.ports.liveness import Liveness
 from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.notifier import ClusterNotifier
 from clew.ports.numbers import Numbers
+from clew.ports.queue import QueueState
 from clew.ports.retention import Space
+from clew.ports.search import MessageSearch
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.retention.thread_memory import ThreadMemory
+from clew.server.encryption import open_cipher
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.audit import AuditRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
+from clew.stores.sql.database_clock import DatabaseClock
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.histories import HistoryRows
 from clew.stores.sql.inbox import InboxRows
@@ -38,6 +44,8 @@ from clew.stores.sql.keys import KeyRows
 from clew.stores.sql.migrate import begun_at, versions
 from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.numbers import NumberRows
+from clew.stores.sql.queue import QueueRows
+from clew.stores.sql.search import PostgresSearchRows, SearchRows
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.tombstones import TombstoneRows
@@ -59,6 +67,7 @@ class Stores:
     summaries: Summaries
     audit: ModelCalls
     audit_trail: AuditTrail
+    queue: QueueState
     files: Files
     inbox: Inbox
     keys: Keys
@@ -74,13 +83,31 @@ class Stores:
         return len(await self.db.read(versions))
 
 
-def open_threads(db: Database) -> ThreadRows:
+def open_threads(db: Database, *, has_jobs: bool = False) -> ThreadRows:
+    """With jobs, a thread that can be claimed is enqueued in the job queue of this database."""
     if isinstance(db, SQLiteDatabase):
         return ThreadRows(db)
     from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
-    from clew.stores.postgres_threads import PostgresThreads  # noqa: PLC0415 - the same
+    from clew.stores.postgres_threads import EnqueuingThreads, PostgresThreads  # noqa: PLC0415 - the same
 
-    return PostgresThreads(db) if isinstance(db, PostgresDatabase) else ThreadRows(db)
+    if not isinstance(db, PostgresDatabase):
+        return ThreadRows(db)
+    return EnqueuingThreads(db) if has_jobs else PostgresThreads(db)
+
+
+async def migrate_job_queue(db: Database) -> None:
+    """Raises ConfigError."""
+    try:
+        from clew.stores.postgres_job_schema import migrate_jobs  # noqa: PLC0415 - the extra may be missing
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            "runner.kind: workers needs another package: pip install 'clew-server[workers]'"
+        ) from exc
+    await migrate_jobs(db)
+
+
+def open_search(db: Database) -> MessageSearch:
+    return SearchRows(db) if isinstance(db, SQLiteDatabase) else PostgresSearchRows(db)
 
 
 def open_histories(db: Database) -> Histories:
@@ -104,7 +131,7 @@ def open_bell(db: Database, settings: Settings) -> ClusterNotifier:
     """The notifier between processes that share this database, if its kind has one."""
     database = settings.database
     if isinstance(db, SQLiteDatabase):
-        return SQLiteNotifier(db) if database.url.path is not None else NoNotifier()
+        return SQLiteNotifier(db, database.url.path) if database.url.path is not None else NoNotifier()
     if database.direct_url is None and database.is_behind_transaction_pooler:
         return NoNotifier()
     from clew.stores.postgres_notifier import PostgresNotifier  # noqa: PLC0415 - the extra may be missing
@@ -163,20 +190,31 @@ async def open_database(url: DatabaseUrl, settings: Settings | str) -> AsyncGene
 
 @asynccontextmanager
 async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[Database]:
+    async with open_cipher(settings) as cipher, _opened_with(cipher, url, settings) as db:
+        yield db
+
+
+@asynccontextmanager
+async def _opened_with(
+    cipher: Cipher, url: DatabaseUrl, settings: Settings | str
+) -> AsyncGenerator[Database]:
     if url.dsn is None:
         if isinstance(settings, Settings):
             opened = open_sqlite(
-                url.path, readers=settings.database.readers, busy_seconds=settings.database.busy_seconds
+                url.path,
+                readers=settings.database.readers,
+                busy_seconds=settings.database.busy_seconds,
+                cipher=cipher,
             )
         else:
-            opened = open_sqlite(url.path)
+            opened = open_sqlite(url.path, cipher=cipher)
         async with opened as db:
             yield db
         return
     try:
         from clew.stores.postgres import open_postgres  # noqa: PLC0415 - the extra may be missing
     except ModuleNotFoundError as exc:
-        raise ConfigError("Postgres needs another package: pip install 'clew[postgres]'") from exc
+        raise ConfigError("Postgres needs another package: pip install 'clew-server[postgres]'") from exc
     dsn = url.reveal()
     if _is_pooled(url, settings):
         dsn += f"{'&' if '?' in dsn else '?'}pgbouncer=true"
@@ -189,9 +227,10 @@ async def _opened(url: DatabaseUrl, settings: Settings | str) -> AsyncGenerator[
             pool_max=database.pool_max,
             deadline=deadline,
             connect_seconds=database.connect_seconds,
+            cipher=cipher,
         )
     else:
-        opening = open_postgres(dsn)
+        opening = open_postgres(dsn, cipher=cipher)
     async with opening as server:
         yield server
 
@@ -206,6 +245,15 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+async def open_clock(db: Database) -> Clock:
+    """The clock by which events are dated: that of the database, where its machine may be another."""
+    if isinstance(db, SQLiteDatabase):
+        return utc_now
+    clock = DatabaseClock(db, utc_now)
+    await clock.measure()
+    return clock
+
+
 def new_id() -> str:
     return str(uuid7())
 
@@ -215,8 +263,11 @@ async def open_stores(settings: Settings) -> AsyncGenerator[Stores]:
     """Open the database the settings name, made and migrated as needed. Raises ConfigError if that cannot be done."""
     url = settings.database.url
     make_folder(url)
+    has_jobs = settings.runner.kind == "workers"
     async with open_database(url, settings) as db:
-        yield stores_on(db)
+        if has_jobs:
+            await migrate_job_queue(db)
+        yield stores_on(db, has_jobs=has_jobs)
 
 
 def make_folder(url: DatabaseUrl) -> None:
@@ -268,14 +319,15 @@ def open_cleanup(
     )
 
 
-def stores_on(db: Database) -> Stores:
+def stores_on(db: Database, *, has_jobs: bool = False) -> Stores:
     return Stores(
         db=db,
-        threads=open_threads(db),
+        threads=open_threads(db, has_jobs=has_jobs),
         calls=CallRows(db),
         summaries=SummaryRows(db),
         audit=ModelCallRows(db),
         audit_trail=AuditRows(db),
+        queue=QueueRows(db),
         files=FileRows(db),
         inbox=InboxRows(db),
         keys=KeyRows(db),

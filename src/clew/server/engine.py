@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,11 +12,15 @@ from functools import partial
 from clew.apps.drivers.profiles import DEFAULT
 from clew.checkpointer.saver import Checkpointer
 from clew.config import Settings, secrets_of
+from clew.domain.errors import ConfigError
 from clew.domain.events import Event, Opening
+from clew.domain.lifecycle import Change
 from clew.domain.thread import ModelSettings, Status, Thread
 from clew.engine.commands import Commands
 from clew.engine.notifier import LocalNotifier
+from clew.engine.round_traces import RoundTraces
 from clew.engine.run_context import RunStores
+from clew.engine.searching import FullTextSearch
 from clew.engine.step import Step
 from clew.engine.stream_parts import LocalStreamParts
 from clew.engine.sweeper import Chore, Chores, sweeping
@@ -35,20 +39,31 @@ from clew.ports.streams import StreamParts, Tokens
 from clew.ports.threads import Store
 from clew.retention.cleanup import Cleanup
 from clew.retention.pruning import CheckpointPruning
+from clew.runners.absent import AbsentRunner
+from clew.runners.dead_processes import DeadProcesses
 from clew.runners.local import LocalRunner
 from clew.server.apps import OpenApps, open_apps
-from clew.server.database import open_space, open_thread_memory
+from clew.server.database import open_search, open_space, open_thread_memory
 from clew.server.drivers import retry_policy
+from clew.server.mcp_servers import mcp_specs
+from clew.server.queue import queue_room
 from clew.server.services import Services
+from clew.server.traces import open_sender
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
+from clew.stores.sql.database_clock import DatabaseClock
+from clew.stores.sql.job_queue import JobQueueRows
 from clew.stores.sql.stream_parts import StreamPartRows
 from clew.stores.sql.trash import TrashRows
 from clew.telemetry import shared_metrics
 from clew.telemetry.scrub import Scrubber
+from clew.toolsets.mcp_tools import open_mcp_servers
 
 logger = logging.getLogger(__name__)
+
+# Machines' clocks drift by milliseconds in this time, and one may be set.
+CLOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +74,8 @@ class GraphRuntime:
     apps: OpenApps
     driver: LangGraphDriver
     notifier: LocalNotifier
-    live: Tokens
-    chunks: StreamParts
+    live: LocalTokens
+    chunks: LocalStreamParts
     memory: RunStores
 
 
@@ -76,6 +91,8 @@ class Execution:
     registry: Registry
     introspection: GraphIntrospection
     cleanup: Cleanup
+    search: FullTextSearch | None
+    """None where messages are not indexed."""
     apps: OpenApps
 
 
@@ -89,6 +106,9 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
         runner = _runner(services, graphs)
         commands = _commands(services, graphs, runner)
         cleanup = _cleanup(services, commands)
+        search = _search(services)
+        if search is not None:
+            await stack.enter_async_context(search.indexing())
         async with (
             sweeping(
                 [
@@ -96,9 +116,13 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
                     *cleanup.chores(),
                     *_memory_chores(services),
                     *_pruning_chores(services, graphs),
+                    *([] if search is None else [search.chore()]),
+                    *_clock_chores(services),
                 ]
             ),
-            services.cluster.listening(graphs.notifier.ring, runner.look),
+            services.cluster.listening(_heard(graphs, runner), runner.look, graphs.live.receive),
+            _tracing(services),
+            _watching(services, runner),
             runner.running(services.stopping),
         ):
             yield Execution(
@@ -110,8 +134,20 @@ async def open_execution(services: Services) -> AsyncGenerator[Execution]:
                 registry=graphs.registry,
                 introspection=LangGraphIntrospection(graphs.registry.graphs, services.graph_store),
                 cleanup=cleanup,
+                search=search,
                 apps=graphs.apps,
             )
+
+
+def _heard(graphs: GraphRuntime, runner: Runner) -> Callable[[str, int | None], None]:
+    """What another process says of a thread: to readers of its log, and to its run, which may be stopped or read."""
+
+    def heard(thread_id: str, after: int | None) -> None:
+        graphs.notifier.ring(thread_id, after)
+        graphs.chunks.check(thread_id)
+        runner.check(thread_id)
+
+    return heard
 
 
 async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntime:
@@ -119,15 +155,18 @@ async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntim
     settings, db = services.settings, services.stores.db
     saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(db))))
     import_from(settings.import_paths)
+    tools = await stack.enter_async_context(open_mcp_servers(mcp_specs(settings)))
     registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=services.graph_store)
     for name, reason in registry.broken.items():
         logger.error("graph cannot be loaded: %s", reason, extra={"graph": name})
-    apps = await open_apps(services, registry, saver, stack)
+    apps = await open_apps(services, registry, saver, stack, tools)
     await _warn_of_stranded(services.store, registry)
 
     notifier = LocalNotifier(beyond=services.cluster.ring)
-    live = LocalTokens()
-    chunks = LocalStreamParts(StreamPartRows(db), notifier, services.clock)
+    live = LocalTokens(beyond=services.cluster.send)
+    await stack.enter_async_context(live.sharing())
+    chunks = LocalStreamParts(StreamPartRows(db), notifier, services.clock, process=services.new_id())
+    await stack.enter_async_context(chunks.sharing())
     driver = LangGraphDriver(
         registry.graphs,
         saver,
@@ -145,6 +184,7 @@ async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntim
         summaries=services.stores.summaries,
         audit=services.stores.audit,
         keeps_context=settings.model_calls.record,
+        keeps_usage=settings.traces.endpoint is not None,
         scrub=Scrubber(secrets_of(settings)),
         audit_rows=settings.model_calls.rows_per_thread,
     )
@@ -171,7 +211,9 @@ async def _warn_of_stranded(store: Store, registry: Registry) -> None:
 
 
 def _runner(services: Services, graphs: GraphRuntime) -> Runner:
-    settings = services.settings
+    settings, role = services.settings, services.role
+    if not role.has_runner:
+        return AbsentRunner(services.new_id(), services.cluster.call)
     step = Step(
         store=services.store,
         memory=graphs.memory,
@@ -186,8 +228,13 @@ def _runner(services: Services, graphs: GraphRuntime) -> Runner:
         limit=timedelta(seconds=settings.limits.round_seconds),
         closings=graphs.apps.closings,
     )
+    if unknown := sorted(set(role.graphs).difference(graphs.registry.graphs)):
+        known = ", ".join(sorted(graphs.registry.graphs))
+        raise ConfigError(f"--graphs: no graph {unknown[0]!r}; there are {known}")
+    if settings.runner.kind == "workers":
+        return _distributed_runner(services, step, role.graphs or graphs.registry.graphs)
     return LocalRunner(
-        name=services.new_id(),
+        name=services.process,
         store=services.store,
         open_store=services.open_store,
         step=step,
@@ -195,10 +242,66 @@ def _runner(services: Services, graphs: GraphRuntime) -> Runner:
         poll_seconds=settings.runner.poll_seconds,
         concurrency=settings.runner.concurrency,
         grace_seconds=settings.server.shutdown_seconds,
-        graphs=graphs.registry.graphs,
+        graphs=role.graphs or graphs.registry.graphs,
         call=services.cluster.call,
-        liveness=services.liveness,
+        is_capped=services.stores.threads.caps is not None,
     )
+
+
+def _distributed_runner(services: Services, step: Step, graphs: Collection[str]) -> Runner:
+    from clew.runners.distributed import DistributedRunner  # noqa: PLC0415 - the extra may be missing
+
+    settings = services.settings
+    return DistributedRunner(
+        name=services.process,
+        dsn=(settings.database.direct_url or settings.database.url).reveal(),
+        jobs=JobQueueRows(services.stores.db),
+        store=services.store,
+        open_store=services.open_store,
+        step=step,
+        lease=services.lease,
+        poll_seconds=settings.runner.poll_seconds,
+        concurrency=settings.runner.concurrency,
+        grace_seconds=settings.server.shutdown_seconds,
+        graphs=graphs,
+    )
+
+
+def _watching(services: Services, runner: Runner) -> AbstractAsyncContextManager[None]:
+    """Inside the block this process shows that it lives, and ends the leases of dead ones."""
+    if services.liveness is None:
+        return nullcontext()
+    return DeadProcesses(
+        services.process, store=services.store, liveness=services.liveness, found=runner.wake
+    ).watching()
+
+
+def _observe(services: Services, committed: Callable[[Change], None]) -> None:
+    if services.stores.threads.metrics is not None:
+        services.stores.threads.metrics.observers.append(committed)
+
+
+@asynccontextmanager
+async def _tracing(services: Services) -> AsyncGenerator[None]:
+    """Inside the block each round that ends is sent to the collector, if the settings name one."""
+    if services.settings.traces.endpoint is None:
+        yield
+        return
+    sender = open_sender(services.settings)
+    traces = RoundTraces(services.store, services.stores.audit, sender)
+    _observe(services, traces.committed)
+    async with traces.sending():
+        yield
+    sender.close()
+
+
+def _search(services: Services) -> FullTextSearch | None:
+    # Words that can be searched are plain text: with an encryption key there is no index.
+    if not services.settings.search.index or services.stores.db.cipher.is_active:
+        return None
+    search = FullTextSearch(services.store, open_search(services.stores.db))
+    _observe(services, search.committed)
+    return search
 
 
 def _commands(services: Services, graphs: GraphRuntime, runner: Runner) -> Commands:
@@ -218,6 +321,7 @@ def _commands(services: Services, graphs: GraphRuntime, runner: Runner) -> Comma
         closings=graphs.apps.closings,
         model_settings=_model_settings(services.settings, graphs.registry, graphs.apps),
         reservation_limits=graphs.apps.reservation_limits,
+        room=queue_room(services.settings.queue),
     )
 
 
@@ -239,8 +343,6 @@ def _chores(services: Services, commands: Commands) -> Chores:
 
 def _pruning_chores(services: Services, graphs: GraphRuntime) -> list[Chore]:
     ttl = services.settings.thread_ttl
-    if ttl.prune_after is None:
-        return []
     pruning = CheckpointPruning(
         rows=CleanupRows(services.stores.db),
         prune=graphs.driver.prune,
@@ -248,6 +350,13 @@ def _pruning_chores(services: Services, graphs: GraphRuntime) -> list[Chore]:
         after=ttl.prune_after,
     )
     return [Chore(name="prune_checkpoints", seconds=ttl.prune_every.total_seconds(), do=pruning.prune_due)]
+
+
+def _clock_chores(services: Services) -> list[Chore]:
+    clock = services.clock
+    if not isinstance(clock, DatabaseClock):
+        return []
+    return [Chore(name="measure_clock", seconds=CLOCK_SECONDS, do=clock.measure)]
 
 
 def _memory_chores(services: Services) -> list[Chore]:

@@ -10,7 +10,8 @@ from clew.api.headers import HeaderFilter, log_filter
 from clew.api.http import HttpOptions
 from clew.api.openapi import SecuritySchemes
 from clew.config import Settings, secrets_of
-from clew.config.project_http import CodeSource, CorsRules
+from clew.config.project_code import CodeSource
+from clew.config.project_http import CorsRules
 from clew.domain.errors import ConfigError
 from clew.telemetry.scrub import Scrubber
 

@@ -1,9 +1,18 @@
 """Library use without the server: a checkpointer and a store for a user's own graph, opened by a URL."""
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
 from datetime import timedelta
+from types import TracebackType
 
+from anyio.from_thread import start_blocking_portal
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.store.base import IndexConfig, TTLConfig
 
@@ -71,11 +80,48 @@ def ttl_config(ttl: StoreTtl) -> TTLConfig:
     return config
 
 
-@asynccontextmanager
-async def create_checkpointer(
+class CheckpointerContext(AbstractAsyncContextManager[Checkpointer], AbstractContextManager[Checkpointer]):
+    """A checkpointer for `async with`, or for `with` in a script: then an event loop runs in a thread of its own."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[Checkpointer]) -> None:
+        self._opened = opened
+        self._stack = ExitStack()
+
+    async def __aenter__(self) -> Checkpointer:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._opened.__aexit__(kind, exc, trace)
+
+    def __enter__(self) -> Checkpointer:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            saver = stack.enter_context(portal.wrap_async_context_manager(self._opened))
+            self._stack = stack.pop_all()
+            return saver
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, exc, trace)
+
+
+def create_checkpointer(
     settings: Settings | str, *, serde: SerializerProtocol | None = None
+) -> CheckpointerContext:
+    """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends; the same URLs.
+
+    `async with` in async code, `with` in a script that calls `graph.invoke`.
+    """
+    return CheckpointerContext(_open_checkpointer(settings, serde))
+
+
+@asynccontextmanager
+async def _open_checkpointer(
+    settings: Settings | str, serde: SerializerProtocol | None
 ) -> AsyncGenerator[Checkpointer]:
-    """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends; the same URLs."""
     url = settings.database.url if isinstance(settings, Settings) else _url(settings)
     async with (
         open_database(url, settings) as db,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from importlib.metadata import version
 
@@ -48,10 +48,12 @@ from clew.engine.threads import Threads
 from clew.graph.run import current_run
 from clew.history.graph_store import GraphStore
 from clew.history.store_items import StoreItems
+from clew.ports.priorities import NoPriorities, Priorities
 from clew.ports.run_hooks import Webhooks
 from clew.ports.threads import Store
 from clew.server.database import Stores, new_id, utc_now
 from clew.server.engine import Execution
+from clew.server.priority import ProjectPriorities, load_assign
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.conversations import ConversationRows
 from clew.stores.sql.crons import CronRows
@@ -114,8 +116,10 @@ async def open_langgraph(
     limits: RateLimits,
     authorization: Authorization,
     stopping: asyncio.Event,
+    process: str,
+    background: bool,
 ) -> AsyncGenerator[list[APIRouter]]:
-    """Inside the block queued and scheduled runs are started, and run hooks are worked on."""
+    """Inside the block queued and scheduled runs are started, and run hooks are worked on, if `background` says so."""
     assistants = await _assistants(settings, stores, execution)
     webhooks = HttpWebhooks(
         agent=f"clew/{__version__}",
@@ -124,9 +128,10 @@ async def open_langgraph(
         sign=signatures(_webhook_secrets(settings), utc_now),
         policy=settings.webhook_policy,
     )
-    runs = _runs(settings, stores, store, execution, webhooks, stopping)
+    priorities = _priorities(settings, assistants)
+    runs = _runs(settings, stores, store, execution, webhooks, stopping, priorities, process)
     run_hooks = RunHooks(
-        hooks=RunHookRows(stores.db),
+        hooks=RunHookRows(stores.db, process),
         runs=runs,
         webhooks=webhooks,
         report=report(utc_now, fields=settings.webhook_policy.fields),
@@ -134,7 +139,7 @@ async def open_langgraph(
         poll_seconds=settings.runner.poll_seconds,
     )
     scheduler = Scheduler(
-        crons=CronRows(stores.db),
+        crons=CronRows(stores.db, process),
         runs=runs,
         assistants=assistants,
         webhooks=webhooks,
@@ -142,6 +147,40 @@ async def open_langgraph(
         said=said,
         most=settings.langgraph.crons,
     )
+    async with AsyncExitStack() as stack:
+        if background:
+            for work in (runs.queue.running(), run_hooks.running(), scheduler.running()):
+                await stack.enter_async_context(work)
+            await stack.enter_async_context(sweeping([_forget_stream_parts(stores)]))
+        yield _routers(
+            settings,
+            stores,
+            graph_store,
+            execution,
+            runs,
+            assistants,
+            scheduler,
+            SocketAuthenticator(authenticator, limits, AUTH_SECONDS, authorization),
+            access=access,
+            streams=streams,
+            authenticator=authenticator,
+        )
+
+
+def _routers(
+    settings: Settings,
+    stores: Stores,
+    graph_store: GraphStore,
+    execution: Execution,
+    runs: Runs,
+    assistants: AssistantCatalog,
+    scheduler: Scheduler,
+    socket: SocketAuthenticator,
+    *,
+    access: ThreadAccess,
+    streams: Streams,
+    authenticator: Authenticator,
+) -> list[APIRouter]:
     run_routes = RunRoutes(
         runs,
         assistants,
@@ -174,40 +213,31 @@ async def open_langgraph(
         streams=streams,
         authenticator=authenticator,
     )
-    socket = ProtocolSocketRoutes(
-        routes=protocol, door=SocketAuthenticator(authenticator, limits, AUTH_SECONDS, authorization)
-    )
-    async with (
-        runs.queue.running(),
-        run_hooks.running(),
-        scheduler.running(),
-        sweeping([_forget_stream_parts(stores)]),
-    ):
-        yield [
-            info_router(
-                version=__version__,
-                langgraph_version=version("langgraph"),
-                disabled=settings.http.disabled,
-            ),
-            assistants_router(assistants, execution.introspection),
-            store_router(
-                StoreItems(
-                    items=graph_store.items,
-                    index=graph_store.index,
-                    ttl=settings.store_ttl.default,
-                    refreshes=settings.store_ttl.refreshes,
-                )
-            ),
-            sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
-            thread_stream.router(),
-            protocol.router(),
-            socket.router(),
-            crons_router(scheduler, assistants, access=access),
-            langgraph_runs_router(run_routes),
-            OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
-            McpRoutes(followed, execution.introspection).router(),
-            AguiRoutes(followed, execution.introspection).router(),
-        ]
+    return [
+        info_router(
+            version=__version__,
+            langgraph_version=version("langgraph"),
+            disabled=settings.http.disabled,
+        ),
+        assistants_router(assistants, execution.introspection),
+        store_router(
+            StoreItems(
+                items=graph_store.items,
+                index=graph_store.index,
+                ttl=settings.store_ttl.default,
+                refreshes=settings.store_ttl.refreshes,
+            )
+        ),
+        sdk_threads_router(runs, CheckpointRows(stores.db), execution.chunks, access=access),
+        thread_stream.router(),
+        protocol.router(),
+        ProtocolSocketRoutes(routes=protocol, door=socket).router(),
+        crons_router(scheduler, assistants, access=access),
+        langgraph_runs_router(run_routes),
+        OpenAIRoutes(runs=followed, introspection=execution.introspection).router(),
+        McpRoutes(followed, execution.introspection).router(),
+        AguiRoutes(followed, execution.introspection).router(),
+    ]
 
 
 async def _assistants(settings: Settings, stores: Stores, execution: Execution) -> AssistantCatalog:
@@ -226,6 +256,13 @@ async def _assistants(settings: Settings, stores: Stores, execution: Execution) 
     )
 
 
+def _priorities(settings: Settings, assistants: AssistantCatalog) -> Priorities:
+    source = settings.custom_priority
+    if source is None:
+        return NoPriorities()
+    return ProjectPriorities(load_assign(source, settings), assistants.resolve)
+
+
 def _runs(
     settings: Settings,
     stores: Stores,
@@ -233,11 +270,13 @@ def _runs(
     execution: Execution,
     webhooks: Webhooks,
     stopping: asyncio.Event,
+    priorities: Priorities,
+    process: str,
 ) -> Runs:
     metadata = ThreadMetadataRows(stores.db)
     queue = RunQueue(
         inbox=stores.inbox,
-        conversations=ConversationRows(stores.db),
+        conversations=ConversationRows(stores.db, process),
         store=store,
         commands=execution.commands,
         notifier=execution.notifier,
@@ -246,6 +285,7 @@ def _runs(
         stopping=stopping,
         poll_seconds=settings.runner.poll_seconds,
         lease=timedelta(seconds=settings.runner.lease_seconds),
+        room=execution.commands.room,
     )
     threads = Threads(
         store=store,
@@ -264,6 +304,7 @@ def _runs(
         webhooks=webhooks,
         notifier=execution.notifier,
         clock=utc_now,
+        priorities=priorities,
         temporary_grace=timedelta(seconds=settings.langgraph.temporary_seconds),
     )
 

@@ -1,7 +1,7 @@
 """Services: what every part of one server shares, opened once."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,8 +22,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRole:
+    """What one process of several does. By default everything."""
+
+    has_runner: bool = True
+    listens: bool = True
+    graphs: Collection[str] = ()
+    """Those it runs; all, if none is named."""
+
+    @property
+    def name(self) -> str:
+        if not self.listens:
+            return "worker"
+        return "server" if self.has_runner else "api"
+
+
+EVERYTHING = ProcessRole()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     settings: Settings
+    role: ProcessRole
     stores: Stores
     open_store: Callable[[], AbstractAsyncContextManager[Store]]
     """The same threads for another event loop: the heartbeat has a thread of its own."""
@@ -31,6 +51,8 @@ class Services:
     """Of the graph store: the database of `stores`, unless the settings name another."""
     graph_store: "GraphStore"
     cluster: ClusterNotifier
+    process: str
+    """The name of this process, which owns its leases."""
     liveness: Liveness | None
     """None where only leases show that a process died."""
     access: ThreadAccess

@@ -17,6 +17,14 @@ logger = logging.getLogger(__name__)
 
 async def open_index(settings: Settings, db: Database) -> "EmbeddedItems | None":
     """The index of the settings, if there is one. Raises ConfigError."""
+    index = load_index(settings)
+    if index is not None:
+        await require_vectors(db, settings.graph_store_url.kind)
+    return index
+
+
+def load_index(settings: Settings) -> "EmbeddedItems | None":
+    """The index without the database that it needs. Raises ConfigError."""
     from clew.history.embedding import EmbeddedItems  # noqa: PLC0415 - LangGraph takes seconds
 
     source = settings.store_index
@@ -24,11 +32,9 @@ async def open_index(settings: Settings, db: Database) -> "EmbeddedItems | None"
         return None
     embed = source.written if source.path is None else _own_function(source, settings)
     try:
-        index = EmbeddedItems.of({"embed": embed, "dims": source.dims, "fields": list(source.fields)})
+        return EmbeddedItems.of({"embed": embed, "dims": source.dims, "fields": list(source.fields)})
     except ConfigError as exc:
         raise ConfigError(f"{source.where}: {exc}") from exc
-    await require_vectors(db, settings.graph_store_url.kind)
-    return index
 
 
 async def require_vectors(db: Database, backend: str) -> None:
