@@ -1,0 +1,1 @@
+"""Evaluation of the chat app: realistic prompts with their files, run through a real server and scored by rules."""
