@@ -15,6 +15,7 @@ from clew.domain.thread import Owner, Status, Thread
 from clew.domain.tool_calls import Call
 from clew.engine.commands import Request
 from clew.server.app import Server, open_app
+from clew.server.services import EVERYTHING, ProcessRole
 
 GRAPHS = (
     *(
@@ -26,6 +27,7 @@ GRAPHS = (
         "slow",
         "two_steps",
         "writing",
+        "stumbling",
         "always_overloaded",
         "overloaded_for_long",
         "endless",
@@ -34,6 +36,7 @@ GRAPHS = (
     ),
     *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent", "monotonous_agent"),
     *("summing_agent", "helpless_agent", "speechless_agent"),
+    *("reviewed_agent", "planning", "timed"),
 )
 RESTING = (Status.BLOCKED, Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
@@ -93,7 +96,9 @@ def graphs_yaml() -> str:
 
 
 @asynccontextmanager
-async def open_house(where: str, folder: Path, *, more: str = "", **environ: str) -> AsyncGenerator[House]:
+async def open_house(
+    where: str, folder: Path, role: ProcessRole = EVERYTHING, /, *, more: str = "", **environ: str
+) -> AsyncGenerator[House]:
     """`where` as tests/databases.py locates it: memory, a path, or a URL. `more` is YAML for the settings."""
     # One a process: a file that several write is at moments half a file to the others.
     config = folder / f"clew-{os.getpid()}.yaml"
@@ -102,5 +107,5 @@ async def open_house(where: str, folder: Path, *, more: str = "", **environ: str
         "memory://" if where == "memory" else where if where.startswith("postgres") else f"sqlite:///{where}"
     )
     settings = load_settings({"CLEW_DATABASE_URL": url, **environ}, cwd=folder, config=config)
-    async with open_app(settings) as app:
+    async with open_app(settings, role=role) as app:
         yield House(app)

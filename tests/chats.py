@@ -74,6 +74,17 @@ def plan_of(
     )
 
 
+def step(
+    agent: str, prompt: str = "do it", out: str | None = None, inputs: list[str] | None = None
+) -> dict[str, object]:
+    made: dict[str, object] = {
+        "agent": agent,
+        "prompt": prompt,
+        "outputDocuments": [{"label": out}] if out else [],
+    }
+    return made | ({} if inputs is None else {"inputDocuments": [{"label": label} for label in inputs]})
+
+
 def planning(plan: str, otherwise: Move | None = None) -> Callable[[dict[str, Any]], Move]:
     """A model that plans so, and says the other thing to whatever else it is asked."""
 

@@ -30,7 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        mainly = item.get_closest_marker("mainly_sqlite")
+        if mainly is not None and mainly.args != (False,) and "postgres" in _parameters(item):
+            item.add_marker(pytest.mark.long)
     if config.getoption("--without-postgres"):
         config.hook.pytest_deselected(items=[item for item in items if _needs_postgres(item)])
         items[:] = [item for item in items if not _needs_postgres(item)]
@@ -38,9 +43,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _needs_postgres(item: pytest.Item) -> bool:
     """Because of one of its fixtures, or of the database it is parametrized with."""
+    return "postgres" in _parameters(item) or any(
+        "postgres" in name for name in getattr(item, "fixturenames", ())
+    )
+
+
+def _parameters(item: pytest.Item) -> list[str]:
     called = getattr(item, "callspec", None)
-    parameters = [value for value in called.params.values() if isinstance(value, str)] if called else []
-    return "postgres" in parameters or any("postgres" in name for name in getattr(item, "fixturenames", ()))
+    return [value for value in called.params.values() if isinstance(value, str)] if called else []
 
 
 def pytest_collection_finish() -> None:

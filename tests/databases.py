@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from clew.ports.cipher import PLAIN, Cipher
 from clew.ports.threads import Store
 from clew.stores.migrations import Migration, migrations
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_threads import PostgresThreads
+from clew.stores.sql.private import BINARY, MARK, PRIVATE
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.work import Database, Rows, Statement, Value, Work
 from clew.stores.sqlite import open_sqlite
@@ -37,12 +39,12 @@ def locate(kind: str, request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def open_database(where: str) -> AsyncGenerator[Database]:
+async def open_database(where: str, cipher: Cipher = PLAIN) -> AsyncGenerator[Database]:
     if where.startswith("postgres"):
-        async with open_postgres(where) as server:
+        async with open_postgres(where, cipher=cipher) as server:
             yield server
     else:
-        async with open_sqlite(None if where == "memory" else Path(where)) as file:
+        async with open_sqlite(None if where == "memory" else Path(where), cipher=cipher) as file:
             yield file
 
 
@@ -58,6 +60,22 @@ async def query(db: Database, sql: str, *args: Value) -> Rows:
         return (yield Statement(sql, args))
 
     return await db.write(work)
+
+
+async def plain_values(db: Database) -> list[str]:
+    """Private columns, as `table.column`, with a value that is not encrypted. `null` is what Clew empties one with."""
+    found = []
+    for table, spec in PRIVATE.items():
+        for column in spec.columns:
+            is_empty = "1 = 0" if table in BINARY else f"{column} IN ('null', '')"
+            mark = MARK.encode() if table in BINARY else MARK
+            rows = await query(
+                db,
+                f"SELECT count(*) FROM {table} WHERE substr({column}, 1, {len(MARK)}) <> $1 AND NOT {is_empty}",
+                mark,
+            )
+            found += [f"{table}.{column}"] if rows[0][0] else []
+    return found
 
 
 async def schema_of(db: Database) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -23,11 +24,11 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
 from pydantic import BaseModel
 
-from clew.domain.errors import Permanent, Transient
+from clew.domain.errors import Permanent, Transient, Unavailable
 from clew.domain.events import Event
 from clew.domain.thread import Thread
 from clew.graph.agent import Agent
@@ -232,6 +233,22 @@ def writing() -> StateGraph[Notes]:
     return graph
 
 
+def write_at_the_second_try(state: Notes) -> Notes:
+    mark(state, "tried")
+    if len(Path(state["marks"]).read_text().split()) % 2:
+        raise Unavailable("the database cannot be reached")
+    return {"log": [f"line {len(state['log'])}"]}
+
+
+def stumbling() -> StateGraph[Notes]:
+    """Twelve steps, at each of which the database is away once."""
+    graph = StateGraph(Notes)
+    graph.add_node("write", write_at_the_second_try)
+    graph.add_edge(START, "write")
+    graph.add_conditional_edges("write", lambda state: "write" if len(state["log"]) < 12 else END)
+    return graph
+
+
 @tool
 async def look_up(word: str) -> str:
     """Look a word up."""
@@ -411,10 +428,55 @@ async def count(upto: int) -> str:
     return " ".join(str(n) for n in range(upto))
 
 
+async def greet(name: str) -> str:
+    """Greet."""
+    return f"hello {name}"
+
+
 def langchain_agent() -> Any:
     """An agent as LangChain's users have it, with our middleware added."""
     ledger = ToolLedger(approval=["wire_money"], once=["wire_money"], interrupted=["book"])
     return create_agent(Obedient(), [wire_money, count, book], middleware=[ledger])
+
+
+def reviewed_agent() -> Any:
+    """LangChain's own middleware asks a person, who may change the arguments."""
+    review = HumanInTheLoopMiddleware(
+        interrupt_on={"count": True, "greet": {"allowed_decisions": ["approve"]}}
+    )
+    return create_agent(Obedient(), [count, greet], middleware=[review])
+
+
+def planner(state: MessagesState) -> dict[str, Any]:
+    """Data for the program, then code for the reader."""
+    data = AIMessage(content='{"steps": ["read", "write"]}', name="planner")
+    code = AIMessage(content='The code:\n\n```python\n# greets\nreturn "hello", 42\n```', name="writer")
+    return {"messages": [data, code]}
+
+
+def planning() -> Any:
+    graph = StateGraph(MessagesState)
+    graph.add_node("planner", planner)
+    graph.add_edge(START, "planner")
+    graph.add_edge("planner", END)
+    return graph
+
+
+def hurried(state: Notes) -> Notes:
+    return {
+        "log": [
+            str(
+                interrupt(
+                    {"kind": "elicitation", "question": "Which?", "options": ["red", "blue"], "timeout": 3600}
+                )
+            )
+        ]
+    }
+
+
+def timed() -> StateGraph[Notes]:
+    """A question with a deadline."""
+    return chain(Notes, hurried)
 
 
 def agent() -> Any:

@@ -22,6 +22,26 @@ class Say:
 
     text: str
     seconds: float = 0.0
+    # What it thinks before, as reasoning models stream it beside the answer.
+    thoughts: str = ""
+    # Why it ends.
+    finish: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Ask for one tool call."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = "call_1"
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Refuse to answer, in the field that OpenAI has for it."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +79,7 @@ class Endless:
     """Answer for ever."""
 
 
-Move = Say | Refuse | Hang | Garbage | Cut | Trouble | Endless
+Move = Say | CallTool | Decline | Refuse | Hang | Garbage | Cut | Trouble | Endless
 
 
 @dataclass(slots=True)
@@ -67,7 +87,8 @@ class OpenAIServer:
     url: str
     answer: Callable[[dict[str, Any]], Move]
     requests: list[dict[str, Any]] = field(default_factory=list)
-    # The key each of them came with.
+    # The headers each of them came with, in lower case, and the key.
+    headers: list[dict[str, str]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     # How many answers were begun and are not finished.
     open: int = 0
@@ -75,6 +96,7 @@ class OpenAIServer:
     async def chat(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
         move = self.answer(body)
         if isinstance(move, Refuse):
@@ -112,11 +134,30 @@ class _Answer(StreamingResponse):
 
 async def _stream(body: dict[str, Any], move: Move) -> AsyncIterator[str]:
     match move:
-        case Say(text, seconds):
+        case CallTool(name, arguments, id):
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            delta = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}],
+            }
+            yield _event(body, [{"index": 0, "delta": delta, "finish_reason": None}])
+            yield _chunk(body, "", finish="tool_calls")
+            yield _usage(body)
+            yield "data: [DONE]\n\n"
+        case Decline(text):
+            delta = {"role": "assistant", "refusal": text}
+            yield _event(body, [{"index": 0, "delta": delta, "finish_reason": None}])
+            yield _chunk(body, "", finish="stop")
+            yield "data: [DONE]\n\n"
+        case Say(text, seconds, thoughts, finish):
+            if thoughts:
+                delta = {"role": "assistant", "reasoning_content": thoughts}
+                yield _event(body, [{"index": 0, "delta": delta, "finish_reason": None}])
             for n, word in enumerate(text.split(" ")):
                 yield _chunk(body, f" {word}" if n else word)
                 await asyncio.sleep(seconds)
-            yield _chunk(body, "", finish="stop")
+            yield _chunk(body, "", finish=finish)
             yield _usage(body)
             yield "data: [DONE]\n\n"
         case Garbage():
@@ -144,17 +185,29 @@ def in_turn(*moves: Move) -> Callable[[dict[str, Any]], Move]:
 
 @asynccontextmanager
 async def openai_server(answer: Callable[[dict[str, Any]], Move]) -> AsyncGenerator[OpenAIServer]:
+    fake = OpenAIServer("", answer)
+    routes = [
+        Route("/v1/chat/completions", fake.chat, methods=["POST"]),
+        # As Azure calls it.
+        Route("/openai/deployments/{model}/chat/completions", fake.chat, methods=["POST"]),
+    ]
+    async with serving_app(Starlette(routes=routes)) as url:
+        fake.url = f"{url}/v1"
+        yield fake
+
+
+@asynccontextmanager
+async def serving_app(app: Starlette) -> AsyncGenerator[str]:
+    """Its address."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    fake = OpenAIServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", answer)
-    app = Starlette(routes=[Route("/v1/chat/completions", fake.chat, methods=["POST"])])
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve([listener]))
     try:
         while not server.started:
             await asyncio.sleep(0.01)
-        yield fake
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await serving
@@ -182,7 +235,7 @@ def _event(body: dict[str, Any], choices: Sequence[Any], **more: Any) -> str:
         "id": "c1",
         "object": "chat.completion.chunk",
         "created": 1,
-        "model": body["model"],
+        "model": body.get("model", "deployed"),
         "choices": choices,
     }
     return f"data: {json.dumps(event | more)}\n\n"
@@ -194,7 +247,7 @@ def _whole(body: dict[str, Any], text: str) -> dict[str, Any]:
         "id": "c1",
         "object": "chat.completion",
         "created": 1,
-        "model": body["model"],
+        "model": body.get("model", "deployed"),
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
     }

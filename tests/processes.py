@@ -143,6 +143,9 @@ class Server:
         # Reading the certificates of the world, of which none is needed here, takes longer than most answers.
         return httpx.get(self.address + path, headers=headers, timeout=SECONDS, verify=False)
 
+    def post(self, path: str, body: object, **headers: str) -> httpx.Response:
+        return httpx.post(self.address + path, json=body, headers=headers, timeout=SECONDS, verify=False)
+
     @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
@@ -172,6 +175,23 @@ def serving(folder: Path, *arguments: str, port: int = 0, **environ: str) -> Ite
         found = re.search(r"address +(\S+)", stdout.read_text("utf-8"))
         assert found, stderr.read_text("utf-8")
         yield Server(process, stdout, stderr, found[1])
+    finally:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def working(folder: Path, *arguments: str, **environ: str) -> Iterator[Server]:
+    """A running `clew worker`, which has no address; killed at the end if it still runs."""
+    stdout, stderr = folder / "stdout", folder / "stderr"
+    stdout.write_bytes(b"")
+    stderr.write_bytes(b"")
+    process = Process(_spawn(folder, ["worker", *arguments], stdout, stderr, **environ))
+    try:
+        until(lambda: "slots" in stdout.read_text("utf-8") or process.poll() is not None)
+        assert process.poll() is None, stderr.read_text("utf-8")
+        yield Server(process, stdout, stderr, "")
     finally:
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)

@@ -45,16 +45,25 @@ def opened(
     owner: Owner = ANN,
     graph: str = "chat",
     ttl: timedelta | None = None,
+    prune_after: timedelta | None = None,
     held: bool = False,
     seconds: float = 0,
 ) -> Change:
     """The change that opens a thread."""
-    opening = Opening(owner=owner, graph=graph, name="a name", settings={"k": [1, None, "é"]}, ttl=ttl)
+    settings = {"k": [1, None, "é"]}
+    opening = Opening(
+        owner=owner, graph=graph, name="a name", settings=settings, ttl=ttl, prune_after=prune_after
+    )
     return open_thread(thread_id, opening, message, stamp=stamp(seconds), held=held)
 
 
 def recorded(thread: Thread, *bodies: Body, seconds: float = 0) -> Change:
     return record(thread, bodies, stamp=stamp(seconds))
+
+
+def suspend(thread: Thread, suspensions: Sequence[Suspension], *, stamp: Stamp) -> Change:
+    """The thread waits for all of these."""
+    return record(thread, suspensions, stamp=stamp)
 
 
 def said(text: str = "hi") -> UserMessage:
@@ -92,7 +101,7 @@ EVERY_BODY: Sequence[Body] = (
         input={"messages": []},
         by="ann",
     ),
-    RoundStarted(round=2),
+    RoundStarted(round=2, priority=-1),
     UserMessage(content="hello", documents=("d1", "d2"), marker="last", number=1, source="telegram:7"),
     UserMessage(
         content=[

@@ -1,17 +1,19 @@
 """A LangGraph project with authentication of its own: graphs that tell who runs them, and handlers in every mood."""
 
 import asyncio
+import itertools
 import operator
 import time
 from typing import Annotated, Any, TypedDict
 
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from langgraph_sdk import Auth
 
-GRAPHS = ("who", "ask")
+GRAPHS = ("who", "ask", "recall", "made")
 TOKENS = {"alice-token-1234": "alice", "bob-token-12345": "bob"}
 
 
@@ -36,8 +38,12 @@ def question(state: Seen, config: RunnableConfig) -> Seen:
     return {"seen": [answer, config["configurable"].get("langgraph_auth_user_id")]}
 
 
-def _graph(name: str, node: Any) -> Any:
-    graph = StateGraph(Seen)
+def remember(state: MessagesState) -> Any:
+    return {"messages": [AIMessage(content=", ".join(one.text for one in state["messages"]))]}
+
+
+def _graph(name: str, node: Any, schema: Any = Seen) -> Any:
+    graph = StateGraph(schema)
     graph.add_node(name, node)
     graph.add_edge(START, name)
     return graph.compile()
@@ -45,6 +51,13 @@ def _graph(name: str, node: Any) -> Any:
 
 who = _graph("look", look)
 ask = _graph("question", question)
+recall = _graph("remember", remember, MessagesState)
+
+
+def made(config: RunnableConfig) -> Any:
+    """A factory, of which the user is told too."""
+    user = config["configurable"].get("langgraph_auth_user")
+    return _graph("tell", lambda _: {"seen": [user and user.identity]})
 
 
 def _user(authorization: str | None) -> dict[str, Any]:
@@ -83,6 +96,29 @@ async def add_owner(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> dict[
 @private.on.store
 async def own_namespace(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> None:
     value["namespace"] = (ctx.user.identity, *(value["namespace"] or ()))
+
+
+# An identity provider that does not answer.
+waiting = Auth()
+
+
+@waiting.authenticate
+async def authenticate_at_last(authorization: str | None) -> str:
+    if authorization is None:
+        raise Auth.exceptions.HTTPException(status_code=401, detail="who are you?")
+    await asyncio.sleep(60)
+    return "alice"
+
+
+# It counts how often it is asked, and tells it in a field of the user.
+counting = Auth()
+_asked = itertools.count(1)
+
+
+@counting.authenticate
+async def authenticate_and_count(authorization: str | None) -> dict[str, Any]:
+    count = next(_asked)
+    return {**_user(authorization), "count": count}
 
 
 # All of them in one: a header says what the handlers do.

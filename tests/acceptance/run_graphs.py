@@ -1,7 +1,10 @@
 """Graphs for runs: they speak, ask, wait, fail, go in circles, send mails, and tell what reached them."""
 
 import asyncio
+import fcntl
 import operator
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -32,7 +35,12 @@ NAMES = (
     "twice",
     "twice_slowly",
     "burst",
+    "told_of_its_end",
+    "talk_slowly",
+    "flood",
+    "steady",
 )
+FLOOD = 300
 
 
 class Words(TypedDict, total=False):
@@ -178,6 +186,76 @@ async def wait(state: Words) -> Words:
         await asyncio.sleep(0.02)
     mark(state, f"ended {word}")
     return {"words": [f"{word} done"]}
+
+
+async def wait_and_say_when_cancelled(state: Words) -> Words:
+    try:
+        return await wait(state)
+    except asyncio.CancelledError:
+        mark(state, f"cancelled {state['words'][-1]}")
+        raise
+
+
+def told_of_its_end() -> Any:
+    graph = StateGraph(Words)
+    graph.add_node("wait", wait_and_say_when_cancelled)
+    graph.add_edge(START, "wait")
+    return graph.compile()
+
+
+async def speak_slowly(state: MessagesState) -> Any:
+    model = FakeListChatModel(responses=["good day to you"], sleep=0.05)
+    return {"messages": [await model.ainvoke(state["messages"])]}
+
+
+def talk_slowly() -> Any:
+    graph = StateGraph(MessagesState)
+    graph.add_node("speak", speak_slowly)
+    graph.add_edge(START, "speak")
+    return graph.compile()
+
+
+async def pour(state: Words) -> Words:
+    for number in range(FLOOD):
+        get_stream_writer()({"number": number, "text": "x" * 20_000})
+        await asyncio.sleep(0)
+    return {"words": ["poured"]}
+
+
+def flood() -> Any:
+    """Streams several megabytes."""
+    graph = StateGraph(Words)
+    graph.add_node("pour", pour)
+    graph.add_edge(START, "pour")
+    return graph.compile()
+
+
+class Stride(TypedDict, total=False):
+    left: int
+    marks: str  # a file in which each step says which process took it and when
+
+
+async def stride(state: Stride) -> Stride:
+    # The kernel unlocks it at the death of its process.
+    with open(state["marks"], "a") as file:  # noqa: ASYNC230 - a line
+        is_alone = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_alone = False
+        file.write(f"{os.getpid()} {time.time()} {is_alone}\n")
+        file.flush()
+        await asyncio.sleep(0.05)
+    return {"left": state["left"] - 1}
+
+
+def steady() -> Any:
+    """So many steps of 50 ms."""
+    graph = StateGraph(Stride)
+    graph.add_node("stride", stride)
+    graph.add_edge(START, "stride")
+    graph.add_conditional_edges("stride", lambda state: "stride" if state["left"] > 0 else END)
+    return graph.compile()
 
 
 def waiter() -> Any:

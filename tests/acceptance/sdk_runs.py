@@ -23,6 +23,9 @@ class Door:
     def marks(self) -> list[str]:
         return self._marks.read_text().splitlines() if self._marks.exists() else []
 
+    def has(self, mark: str) -> bool:
+        return mark in self.marks()
+
     async def entered(self, *words: str) -> None:
         async def all_began() -> bool:
             return all(f"began {word}" in self.marks() for word in words)

@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance import sdk_graphs
 from tests.acceptance.sdk import CALLERS, SdkServer
 from tests.postgres import PostgresServer
-from tests.processes import ROOT, clew, serving
+from tests.processes import ROOT, Server, clew, serving, working
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,27 @@ class Stage:
 
     @contextmanager
     def serving(
-        self, *, project: Mapping[str, Any] = MappingProxyType({}), **environ: str
+        self, *arguments: str, project: Mapping[str, Any] = MappingProxyType({}), **environ: str
     ) -> Iterator[SdkServer]:
         """Several at once get folders of their own: what they share is the database. `project`: more keys of
         langgraph.json."""
+        with serving(self._place(project), *arguments, port=0, **self._environ(environ)) as server:
+            yield SdkServer(server, self.keys)
+
+    @contextmanager
+    def working(self, *arguments: str, **environ: str) -> Iterator[Server]:
+        """A worker beside them."""
+        with working(self._place({}), *arguments, **self._environ(environ)) as worker:
+            yield worker
+
+    def _place(self, project: Mapping[str, Any]) -> Path:
         folder = self.folder / f"server{len(list(self.folder.iterdir()))}"
         folder.mkdir()
         _write_project(folder, self.graphs, project)
-        more = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **self.environ, **environ}
-        with serving(folder, port=0, **more) as server:
-            yield SdkServer(server, self.keys)
+        return folder
+
+    def _environ(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **self.environ, **more}
 
     def writer(self) -> str:
         """A key of ann's that may write and not approve."""
@@ -71,6 +82,11 @@ def stage_on(
     name = f"stage_{folder.name.replace('-', '_')}"
     yield _stage(folder, graphs, {**environ, "CLEW_DATABASE_URL": postgres.create_database(name)})
     postgres.drop_database(name)
+
+
+def stage_at(url: str, folder: Path, graphs: ModuleType = sdk_graphs, **environ: str) -> Stage:
+    """On a database that is there already."""
+    return _stage(folder, graphs, {**environ, "CLEW_DATABASE_URL": url})
 
 
 def _stage(folder: Path, graphs: ModuleType, environ: dict[str, str]) -> Stage:

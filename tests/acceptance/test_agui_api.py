@@ -20,7 +20,7 @@ from tests.acceptance.sdk import SdkServer
 from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.serving import sse
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 PAINT = {"name": "paint", "description": "Paint a line.", "parameters": {"type": "object"}}
@@ -300,6 +300,24 @@ async def test_a_cancelled_run_says_so(served: SdkServer, tmp_path: Path) -> Non
             await sdk.runs.cancel(thread, run)
         told = [event async for event in events]
     assert told[-1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_a_client_chooses_that_its_run_ends_when_it_disconnects(
+    served: SdkServer, tmp_path: Path
+) -> None:
+    chat = Conversation(served, "held?on_disconnect=cancel")
+    chat.messages = [{"id": "m", "role": "user", "content": str(tmp_path / "go")}]
+    async with chat.events() as events:
+        await until_said(events, "a slow ")
+    _, _, thread, _, run = chat.headers["Content-Location"].split("/")
+    async with get_client(url=served.server.address, api_key=served.keys["ann"]) as sdk:
+        await sdk.runs.join(thread, run)
+        assert (await sdk.runs.get(thread, run))["status"] == "interrupted"
+    # What the run had written stays, and the conversation goes on.
+    (tmp_path / "go").touch()
+    await chat.say("again")
+    assert [one["content"] for one in chat.messages[1:]] == ["hello", "again", "a slow answer"]
+    assert (await Conversation(served, "held?on_disconnect=pause").refused())[0] == 400
 
 
 async def test_a_run_survives_the_kill_of_its_server(stage: Stage, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from clew.history.agent_node import AgentNode
 from clew.history.chat_history import ChatHistory, HistoryOutcome
 from clew.history.graph_store import GraphStore
 from clew.history.keys import DEFAULT_CANDIDATES
+from clew.ports.cipher import PLAIN
 from clew.ports.histories import Histories, HistoryId, HistoryMessage, NewMessage, Shape
 from clew.stores.postgres_histories import open_histories
 from clew.stores.sql.histories import HistoryRows
@@ -601,6 +602,8 @@ async def test_a_tail_reads_the_metadata_and_no_more_chunks_than_it_needs(size: 
 
 class Counting:
     """A SQLite database that counts the steps its machine takes for a read."""
+
+    cipher = PLAIN
 
     def __init__(self, path: str) -> None:
         self._connection = connect(f"file:{path}")

@@ -426,10 +426,23 @@ class TestWhatAProgramSays:
         assert words not in desk.api.server.log
 
 
+# Every trap meets every command of git in tests/integration/test_malicious_repositories.py; the whole way is walked with one of a kind.
+_QUICK = (
+    "clean filter",
+    "config.worktree",
+    "textconv",
+    "core.fsmonitor",
+    "hooks",
+    "lazy fetch, ext::",
+    "submodule",
+)
+HOSTILE = [name if name in _QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS]
+
+
 class TestHostileRepositories:
     """A worktree whose git configuration names programs: none is started, before an approval or after it."""
 
-    @pytest.mark.parametrize("name", TRAPS)
+    @pytest.mark.parametrize("name", HOSTILE)
     def test_none_is_started_from_the_plan_to_the_review(self, desk: Desk, tmp_path: Path, name: str) -> None:
         shop, marker = desk.repository(), tmp_path / "ran"
         TRAPS[name].plant(shop, script(tmp_path, marker))
@@ -447,7 +460,7 @@ class TestHostileRepositories:
         assert done["workflow_status"] == "completed", done["failure_reason"]
         assert not marker.exists()
 
-    @pytest.mark.parametrize("name", TRAPS)
+    @pytest.mark.parametrize("name", HOSTILE)
     def test_a_program_that_uses_git_is_not_asked_or_starts_none(
         self, desk: Desk, tmp_path: Path, name: str
     ) -> None:

@@ -98,6 +98,7 @@ async def test_an_application_of_a_project_is_served_beside_clew(tmp_path: Path)
         name = schema["$ref"].rpartition("/")[2]
         assert described["components"]["schemas"][name]["required"] == ["reason"]
         assert "/threads/search" in described["paths"]
+        assert "/openapi.json" in server.get("/docs").text
 
         asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
         preflight = await ask(
@@ -128,6 +129,14 @@ async def test_an_application_of_a_project_is_served_beside_clew(tmp_path: Path)
             ]
             last = [part.data for part in parts if part.event == "values"][-1]
             assert last == {"words": ["x", "first", "second"], "seen": {"x-org": "acme", "x-two": "2"}}
+
+            # A workflow of Clew's own API finds them too: those of each round.
+            at, given = f"{server.address}/api/workflows/start", {"graph": "agent", "input": AGENT}
+            begun = await ask("POST", at, json=given, params={"wait": 30}, headers=sent)
+            assert begun.json()["state"]["values"]["seen"] == {"x-org": "acme", "x-two": "2"}
+            again = {"id": begun.json()["id"], "wait": 30}
+            begun = await ask("POST", at, json=given, params=again, headers={"X-Org": "umbrella"})
+            assert begun.json()["state"]["values"]["seen"] == {"x-org": "umbrella"}
 
             # A client that goes away is noticed through the project's middleware.
             waits: Any = {"words": ["wait"]}

@@ -3,24 +3,29 @@
 import asyncio
 import json
 import re
+import sqlite3
+import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import APIStatusError
+from openai import AsyncOpenAI, NotFoundError
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.acceptance import auth_project
 from tests.postgres import PostgresServer
 from tests.processes import ROOT, Server, clew, serving
+from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 ALICE, BOB = "alice-token-1234", "bob-token-12345"
 
@@ -29,6 +34,20 @@ ALICE, BOB = "alice-token-1234", "bob-token-12345"
 class Protected:
     server: Server
     key: str
+    folder: Path
+    url: str = ""  # of Postgres
+
+    def make_due(self, cron_id: str) -> None:
+        """As if no server had been there when it was due, an hour ago."""
+        ago = int((time.time() - 3600) * 1_000_000)
+        statement = f"UPDATE crons SET next_at = {ago}, counted_at = {ago} WHERE id = '{cron_id}'"
+        if self.url:
+            with psycopg.connect(self.url, autocommit=True) as postgres:
+                postgres.execute(statement.encode())
+            return
+        (file,) = self.folder.rglob("clew.db")
+        with closing(sqlite3.connect(file, timeout=30)) as sqlite, sqlite:
+            sqlite.execute(statement)
 
 
 def write_project(folder: Path, auth: str, **more: Any) -> None:
@@ -51,7 +70,8 @@ def protected(
     write_project(folder, "private")
     made = clew(folder, "keys", "create", "--name", "ours", "--json", **environ)
     with serving(folder, port=0, **environ) as server:
-        yield Protected(server, json.loads(made.stdout)["key"])
+        url = environ.get("CLEW_DATABASE_URL", "")
+        yield Protected(server, json.loads(made.stdout)["key"], folder, url)
     if postgres is not None:
         postgres.drop_database("custom_auth")
 
@@ -70,6 +90,10 @@ def client(server: Server, token: str) -> Any:
 
 def http(served: Protected, token: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=served.server.address, headers={"Authorization": f"Bearer {token}"})
+
+
+def openai_client(served: Protected, token: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{served.server.address}/v1", api_key=token, max_retries=0)
 
 
 def database_of(folder: Path) -> bytes:
@@ -204,6 +228,91 @@ async def test_store_items_assistants_and_crons(protected: Protected) -> None:
         await alice.assistants.delete(mine)
 
 
+async def test_a_cron_runs_as_the_user_who_made_it(protected: Protected) -> None:
+    async with users(protected) as (alice, bob):
+        thread = (await alice.threads.create())["thread_id"]
+        told = {}
+        for make, more in (
+            (alice.crons.create, {"on_run_completed": "keep"}),
+            (alice.crons.create_for_thread, {"thread_id": thread}),
+        ):
+            cron = await make(
+                assistant_id="who",
+                schedule="0 0 1 1 *",
+                input={"seen": []},
+                metadata={"owner": "bob"},
+                **more,
+            )
+            protected.make_due(cron["cron_id"])
+
+            async def ran(wanted: str = cron["cron_id"]) -> Any:
+                for one in await alice.threads.search():
+                    for run in await alice.runs.list(one["thread_id"]):
+                        by = run["kwargs"]["config"]["configurable"].get("cron_id")
+                        if (by, run["status"]) == (wanted, "success"):
+                            return one["thread_id"]
+                return None
+
+            found = await alice.threads.get(await until(ran))
+            (seen,) = found["values"]["seen"]
+            assert (seen["ids"], seen["user"]["org"]) == (["alice", ["threads:read"]], "acme")
+            told[found["thread_id"]] = found["metadata"]["owner"]
+            assert await bob.threads.search() == []
+            await refused(bob.threads.get_state(found["thread_id"]))
+            await refused(bob.crons.update(cron["cron_id"], enabled=True))
+            await alice.crons.delete(cron["cron_id"])
+        assert thread in told
+        assert [*told.values()] == ["alice", "alice"]
+        for one in told:
+            await alice.threads.delete(one)
+
+
+async def test_conversations_of_other_protocols_are_their_users(protected: Protected) -> None:
+    """The same name of a conversation is another thread for each user, and no id opens that of another."""
+    threads = {}
+    for token, text in ((ALICE, "a"), (BOB, "b")):
+        async with openai_client(protected, token) as caller:
+            raw = await caller.chat.completions.with_raw_response.create(
+                model="recall", messages=[{"role": "user", "content": text}], user="our chat"
+            )
+            assert raw.parse().choices[0].message.content == text
+            threads[token] = raw.headers["X-Clew-Thread"]
+    async with openai_client(protected, BOB) as bob:
+        with pytest.raises(NotFoundError):
+            await bob.chat.completions.create(
+                model="recall",
+                messages=[{"role": "user", "content": "b"}],
+                extra_headers={"X-Clew-Thread": threads[ALICE]},
+            )
+    for token, text in ((ALICE, "a"), (BOB, "b")):
+        async with http(protected, token) as caller:
+            said = [{"id": text, "role": "user", "content": text}]
+            body = {"threadId": "our chat", "runId": "1", "messages": said, "protocolVersion": "1.0"}
+            answer = await caller.post("/agui/recall", json=body)
+            assert (answer.status_code, "RUN_FINISHED" in answer.text) == (200, True), answer.text
+            threads[f"agui {token}"] = answer.headers["X-Clew-Thread"]
+            found = (await caller.post("/threads/search", json={})).json()
+            own = {threads[token], threads[f"agui {token}"]}
+            assert {one["thread_id"] for one in found} == own
+            body |= {"threadId": threads[ALICE], "runId": "2", "messages": []}
+            mine = await caller.post("/agui/recall", json=body)
+            assert ('"content":"a"' in mine.text) is (token == ALICE), mine.text
+    assert len({*threads.values()}) == 4
+    for token in (ALICE, BOB):
+        async with client(protected.server, token) as caller:
+            for one in await caller.threads.search():
+                await caller.threads.delete(one["thread_id"])
+
+
+async def test_a_factory_is_told_the_user(protected: Protected) -> None:
+    body = {"graph": "made", "input": {"seen": []}}
+    async with users(protected) as (alice, _), http(protected, ALICE) as native:
+        assert (await alice.runs.wait(None, "made", input={"seen": []}))["seen"] == ["alice"]
+        started = (await native.post("/api/workflows/start?wait=20", json=body)).json()
+        assert started["state"]["values"]["seen"] == ["alice"]
+        await native.delete(f"/api/threads/{started['id']}")
+
+
 async def test_nodes_know_the_user_and_forged_names_never_arrive(protected: Protected) -> None:
     forged = {
         "langgraph_auth_user": {"identity": "root"},
@@ -285,6 +394,24 @@ async def test_the_example_of_the_page(tmp_path: Path) -> None:
                 assert answer == {"text": f"Hello {user}"}
                 found = [one["metadata"]["owner"] for one in await caller.threads.search()]
                 assert found == [user] != [other]
+
+
+@pytest.mark.parametrize(
+    ("auth", "why"),
+    [
+        ("absent", "it has no 'absent'"),
+        ("who", "is no langgraph_sdk.Auth"),
+        ("Auth()", "expected ./file.py:auth"),
+    ],
+)
+def test_handlers_that_cannot_protect_the_server_are_named_at_start_and_by_doctor(
+    auth: str, why: str, tmp_path: Path
+) -> None:
+    write_project(tmp_path, auth)
+    for command in (("serve", "--port", "0"), ("doctor",)):
+        done = clew(tmp_path, *command, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}")
+        said = done.stdout + done.stderr
+        assert (done.returncode != 0, why in said, "Traceback" in said) == (True, True, False), said
 
 
 async def test_sockets_show_each_user_its_own_threads(protected: Protected) -> None:

@@ -56,7 +56,7 @@ def test_runs_are_handed_over_at_their_next_step(tmp_path: Path, url: str) -> No
         until(lambda: all(filled(each)() for each in marks))
         one.signal(signal.SIGTERM)
         assert one.wait()[0] == 0
-        assert one.log.count("run drained") == RUNS
+        assert one.log.count("run handed over") == RUNS
         go.touch()
         for walk, each in zip(walks, marks, strict=True):
             assert Api(other).rest(walk)["status"] == "completed"
@@ -88,7 +88,7 @@ def test_the_handing_over_waits_for_no_client(tmp_path: Path, url: str) -> None:
         until(filled(marks))
         hanging = begin_upload(one)
         one.signal(signal.SIGTERM)
-        until(lambda: "run drained" in one.log)
+        until(lambda: "run handed over" in one.log)
         go.touch()
         assert Api(other).rest(walk)["status"] == "completed"
         assert one.process.poll() is None

@@ -27,6 +27,11 @@ class Fare:
     zone: int
 
 
+@dataclass
+class Discount:
+    percent: int
+
+
 class Ticket(BaseModel):
     owner: str
 
@@ -34,11 +39,12 @@ class Ticket(BaseModel):
 class State(TypedDict, total=False):
     ticket: Ticket
     fares: Annotated[list[Fare], operator.add]
+    discount: Discount
     seen: list[str]
 
 
 def price(state: State):
-    return {"ticket": Ticket(owner="ann"), "fares": [Fare(zone=3)]}
+    return {"ticket": Ticket(owner="ann"), "fares": [Fare(zone=3)], "discount": Discount(percent=5)}
 
 
 def ask(state: State):
@@ -94,9 +100,11 @@ def test_types_of_a_graphs_file_outlive_the_process_and_a_move_of_the_project(tm
         thread = ask("POST", f"{address}/api/workflows/start", body)["id"]
         rested(address, thread, "blocked")
     before.rename(after)
+    (after / "agent.py").write_text(GRAPH.replace("Discount", "Rebate"))  # as if its author renamed one type
     with cold_serving(after) as (address, output):
         ask("POST", f"{address}/api/workflows/{thread}/approve")
         rested(address, thread, "completed")
         state = ask("GET", f"{address}/api/workflows/{thread}/state")["values"]
         assert state["seen"] == ["Ticket", "Fare"]
-        assert "Blocked deserialization" not in output.read_text()
+        blocked = re.findall(r"Blocked deserialization of (\S+)", output.read_text())
+        assert blocked == ["clew_graph_tickets.Discount"]

@@ -15,7 +15,7 @@ from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_runs import Door
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 X = {"words": ["x"]}
 STALE = "0123456789abcdef0123456789abcdef"

@@ -15,7 +15,7 @@ from clew.engine.assistants import NAMESPACE
 from tests.acceptance import sdk_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 ECHO = "046b5dc7-2108-582c-9c6c-31d556d138f0"  # as any server of LangGraph's calls it
 SYSTEM = {"created_by": "system"}

@@ -11,7 +11,7 @@ from tests.acceptance import context_graphs
 from tests.acceptance.sdk import Clients, SdkServer
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 BOTH = {"config": {"configurable": {"model": "a"}}, "context": {"model": "b"}}
 

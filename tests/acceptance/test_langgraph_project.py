@@ -62,25 +62,18 @@ async def test_a_key_for_langsmith_in_the_environment_is_no_obstacle_where_none_
                 await client.assistants.search()
 
 
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ({"encryption": {"path": "./keys.py:encryption"}}, "langgraph.json: encryption: "),
-    ],
-)
-def test_a_server_does_not_start_without_the_protection_it_was_told_of(
-    tmp_path: Path, keys: dict[str, Any], named: str
-) -> None:
-    write_project(tmp_path, **keys)
+def test_a_server_does_not_start_without_the_protection_it_was_told_of(tmp_path: Path) -> None:
+    write_project(tmp_path, ui={"a": "./ui.tsx"}, encryption={"path": "./agent.py:encryption"})
     refused = clew(tmp_path, "serve", "--port", "0")
     assert refused.returncode != 0
-    assert named in one_line(refused)
-    assert "Remove the key" in refused.stderr
-    write_project(tmp_path, ui={"a": "./ui.tsx"}, **keys)
-    ignored = named.removeprefix("langgraph.json: ").removesuffix(": ")
-    said = clew(tmp_path, "doctor", CLEW_LANGGRAPH_IGNORE_KEYS=ignored).stdout
-    assert f"{ignored} is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says" in said
+    assert "langgraph.json: encryption.path: ./agent.py:encryption: FileNotFoundError" in refused.stderr
+    said = clew(tmp_path, "doctor").stdout
+    assert "encryption.path" in said
     assert "ui has no effect" in said
+    write_project(tmp_path)
+    assert clew(tmp_path, "doctor", LANGGRAPH_HTTP="{}").returncode != 0
+    said = clew(tmp_path, "doctor", LANGGRAPH_HTTP="{}", CLEW_LANGGRAPH_IGNORE_KEYS="LANGGRAPH_HTTP").stdout
+    assert "LANGGRAPH_HTTP is ignored, as CLEW_LANGGRAPH_IGNORE_KEYS says" in said
 
 
 async def test_the_times_and_the_webhooks_of_a_project_are_obeyed(tmp_path: Path) -> None:
@@ -147,6 +140,30 @@ async def test_keep_latest_prunes_the_checkpoints_of_idle_threads(stage: Stage) 
             await until(lambda: stage.sql(kept)[0][0] == 1)
             state = await clients.ann.threads.get_state(thread)
             assert state["values"]["words"] == ["x", "you said x"]
+
+
+async def test_keep_latest_of_one_thread_prunes_the_checkpoints_of_that_thread(stage: Stage) -> None:
+    with stage.serving(project={"checkpointer": {"ttl": {"sweep_interval_minutes": 0.01}}}) as served:
+        async with clients_of(served) as clients:
+            brief: Any = {"ttl": 0.02, "strategy": "keep_latest"}
+            made = [await clients.ann.threads.create(ttl=ttl) for ttl in (brief, 60, None)]
+            pruned, hour, later = [one["thread_id"] for one in made]
+            for thread in (pruned, hour, later):
+                await clients.ann.runs.wait(thread, "echo", input={"words": ["x"]})
+
+            def kept(thread: str) -> int:
+                found = stage.sql(f"SELECT count(*) FROM checkpoints WHERE thread_id = '{thread}'")
+                return int(found[0][0])
+
+            await until(lambda: kept(pruned) == 1)
+            state = await clients.ann.threads.get_state(pruned)
+            assert state["values"]["words"] == ["x", "you said x"]
+            # A thread gets the strategy later; its copy has it too.
+            assert min(kept(hour), kept(later)) > 1
+            await clients.ann.threads.update(later, metadata={}, ttl=brief)
+            copy = (await clients.ann.threads.copy(later))["thread_id"]
+            await until(lambda: (kept(later), kept(copy)) == (1, 1))
+            assert kept(hour) > 1
 
 
 SLOW = """

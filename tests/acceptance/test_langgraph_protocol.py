@@ -22,7 +22,7 @@ from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.acceptance.test_langgraph_streams import IDS, encoded
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 X = {"words": ["x"]}
 
@@ -171,7 +171,7 @@ async def test_what_is_wrong_is_said_in_the_protocols_form(
         ("agent.getTree", {}, "no_such_run"),
         ("run.start", {}, "invalid_argument"),
         ("run.start", {"assistant_id": "nope"}, "invalid_argument"),
-        ("run.start", {"assistant_id": "talker", "langsmith_tracer": {}}, "not_supported"),
+        ("run.start", {"assistant_id": "talker", "songs": 1}, "not_supported"),
         ("input.respond", {"response": 1}, "invalid_argument"),
         ("input.respond", {"interrupt_id": "x", "response": 1}, "no_such_interrupt"),
     ):

@@ -15,7 +15,7 @@ from langgraph_sdk import get_client, get_sync_client
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer, sdk_serving_on
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.errors import UnprocessableEntityError
+from psycopg.sql import SQL
 
 from tests.acceptance import index_graphs, sdk_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.postgres import PostgresServer
 from tests.processes import ROOT, clew, serving
 
 pytestmark = pytest.mark.anyio
@@ -117,6 +120,39 @@ def test_a_wrong_index_is_named_at_start(tmp_path: Path, index: str, why: str) -
     (tmp_path / "clew.yaml").write_text(f"store:\n  index: {index}\n")
     started = clew(tmp_path, "serve", "--port", "0")
     assert (started.returncode != 0, why in started.stderr) == (True, True), started.stderr
+
+
+def test_a_postgres_without_pgvector_is_named_at_start_and_by_doctor(
+    shared_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """An ordinary role may not create the extension: it is not a trusted one."""
+    index = "{embed: ./embedding.py:embed, dims: 1}"
+    (tmp_path / "embedding.py").write_text("def embed(texts):\n    return [[1.0] for _ in texts]\n")
+    (tmp_path / "clew.yaml").write_text(f"store:\n  index: {index}\n")
+    owner = shared_postgres.create_database("without_pgvector")
+    try:
+        shared_postgres.execute(SQL("CREATE ROLE ordinary LOGIN"))
+        shared_postgres.execute(SQL("ALTER DATABASE without_pgvector OWNER TO ordinary"))
+        given = {"CLEW_DATABASE_URL": owner.replace("postgres@", "ordinary@")}
+        for command in (("serve", "--port", "0"), ("doctor",)):
+            done = clew(tmp_path, *command, **given)
+            said = done.stdout + done.stderr
+            assert (done.returncode != 0, "store.index needs the Postgres extension `vector`" in said) == (
+                True,
+                True,
+            ), said
+            assert "Traceback" not in said
+        with psycopg.connect(owner, autocommit=True) as administrator:
+            administrator.execute("CREATE EXTENSION vector")
+        with serving(tmp_path, port=0, **given) as server:
+            body = {"namespace": ["notes"], "key": "k", "value": {"text": "x"}}
+            with httpx.Client(base_url=server.address) as http:
+                assert http.put("/store/items", json=body).status_code == 204
+                found = http.post("/store/items/search", json={"query": "x"}).json()["items"]
+            assert [item["key"] for item in found] == ["k"]
+    finally:
+        shared_postgres.drop_database("without_pgvector")
+        shared_postgres.execute(SQL("DROP ROLE IF EXISTS ordinary"))
 
 
 async def test_the_example_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:

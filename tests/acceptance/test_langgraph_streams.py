@@ -20,7 +20,7 @@ from tests.acceptance import stream_graphs
 from tests.acceptance.sdk import Clients
 from tests.acceptance.sdk_runs import heard
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 MODES = ["values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events"]
 X = {"words": ["x"]}
@@ -104,6 +104,7 @@ async def bare(graph: Any, config: Any, given: Any, *, subgraphs: bool) -> list[
 
 @pytest.mark.parametrize("subgraphs", [False, True])
 @pytest.mark.parametrize("name", stream_graphs.NAMES)
+@pytest.mark.mainly_sqlite(False)
 async def test_streams_are_those_of_langgraph(
     clients: Clients, thread: str, name: str, subgraphs: bool
 ) -> None:

@@ -16,7 +16,7 @@ from tests.acceptance.sdk import Clients, SdkServer
 from tests.acceptance.sdk_runs import Door, heard
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 X = {"words": ["x"]}
 ECHOED = ["x", "first", "second"]

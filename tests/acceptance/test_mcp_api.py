@@ -21,7 +21,7 @@ from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.processes import ROOT
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])

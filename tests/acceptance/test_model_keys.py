@@ -97,3 +97,19 @@ def test_no_key_is_shown_anywhere(place: Place) -> None:
     for text in (found.stdout, found.stderr, place.api.server.log):
         assert not [key for key in (SHARED, OWN, OTHER) if key in text]
     assert "named" in found.stdout
+
+
+def test_doctor_asks_each_model_and_shows_what_came_back(place: Place) -> None:
+    place.ours.fake.answer = lambda _: Say("ready")
+    place.theirs.fake.answer = lambda _: Refuse(401, message=f"Incorrect API key provided: {OWN}")
+    found = clew(place.folder, "doctor", "--ask", **place.environ)
+    assert found.returncode == 1
+    lines = {
+        line.split()[1]: line.rstrip() for line in found.stdout.splitlines() if line.startswith("profile ")
+    }
+    assert "api:openai m answered in" in lines["default"]
+    assert lines["default"].endswith("ms: ready")
+    assert "FAILED" in lines["named"]
+    assert "its provider does not accept the key. It said:" in lines["named"]
+    assert "Incorrect API key provided: ***" in lines["named"]
+    assert not [key for key in (SHARED, OWN, OTHER) if key in f"{found.stdout}{found.stderr}"]

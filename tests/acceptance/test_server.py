@@ -374,7 +374,7 @@ class TestKeys:
             assert listed == {name: made[name] for name in made if name != "key"}
             assert made["key"] not in clew(tmp_path, "keys", "list").stdout
 
-            assert clew(tmp_path, "keys", "revoke", made["id"]).returncode == 0
+            assert clew(tmp_path, "keys", "revoke", made["id"], "--yes").returncode == 0
             until(lambda: server.get("/api/threads", **bearer).status_code == 401)
             assert "revoked" in clew(tmp_path, "keys", "list").stdout
             assert server.get("/api/threads").status_code == 401
@@ -394,7 +394,7 @@ class TestKeys:
     def test_in_the_wrong_folder_nothing_is_made(self, tmp_path: Path) -> None:
         for arguments in (
             ("keys", "list"),
-            ("keys", "revoke", "key_x"),
+            ("keys", "revoke", "key_x", "--yes"),
             ("threads", "list"),
             ("threads", "show", "t"),
         ):

@@ -263,7 +263,9 @@ class TestThreadMetadata:
             if (method, path.rpartition("/")[2])
             not in (("delete", "{thread_id}"), ("delete", "{workflow_id}"))
             if not path.endswith("/undelete") and path != "/api/workflows/{workflow_id}/events"
-            if not path.startswith("/threads/")  # LangGraph's, below
+            if not path.startswith(
+                ("/threads/", "/api/queue/")
+            )  # LangGraph's, below; an operator's, of any tenant
         ]
         asked.append(("post", "/api/workflows/start?id={workflow_id}"))
         assert len(asked) > 25
@@ -324,6 +326,18 @@ class TestThreadMetadata:
         for one in (seen, await spec.accessed(thread_id, called)):
             assert moment(one["last_accessed_at"]) >= called
             assert moment(one["expires_at"]) - moment(one["last_accessed_at"]) == timedelta(days=30)
+
+    @pytest.mark.accept("003-31")
+    async def test_what_a_client_sets_as_metadata_is_selected_by_its_keys(self, spec: Spec) -> None:
+        for customer in ("acme", "rival"):
+            body = {"metadata": {"customer": customer, "order": {"number": 7}}}
+            assert (await spec.http.post("/threads", json=body)).status_code == 200
+        found = await query(
+            spec.db,
+            "SELECT metadata->>'customer', metadata->'order'->>'number' FROM thread_metadata"
+            " WHERE metadata->>'customer' = 'acme'",
+        )
+        assert [(one, str(other)) for one, other in found] == [("acme", "7")]
 
     @pytest.mark.accept("003-3")
     def test_an_access_is_stored_within_two_seconds(self) -> None:

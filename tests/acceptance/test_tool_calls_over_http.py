@@ -855,6 +855,7 @@ def test_a_deleted_conversation_leaves_no_row_behind(api: Api) -> None:
     had = everything(api, gone["id"])
     for table in ("threads", "events", "summaries", "tool_calls", "model_calls", "checkpoints"):
         assert had[table], table
+    until(lambda: bool(everything(api, kept["id"])["message_words"]))
     others = everything(api, kept["id"])
     path = f"/api/threads/{gone['id']}"
     assert api.ask("DELETE", path)["status"] == "deleted"
@@ -954,7 +955,7 @@ def test_everything_of_a_tenant_or_of_one_user_is_deleted_and_counted(tmp_path: 
             assert (refused.returncode != 0, "is needed" in refused.stderr) == (True, True)
         would = clew(tmp_path, "threads", "delete-all", "--tenant", "acme", "--dry-run")
         assert would.stdout == "3 would be deleted.\n"
-        told = clew(tmp_path, "threads", "delete-all", "--tenant", "acme", "--user", "bob", "--json")
+        told = clew(tmp_path, "threads", "delete-all", "--tenant", "acme", "--user", "bob", "--json", "--yes")
         assert (json.loads(told.stdout)["deleted"], json.loads(told.stdout)["threadIds"]) == (1, [bobs])
         gone = delete(acme, f"?mandateId={mandate}")
         assert (gone["deleted"], set(gone["threadIds"])) == (2, {nobodys, running})

@@ -1,5 +1,7 @@
 """One server for the tests of a process, one browser for a module, a visit for each test."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,17 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with page_serving(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with 5,000 threads that ended, and one whose round has 1,000 events."""
+    folder = tmp_path_factory.mktemp("crowded")
+    # In a process of its own: Playwright has an event loop in this thread.
+    command = [sys.executable, "-m", "tests.browser.seeding", str(folder), "5000", "1000"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    with page_serving(folder, CLEW_CLEANUP_CRON_SECRET="hush-hush") as server:
         yield server
 
 

@@ -59,7 +59,7 @@ def test_the_next_round_and_the_thread_after_a_reload(visit: Visit, server: Serv
     page.reload()
     expect(page.locator(".said.user .text")).to_have_text(["first", "second"])
     expect(page.locator(".said.assistant .prose")).to_have_text(["you said: first", "you said: second"])
-    expect(page).to_have_title("first · Clew")
+    expect(page).to_have_title(re.compile(r"^(\(\d+\) )?first · Clew$"))
     visit.check(server)
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_deleted_of_a_round_that_runs(visit: Visit, server: Server) -
     expect(dialog.get_by_role("alert")).to_contain_text("wait until its round has ended")
     dialog.get_by_role("button", name="Keep it").click()
     expect(delete).to_have_count(0)
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     visit.wait_for("stopped")
     delete.click()
     dialog.get_by_role("button", name="Delete").click()
@@ -201,7 +201,7 @@ def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
 ) -> None:
     page = visit.page
     visit.start("agent", "tools: send_mail to=ann@example.com")
-    card = page.get_by_role("region", name="Allow the tool send_mail to run?")
+    card = page.get_by_role("group", name="Allow the tool send_mail to run?")
     expect(card.locator("pre")).to_have_text('{\n  "to": "ann@example.com"\n}')
     expect(page.locator(".thread[aria-current] .status")).to_have_text("Waiting for you")
     card.get_by_role("button", name="Approve").click()
@@ -238,7 +238,7 @@ def test_questions_are_answered_one_after_another(visit: Visit, server: Server) 
 def test_a_round_is_stopped_and_a_thread_is_deleted_after_a_question(visit: Visit, server: Server) -> None:
     page = visit.page
     visit.start("slow", "take your time")
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     visit.wait_for("stopped")
     thread = visit.id
     page.get_by_role("button", name="Delete", exact=True).click()
@@ -317,7 +317,7 @@ def test_a_prompt_whose_answer_was_lost_is_kept_and_sent_again_as_the_same(
     page = visit.page
     prompt = "said twice, meant once"
     page.route("**/api/workflows/start", lose, times=1)
-    page.get_by_label("Graph").select_option("agent")
+    page.locator(".composer").get_by_label("Graph").select_option("agent")
     visit.write(prompt)
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("Your text is kept")
@@ -331,7 +331,7 @@ def test_a_prompt_whose_answer_was_lost_is_kept_and_sent_again_as_the_same(
 def test_an_issue_is_worked_on_from_the_page(visit: Visit, server: Server, tmp_path: Path) -> None:
     page, worktree = visit.page, repository(tmp_path / "shop")
     page.get_by_role("link", name="New thread").click()
-    page.get_by_label("Graph").select_option("coding")
+    page.locator(".composer").get_by_label("Graph").select_option("coding")
     page.get_by_label("Issue").fill("SHOP-7")
     page.get_by_label("Worktree").fill("not/absolute")
     visit.write("Empty carts crash\n\n- [ ] return early")
@@ -521,7 +521,7 @@ def test_only_whole_web_addresses_are_links_and_no_picture_is_loaded(visit: Visi
 def test_the_keyboard_is_enough(visit: Visit, server: Server) -> None:
     page = visit.page
     expect(page.get_by_role("textbox", name="Describe the task")).to_be_focused()
-    page.get_by_label("Graph").select_option("agent")
+    page.locator(".composer").get_by_label("Graph").select_option("agent")
     page.get_by_role("textbox").focus()
     page.keyboard.type("one")
     page.keyboard.press("Shift+Enter")
@@ -563,7 +563,7 @@ def test_a_phone_shows_all_of_it(browser: Browser, server: Server, scheme: str) 
         visit.start("agent", "tools: send_mail to=" + "x" * 300)
         page.get_by_role("button", name="Approve").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") == 360
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         visit.page.locator(".composer").wait_for()
         visit.check(server)
 

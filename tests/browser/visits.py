@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 from tests.app import graphs_yaml
 from tests.processes import ROOT, Server, serving
@@ -38,6 +38,10 @@ class Visit:
         if message.type in ("error", "warning"):
             (self.network if message.text.startswith(NETWORK) else self.complaints).append(message.text)
 
+    def follow(self, request: Request) -> None:
+        if not request.url.startswith("blob:"):  # what the page has in memory
+            self.hosts.add(urlsplit(request.url).netloc)
+
     def open(self, address: str) -> None:
         self.page.goto(address)
         self.page.get_by_role("main").wait_for()
@@ -48,7 +52,7 @@ class Visit:
     def start(self, graph: str, text: str) -> None:
         """A new thread."""
         self.page.get_by_role("link", name="New thread").click()
-        self.page.get_by_label("Graph").select_option(graph)
+        self.page.locator(".composer").get_by_label("Graph").select_option(graph)
         self.write(text)
         self.page.get_by_role("button", name="Send").click()
         self.page.locator(".said.user").wait_for()
@@ -59,8 +63,11 @@ class Visit:
 
     def wait_for(self, status: str) -> None:
         """With all that led to it on the page: the status of a thread is shown before its log has been read."""
-        self.page.locator(f".head .status.{status}").wait_for(timeout=2 * PATIENCE)
+        self.wait_for_status(status)
         self.page.locator('.reading[aria-busy="false"]').wait_for()
+
+    def wait_for_status(self, status: str) -> None:
+        self.page.locator(f".head .status.{status}").wait_for(timeout=2 * PATIENCE)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """While we wait, what the page asks of us is answered."""
@@ -100,7 +107,7 @@ def visiting(browser: Browser, **options: Any) -> Iterator[Visit]:
     visit = Visit(page)
     page.on("console", visit.note)
     page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-    page.on("request", lambda request: visit.hosts.add(urlsplit(request.url).netloc))
+    page.on("request", visit.follow)
     try:
         yield visit
     finally:
@@ -108,9 +115,9 @@ def visiting(browser: Browser, **options: Any) -> Iterator[Visit]:
 
 
 @contextmanager
-def page_serving(folder: Path, *, port: int = 0, **environ: str) -> Iterator[Server]:
-    """`clew serve` with the graphs of the tests, which takes up quickly what a killed one left."""
-    (folder / "clew.yaml").write_text(graphs_yaml())
+def page_serving(folder: Path, more: str = "", *, port: int = 0, **environ: str) -> Iterator[Server]:
+    """`clew serve` with the graphs of the tests and `more`, which takes up quickly what a killed one left."""
+    (folder / "clew.yaml").write_text(graphs_yaml() + more)
     settings: dict[str, str] = {
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "CLEW_RUNNER_LEASE_SECONDS": "1",

@@ -113,4 +113,20 @@ async function connect() {
   say({ end: told(agent).slice(1) });
 }
 
-await play({ httpAgent, langGraphAgent, begin, connect });
+// The stop button of a front end: the request ends, and with it the run if the agent's address says so.
+async function abort() {
+  const agent = http("held?on_disconnect=cancel");
+  agent.addMessage(user(options.go));
+  let text = "";
+  await agent
+    .runAgent({}, {
+      onTextMessageContentEvent: ({ event }) => {
+        text += event.delta;
+        if (text.endsWith("a slow ")) agent.abortRun();
+      },
+    })
+    .catch(() => {});
+  say({ aborted: agent.threadId });
+}
+
+await play({ httpAgent, langGraphAgent, begin, connect, abort });

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph_sdk import get_sync_client
 
 from tests.acceptance import door_graphs
 from tests.acceptance.sdk import SdkServer
 from tests.acceptance.sdk_stage import Stage, stage_on
 from tests.clients.node import Script, installed, scripts
+from tests.processes import until
 
 # Installing the clients takes longer than any test.
 pytestmark = pytest.mark.timeout(300)
@@ -95,6 +97,13 @@ def test_agui_langgraph_agent(folder: Path, served: SdkServer) -> None:
     assert told["on_interrupt"] == ['{"question":"Who are you?"}']
     assert told["resumed"] == ["assistant", "you are Bob"]
     assert told["painted"] == ["assistant", "painted a line (success)"]
+
+
+def test_agui_http_agent_aborts_its_run(folder: Path, served: SdkServer, tmp_path: Path) -> None:
+    with played(folder / "agui.mjs", "abort", served, go=str(tmp_path / "go")) as script:
+        thread = script.all()["aborted"]
+    with get_sync_client(url=served.server.address, api_key=served.keys["ann"]) as client:
+        until(lambda: [run["status"] for run in client.runs.list(thread)] == ["interrupted"])
 
 
 def test_runs_of_both_survive_the_kill_of_their_server(folder: Path, stage: Stage, tmp_path: Path) -> None:

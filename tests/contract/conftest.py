@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clew.ports.api_keys import Keys
+from clew.ports.cipher import PLAIN
 from clew.ports.files import Files
 from clew.ports.inbox import Inbox
 from clew.ports.model_calls import ModelCalls, Summaries
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
+from clew.stores.aes_cipher import AesCipher
 from clew.stores.sql.files import FileRows
 from clew.stores.sql.inbox import InboxRows
 from clew.stores.sql.keys import KeyRows
@@ -17,7 +19,7 @@ from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
-from tests.databases import DATABASES, locate, open_database, open_store
+from tests.databases import DATABASES, locate, open_database, open_store, plain_values
 
 
 @pytest.fixture(params=DATABASES)
@@ -27,9 +29,13 @@ def where(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def database(where: str) -> AsyncIterator[Database]:
-    async with open_database(where) as db:
+async def database(where: str, request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    """In memory it is encrypted: what all databases promise holds with a key too, and nothing is left plain."""
+    is_encrypted = where == "memory" and request.node.get_closest_marker("raw_sql") is None
+    async with open_database(where, AesCipher([b"k" * 32]) if is_encrypted else PLAIN) as db:
         yield db
+        if is_encrypted:
+            assert await plain_values(db) == []
 
 
 @pytest.fixture

@@ -125,9 +125,10 @@ async def test_sql_and_domain_agree_on_what_is_due(
 ) -> None:
     ids = (f"t{n:03}" for n in itertools.count())
     crons, inbox = CronRows(database), InboxRows(database)
+    prunes = itertools.cycle((None, DAY / 2, 5 * DAY, 50 * DAY))
     ordered = set()
     for owner, ttl, days in itertools.product((ANN, BOB), (None, 5 * DAY, 90 * DAY), (1, 10, 100)):
-        made = [opened(next(ids), owner=owner, ttl=ttl) for _ in range(9)]
+        made = [opened(next(ids), owner=owner, ttl=ttl, prune_after=ttl and next(prunes)) for _ in range(9)]
         for change in made:
             await store.commit(change)
         done, blocked, with_deadline, held, _, failed, with_cron, with_run, was_ordered = (
@@ -154,8 +155,14 @@ async def test_sql_and_domain_agree_on_what_is_due(
     assert len(waiting) == 18
     everything = await store.find(limit=1000)
     owners: tuple[Owner | None, ...] = (None, ANN, Owner(tenant="acme"), Owner(tenant="rival"))
-    for whose, days_old in itertools.product(owners, (None, 7)):
-        wanted = selection(now=NOW, days_old=days_old, owner=whose)
+    ages = (
+        selection(now=NOW, days_old=None),
+        selection(now=NOW, days_old=7),
+        Selection(reason=Reason.STALE, before=NOW),
+        Selection(reason=Reason.IDLE, before=NOW - 7 * DAY),
+    )
+    for whose, age_of in itertools.product(owners, ages):
+        wanted = replace(age_of, owner=whose)
         expected = {
             one.id
             for one in everything
@@ -312,6 +319,7 @@ async def test_nobody_waits_for_one_that_somebody_holds(
 
 
 @pytest.mark.accept("003-32")
+@pytest.mark.raw_sql
 async def test_checkpoints_without_a_thread_are_found_and_deleted(
     store: Store, database: Database, rows: CleanupRows
 ) -> None:
@@ -342,6 +350,7 @@ async def test_checkpoints_without_a_thread_are_found_and_deleted(
 
 
 @pytest.mark.parametrize("where", ["memory", "sqlite"], indirect=True)
+@pytest.mark.raw_sql
 async def test_one_that_cannot_be_read_does_not_hide_the_others(
     where: str, database: Database, rows: CleanupRows
 ) -> None:
@@ -452,6 +461,7 @@ async def test_thread_metadata_has_the_columns_and_words_of_its_readers(
 
 
 @pytest.mark.accept("003-31")
+@pytest.mark.raw_sql
 async def test_thread_metadata_is_what_clients_set_and_read_by_its_keys_though_a_value_is_damaged(
     store: Store, database: Database, where: str
 ) -> None:

@@ -273,6 +273,7 @@ async def test_what_is_put_off_is_due_later_and_counts_its_attempts(
     assert not await conversations.are_due((BOT,))
 
 
+@pytest.mark.raw_sql
 async def test_with_its_thread_goes_the_conversation_and_what_waits_in_it(
     store: Store, inbox: Inbox, conversations: Conversations, database: Database
 ) -> None:

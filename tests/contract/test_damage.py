@@ -21,7 +21,7 @@ from clew.stores.sqlite import open_sqlite
 from tests.databases import open_database, open_store, query
 from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.raw_sql]
 
 
 @pytest.fixture

@@ -192,6 +192,7 @@ async def test_nothing_comes_back_from_the_dead(
     assert await counts(database, "t1", list(tables)) == dict.fromkeys(tables, 0)
 
 
+@pytest.mark.raw_sql
 async def test_what_a_channel_delivered_is_remembered_and_a_run_is_not(
     store: Store, inbox: Inbox, database: Database
 ) -> None:

@@ -37,7 +37,6 @@ from clew.domain.lifecycle import (
     resolve,
     retry_round,
     stop,
-    suspend,
 )
 from clew.domain.thread import Executor, Status, SuspensionKind, Thread
 from clew.domain.tool_calls import Call, CallStatus, fold_calls
@@ -46,7 +45,7 @@ from clew.ports.tool_calls import Calls
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sqlite import open_sqlite
-from tests.samples import NOW, new_id, opened
+from tests.samples import NOW, new_id, opened, suspend
 
 call_ids = st.sampled_from(["a", "b", "c"])
 executors = st.sampled_from(Executor)

@@ -7,6 +7,7 @@ import pytest
 
 from clew.domain.errors import Conflict, NotFound
 from clew.domain.records import ApiKey
+from clew.domain.thread import Owner
 from clew.ports.api_keys import Keys
 from tests.samples import ANN, NOW
 
@@ -40,6 +41,18 @@ async def test_keys_are_listed_oldest_first(keys: Keys) -> None:
     for number in (3, 1, 2):
         await keys.add(api_key(number))
     assert await keys.find() == [api_key(1), api_key(2), api_key(3)]
+
+
+async def test_keys_of_another_owner_are_neither_listed_nor_revoked(keys: Keys) -> None:
+    whole, other = Owner(tenant=ANN.tenant), Owner(tenant="other")
+    for number, owner in enumerate((ANN, whole, other)):
+        await keys.add(api_key(number, owner=owner))
+    assert [key.id for key in await keys.find(whole)] == ["key_0", "key_1"]
+    assert [key.id for key in await keys.find(ANN)] == ["key_0"]
+    for owner in (ANN, other):
+        with pytest.raises(NotFound):
+            await keys.revoke("key_1", now=NOW, owner=owner)
+    assert (await keys.revoke("key_1", now=NOW, owner=whole)).revoked_at == NOW
 
 
 async def test_a_revoked_key_stays_revoked_since_the_first_time(keys: Keys) -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.events import Body, StageChanged, StageCompleted
-from clew.domain.lifecycle import Change, finish, next_round, resolve, stop, suspend
+from clew.domain.lifecycle import Change, finish, next_round, resolve, stop
 from clew.domain.records import FIRST_FENCE, Lease
-from clew.domain.thread import Owner, Status, SuspensionKind, Thread
+from clew.domain.thread import Status, SuspensionKind, Thread
 from clew.ports.guards import Claim, Fence, Guard
 from clew.ports.threads import Store
 from clew.ports.tool_calls import Calls
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, open_store, query
-from tests.samples import NOW, asks, opened, recorded, said, stamp, waits
+from tests.samples import NOW, asks, opened, recorded, said, stamp, suspend, waits
 
 pytestmark = pytest.mark.anyio
 
@@ -91,6 +91,31 @@ async def test_threads_are_claimed_by_how_often_they_were_recovered(store: Store
     assert await claimed(1, 2) == []
     assert await claimed(0, 2) == [("new", 0)]
     assert await claimed(3, 2**31 - 1) == [("often", 3)]
+
+
+async def test_one_thread_is_claimed_by_name(store: Store) -> None:
+    await saved(store, opened("t1"))
+    await saved(store, opened("t2"))
+    rested = await saved(store, finish(await saved(store, opened("t3")), Status.COMPLETED, stamp=stamp()))
+
+    async def one(runner: str, thread_id: str = "t1", lease: timedelta = LONG, most: int = 9) -> Lease | None:
+        return await store.claim_one(runner, thread_id, lease=lease, recovered=(0, most))
+
+    first = await one("r1")
+    assert first is not None
+    assert (first.thread_id, first.recoveries) == ("t1", 0)
+    assert await one("r2") is None
+    assert await one("r2", rested.id) is None
+    assert await one("r2", "nothing") is None
+    # The answer to the first claim was lost: it is made again, and no process has died.
+    again = await one("r1", lease=OVER)
+    assert again is not None
+    assert (again.fence > first.fence, again.recoveries) == (True, 0)
+    assert await one("r2", most=0) is None
+    other = await one("r2")
+    assert other is not None
+    assert (other.fence > again.fence, other.recoveries) == (True, 1)
+    assert [lease.thread_id for lease in await store.claim("r3", lease=LONG, limit=10)] == ["t2"]
 
 
 async def test_only_running_threads_are_claimed(store: Store) -> None:
@@ -335,16 +360,3 @@ async def test_leases_of_a_dead_runner_run_out_at_once_and_count_as_recoveries(s
     assert await store.end_leases("dead") == 0
     taken = await store.claim("r3", lease=LONG, limit=10)
     assert {lease.thread_id: lease.recoveries for lease in taken} == {lease.thread_id: 1 for lease in dead}
-
-
-async def test_a_tenant_s_threads_are_claimed_in_its_turn_oldest_first(store: Store) -> None:
-    for number in (2, 0, 1):
-        await saved(store, opened(f"a{number}", owner=Owner(tenant="a"), seconds=number))
-    await saved(store, opened("b0", owner=Owner(tenant="b")))
-    assert await store.waiting_tenants() == {"a": 0, "b": 0}
-    (lease,) = await store.claim("r1", lease=LONG, limit=1, tenant="a")
-    assert lease.thread_id == "a0"
-    assert await store.waiting_tenants() == {"a": 1, "b": 0}
-    assert [one.thread_id for one in await store.claim("r1", lease=LONG, limit=5, tenant="b")] == ["b0"]
-    assert await store.waiting_tenants(graphs=["chat"]) == {"a": 1}
-    assert await store.waiting_tenants(graphs=["other"]) == {}

@@ -18,7 +18,6 @@ from clew.domain.lifecycle import (
     resolve,
     retry_round,
     stop,
-    suspend,
 )
 from clew.domain.thread import Status, Thread
 from clew.ports.guards import Reservation
@@ -27,7 +26,7 @@ from clew.ports.tool_calls import Calls
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import SHARED, open_database, open_store, query
-from tests.samples import ANN, NOW, said, stamp, waits
+from tests.samples import ANN, NOW, said, stamp, suspend, waits
 
 pytestmark = pytest.mark.anyio
 

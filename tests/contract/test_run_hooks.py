@@ -11,9 +11,9 @@ import pytest
 from clew.domain.errors import Conflict, Duplicate
 from clew.domain.events import RoundFinished
 from clew.domain.records import Incoming, RunHook
-from clew.domain.thread import Status
+from clew.domain.thread import Owner, Status
 from clew.ports.inbox import Inbox
-from clew.ports.run_hooks import RunHookStore
+from clew.ports.run_hooks import PER_TENANT, RunHookStore
 from clew.ports.thread_metadata import ThreadSearch
 from clew.ports.threads import Store
 from clew.stores.sql.inbox import InboxRows
@@ -156,3 +156,22 @@ async def test_a_temporary_thread_is_in_no_list(store: Store, database: Database
     assert (await metadata.find(wanted), await metadata.count(wanted)) == ([change.thread.id], 1)
     await add(database, hook("r2", thread_id=change.thread.id))
     assert (await metadata.find(wanted), await metadata.count(wanted)) == ([], 0)
+
+
+async def test_hooks_of_a_tenant_leave_room_for_those_of_another(
+    hooks: RunHookStore, store: Store, database: Database
+) -> None:
+    for tenant in ("many", "single"):
+        change = opened(tenant, owner=Owner(tenant=tenant))
+        await store.commit(change)
+        ended = recorded(change.thread, RoundFinished(status=Status.COMPLETED))
+        await store.commit(ended)
+    await add(database, *(hook(f"m{number:03}", thread_id="many") for number in range(2 * PER_TENANT)))
+    await add(database, hook("s1", thread_id="single"))
+    first = await hooks.claim(lease=LEASE, limit=2)
+    assert {one.thread_id for one in first} == {"many", "single"}
+    rest = await hooks.claim(lease=LEASE, limit=100, alive=first)
+    assert len(rest) == PER_TENANT - 1
+    assert await hooks.claim(lease=LEASE, limit=100, alive=[*first, *rest]) == []
+    await add(database, hook("s2", thread_id="single"))
+    assert [one.run_id for one in await hooks.claim(lease=LEASE, limit=100, alive=[*first, *rest])] == ["s2"]

@@ -11,14 +11,14 @@ import pytest
 
 from clew.domain.errors import Conflict, Invalid, LostLease, NotFound
 from clew.domain.events import AssistantMessage, Event, Log, RoundFinished, StageChanged, UserMessage
-from clew.domain.lifecycle import Change, begin, finish, next_round, redact, stop, suspend
+from clew.domain.lifecycle import Change, begin, finish, next_round, redact, stop
 from clew.domain.thread import Owner, Status
 from clew.ports.guards import Unseen
 from clew.ports.model_calls import Summaries
 from clew.ports.threads import Store
 from clew.stores.sql.work import Database
 from tests.databases import open_database, open_store, query
-from tests.samples import ANN, EVERY_BODY, NOW, asks, opened, recorded, said, stamp, waits
+from tests.samples import ANN, EVERY_BODY, NOW, asks, opened, recorded, said, stamp, suspend, waits
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +84,7 @@ async def test_the_thread_row_is_what_was_committed(store: Store) -> None:
 
 
 @pytest.mark.accept("002-10")
+@pytest.mark.raw_sql
 async def test_the_state_that_is_kept_is_idle_or_awaiting_and_what_for(
     store: Store, database: Database
 ) -> None:
@@ -437,6 +438,12 @@ async def test_threads_are_found_by_what_was_written_to_them(store: Store) -> No
     found = await store.find(ANN, active_since=new.thread.last_active_at)
     assert [thread.id for thread in found] == ["new", "old"]
     assert await store.find(Owner(tenant="other"), active_since=NOW) == []
+    until = NOW + timedelta(seconds=10)
+    assert [thread.id for thread in await store.find(ANN, active_until=until)] == ["new"]
+    assert [thread.id for thread in await store.find(ANN, by_activity=True)] == ["old", "new"]
+    first = (await store.find(ANN, by_activity=True, limit=1))[0]
+    rest = await store.find(ANN, by_activity=True, before=(first.last_active_at, first.id))
+    assert [thread.id for thread in rest] == ["new"]
 
 
 @pytest.mark.accept("003-20")

@@ -84,3 +84,12 @@ async def test_parts_go_with_their_thread(store: Store, chunks: StreamPartStore,
         with pytest.raises(NotFound):
             await chunks.add(gone, "r1", parts(6, 6), now=NOW)
     assert len(await query(database, "SELECT 1 FROM chunks")) == 0
+
+
+async def test_threads_that_other_processes_read_are_known_for_a_while(chunks: StreamPartStore) -> None:
+    await chunks.announce("here", ["t1", "t2"], until=timedelta(seconds=30))
+    await chunks.announce("there", ["t2", "t3"], until=timedelta(seconds=30))
+    assert sorted(await chunks.read_elsewhere("here")) == ["t2", "t3"]
+    assert sorted(await chunks.read_elsewhere("nowhere")) == ["t1", "t2", "t3"]
+    await chunks.announce("there", ["t2", "t3"], until=timedelta(0))
+    assert await chunks.read_elsewhere("here") == []

@@ -22,7 +22,6 @@ from clew.domain.lifecycle import (
     record,
     resolve,
     stop,
-    suspend,
 )
 from clew.domain.thread import Status
 from clew.domain.tool_calls import CallStatus, fold_calls
@@ -32,7 +31,7 @@ from clew.stores.sql import migrate
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from tests.databases import later_migrations, open_database, open_store, query, schema_of
-from tests.samples import ANN, NOW, asks, opened, said, waits
+from tests.samples import ANN, NOW, asks, opened, said, suspend, waits
 
 Report = Callable[[Any], None]
 CONVERSATIONS = 8

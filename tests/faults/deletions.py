@@ -13,7 +13,7 @@ from clew import failpoints
 from clew.domain.errors import InvalidState
 from clew.domain.retention import Candidate, selection
 from clew.retention.cleanup import Portions
-from clew.server import app
+from clew.server import database
 from tests.app import open_house
 from tests.databases import query
 from tests.http_client import client_of
@@ -79,7 +79,7 @@ def live_at(report: Report, *, where: str, folder: str, ahead: float, thread_id:
     """Start with the clock so many seconds ahead, take a turn of the thread, and clean up in every way there is."""
     right = time.time_ns
     time.time_ns = lambda: right() + int(ahead * 1e9)  # of SQLite's leases, and of the ids of checkpoints
-    app.utc_now = lambda: datetime.now(UTC) + timedelta(seconds=ahead)  # type: ignore[attr-defined]
+    database.utc_now = lambda: datetime.now(UTC) + timedelta(seconds=ahead)
 
     async def main() -> None:
         environ = {**LEASE, "CLEANUP_API_KEY": "key", "CLEW_CLEANUP_SCHEDULE": "* * * * *"}

@@ -47,7 +47,7 @@ ALL_PLACES = (
 SAID = [
     ["step", "projectManager", "On it.", 0],
     *(["step", "ann", f"did {prompt}", 1] for prompt in PROMPTS),
-    ["last", "projectManager", "Done. Delivered: d2.txt.", 1],
+    ["last", "projectManager", "said the model\n\nDone. Delivered: d2.txt.", 1],
 ]
 LOGGED = [
     "Workflow initialized",
@@ -122,7 +122,12 @@ def kill_at(places: Sequence[str], forks: ForkServer, where: str, tmp_path: Path
             assert (seen["status"], seen["reason"]) == ("completed", None), (place, seen)
             assert seen["seqs"] == list(range(1, len(seen["seqs"]) + 1)), place
             assert seen["said"] == SAID, (place, seen["said"])
-            assert seen["logs"] == LOGGED, (place, seen["logs"])
+            survived = "The server was interrupted; the round continues where it was."
+            assert [line for line in seen["logs"] if line != survived] == LOGGED, (place, seen["logs"])
+            assert (survived in seen["logs"]) is first.was_killed or place == ALL_PLACES[0], (
+                place,
+                seen["logs"],
+            )
             assert seen["added"] == ["sales", "d0", "d1", "d2"], (place, seen["added"])
             assert seen["made"]["d2.txt"] == "made of d1.txt.", place
 

@@ -34,8 +34,8 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_fifteen_kills(stage: Stage, world: Sink, seed: int) -> None:
-    kill_and_check(stage, world, seed, kills=15)
+def test_eight_kills(stage: Stage, world: Sink, seed: int) -> None:
+    kill_and_check(stage, world, seed, kills=8)
 
 
 @pytest.mark.long

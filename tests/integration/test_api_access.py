@@ -41,6 +41,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/"): "read",
     ("GET", "/web/{name}"): None,
     ("GET", "/web/vendor/{name}"): None,
+    ("GET", "/web/samples/{name}"): None,
     ("GET", "/openapi.json"): "read",
     ("GET", "/health"): None,
     ("GET", "/ready"): None,
@@ -49,6 +50,8 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/api/threads/{thread_id}"): "read",
     ("GET", "/api/threads/{thread_id}/events"): "read",
     ("GET", "/api/threads/{thread_id}/model-calls"): "read",
+    ("GET", "/api/threads/counts"): "read",
+    ("GET", "/api/threads/search"): "read",
     ("GET", "/api/threads/usage"): "read",
     ("GET", "/api/threads/deleted"): "read",
     ("POST", "/api/threads/cleanup"): "admin",
@@ -61,6 +64,15 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("DELETE", "/api/histories/{key}"): "write",
     ("DELETE", "/api/histories"): "admin",
     ("GET", "/api/audit"): "admin",
+    ("GET", "/api/me"): "read",
+    ("GET", "/api/keys"): "admin",
+    ("POST", "/api/keys"): "admin",
+    ("DELETE", "/api/keys/{key_id}"): "admin",
+    ("GET", "/api/metrics/recent"): "metrics",
+    ("GET", "/api/settings"): "operator",
+    ("GET", "/api/queue"): "admin",
+    ("POST", "/api/queue/{thread_id}/cancel"): "admin",
+    ("POST", "/api/queue/{thread_id}/front"): "operator",
     ("POST", "/api/optimize/start"): "write",
     ("GET", "/api/optimize/status/{thread_id}"): "read",
     ("POST", "/api/optimize/{thread_id}/answer"): "write",
@@ -176,6 +188,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("WEBSOCKET", "/ws/events"): None,
 }
 BODIES: dict[str, Any] = {
+    "keys": {"name": "a key", "scopes": ["admin"]},
     "start": {"prompt": "hello"},
     "/api/optimize/start": {"text": "hello"},
     "start-batch": {"ids": [HERS]},
@@ -217,6 +230,7 @@ CLOSED = {
     ("POST", "/mcp"): {406},  # without saying which answers are accepted
     ("POST", "/api/files"): {400},  # without a form
     ("DELETE", "/api/threads"): {400},  # without saying whose
+    ("GET", "/api/threads/search"): {400},  # without words
     ("POST", "/channels/telegram/{bot}"): {401},
     ("POST", "/channels/wecom/{app}"): {401},
     ("GET", "/channels/wecom/{app}"): {401},
@@ -312,7 +326,7 @@ async def ask(
 ) -> Answer:
     """The answer as far as it goes: a stream of events is left once it has begun."""
     method, path = route
-    name = "preact.mjs" if "vendor" in path else "app.js"
+    name = "preact.mjs" if "vendor" in path else "sales.csv" if "samples" in path else "app.js"
     path = path.format(
         thread_id=thread_id,
         workflow_id=thread_id,
@@ -321,6 +335,7 @@ async def ask(
         message_id="m1",
         document_id="d1",
         file_id="f1",
+        key_id="key_none",
         name=name,
         bot="bot",
         app="app",
@@ -378,7 +393,7 @@ async def test_the_public_routes_are_exactly_these() -> None:
     assert public == {
         *("/health", "/ready", "/ok", "/api/optimize/cleanup"),
         *("/ws/events", "/threads/{thread_id}/stream/events"),  # sockets, which ask for a key themselves
-        *("/web/{name}", "/web/vendor/{name}"),
+        *("/web/{name}", "/web/vendor/{name}", "/web/samples/{name}"),
         *("/channels/telegram/{bot}", "/channels/wecom/{app}"),
     }
 

@@ -204,7 +204,7 @@ async def test_an_address_that_is_not_loopback_asks_for_keys(tmp_path: Path) -> 
 class NoKeys:
     """A database that does not answer."""
 
-    async def find(self) -> list[ApiKey]:
+    async def find(self, owner: Owner | None = None) -> list[ApiKey]:
         raise Unavailable
 
     async def by_hash(self, hash: str) -> ApiKey | None:
@@ -212,7 +212,8 @@ class NoKeys:
 
     async def add(self, key: ApiKey) -> None: ...
 
-    async def revoke(self, key_id: str, *, now: datetime) -> None: ...
+    async def revoke(self, key_id: str, *, now: datetime, owner: Owner | None = None) -> ApiKey:
+        raise Unavailable
 
 
 async def test_when_the_database_is_away_nobody_is_let_in() -> None:

@@ -259,6 +259,26 @@ async def test_a_thread_whose_row_and_log_are_damaged_is_listed_with_an_error(
     assert set(await lists(ann)) == {good}
 
 
+async def test_a_search_in_messages_shows_a_damaged_thread_with_an_error(
+    app: Server, ann: httpx.AsyncClient
+) -> None:
+    body = {"graph": "free", "prompt": "where is the needle?"}
+    good, bad = [(await ask(ann, "POST", "/api/workflows/start?wait=30", body))["id"] for _ in range(2)]
+
+    async def found() -> dict[str, Any]:
+        answer = await ask(ann, "GET", "/api/threads/search?q=needle")
+        return {one["thread"]["id"]: one for one in answer["found"]}
+
+    async with asyncio.timeout(20):
+        while set(await found()) != {good, bad}:
+            await asyncio.sleep(0.05)
+    await query(app.stores.db, "UPDATE threads SET fsm_state = '' WHERE id = $1", bad)
+    await query(app.stores.db, "UPDATE events SET content = '' WHERE thread_id = $1", bad)
+    shown = await found()
+    assert "where is the needle?" in [match["text"] for match in shown[good]["matches"]]
+    assert (shown[bad]["thread"]["failureReason"], shown[bad]["matches"]) == (CANNOT_BE_READ, [])
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -140,7 +140,8 @@ async def test_a_document_belongs_to_its_workflow(house: House, path: str) -> No
 
 async def test_graphs_are_listed_with_the_default_one_first(house: House) -> None:
     graphs = (await house.client.get("/api/graphs")).json()["graphs"]
-    assert graphs[0] == {"name": "chat", "isDefault": True, "fields": []}
+    first = {"name": "chat", "isDefault": True, "isOwn": False, "usesProfiles": True, "fields": []}
+    assert graphs[0] == first
     assert [graph["name"] for graph in graphs[1:]] == sorted(graph["name"] for graph in graphs[1:])
     (coding,) = [graph for graph in graphs if graph["name"] == "coding"]
     assert coding["fields"] == ["issueId", "worktreePath"]

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from clew.apps.drivers.api import ApiDriver, ModelAccess, open_model
+from clew.apps.drivers.api import ApiDriver
 from clew.apps.drivers.inquiries import MAX_REPLY, Inquiry, Material, Purpose
+from clew.apps.drivers.models import ModelAccess, open_model
 from clew.apps.drivers.session import DriverSession
 from clew.domain.errors import ConfigError, Permanent, Transient
+from clew.domain.profile import Profile
 from clew.domain.retry import ErrorClass, RetryPolicy
 from tests.openai_server import (
     Cut,
@@ -44,6 +46,11 @@ QUICK = RetryPolicy(max_retries=2, base_delay=0.1)
 SECONDS = 30.0
 
 
+def opened(driver: str, access: ModelAccess | None = None, **options: Any) -> ApiDriver:
+    profile = Profile(name="work", driver=driver, **options)
+    return ApiDriver(driver, open_model(profile, access or ModelAccess()))
+
+
 @asynccontextmanager
 async def asked_by(
     answer: Callable[[dict[str, Any]], Move], *, seconds: float = SECONDS
@@ -52,7 +59,7 @@ async def asked_by(
         access = ModelAccess(
             openai_key=SecretStr("sk-secret"), openai_base_url=server.url, openai_model="m", seconds=seconds
         )
-        async with aclosing(open_model("api:openai", access)) as driver:
+        async with aclosing(opened("api:openai", access)) as driver:
             yield driver, server
 
 
@@ -124,7 +131,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_no_longer_than_told() 
 
 async def test_nobody_there_is_a_passing_failure() -> None:
     access = ModelAccess(openai_base_url="http://127.0.0.1:9/v1", openai_model="m", seconds=5)
-    async with aclosing(open_model("api:openai", access)) as driver:
+    async with aclosing(opened("api:openai", access)) as driver:
         with pytest.raises(Transient) as caught:
             await driver.ask(ASKED)
     assert caught.value.error_class == ErrorClass.NETWORK_TIMEOUT
@@ -203,9 +210,13 @@ async def test_what_a_retry_does_not_cure_is_not_retried() -> None:
 @pytest.mark.parametrize(
     ("open_it", "missing"),
     [
-        (lambda: open_model("api:openai", ModelAccess()), "OPENAI_API_KEY"),
-        (lambda: open_model("api:anthropic", ModelAccess()), "ANTHROPIC_API_KEY"),
-        (lambda: open_model("cli:claude", ModelAccess()), "cli:claude"),
+        (lambda: opened("api:openai"), "OPENAI_API_KEY"),
+        (lambda: opened("api:anthropic"), "ANTHROPIC_API_KEY"),
+        (lambda: opened("cli:claude"), "cli:claude"),
+        (lambda: opened("api:google"), "api:google needs a model"),
+        (lambda: opened("api:google", model="m"), "api:google needs an api_key"),
+        (lambda: opened("api:azure", model="m"), "api:azure needs a base_url"),
+        (lambda: opened("api:bedrock", model="m.x", base_url="http://192.0.2.1"), "that is not of AWS"),
     ],
 )
 def test_what_is_missing_is_named(open_it: Callable[[], object], missing: str) -> None:
@@ -218,7 +229,7 @@ def test_both_providers_are_opened_without_retries_of_their_own() -> None:
         openai_key=SecretStr("k"), anthropic_key=SecretStr("k"), openai_model="m", anthropic_model="n"
     )
     for driver in ("api:openai", "api:anthropic"):
-        assert open_model(driver, access).chat.max_retries == 0  # type: ignore[attr-defined]
+        assert opened(driver, access).chat.max_retries == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +245,7 @@ def test_a_variable_that_only_the_client_knows_takes_the_key_nowhere(
 ) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9/elsewhere")
     access = ModelAccess(openai_key=SecretStr("k"), anthropic_key=SecretStr("k"))
-    chat: Any = open_model(driver, access, model="m").chat
+    chat: Any = opened(driver, access, model="m").chat
     client = chat.root_async_client if driver == "api:openai" else chat._async_client
     assert str(client.base_url).rstrip("/") == official
 
@@ -245,5 +256,5 @@ def test_a_server_of_a_profile_gets_no_key_of_the_environment(
 ) -> None:
     monkeypatch.setenv(variable, "the-key")
     access = ModelAccess(anthropic_key=SecretStr("the-key"))
-    chat: Any = open_model("api:anthropic", access, model="m", base_url="http://127.0.0.1:9").chat
+    chat: Any = opened("api:anthropic", access, model="m", base_url="http://127.0.0.1:9").chat
     assert "the-key" not in str(chat._async_client.auth_headers)

@@ -33,7 +33,7 @@ from tests.http_client import client_of, new_key
 from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import Sse, served, sse
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 SECONDS = 60
 REPOSITORY = Path(__file__).parents[2]

@@ -39,7 +39,13 @@ CHECKS = [
 ]
 
 # For a browser, or the description itself.
-UNDESCRIBED = {("GET", "/"), ("GET", "/web/{name}"), ("GET", "/web/vendor/{name}"), ("GET", "/openapi.json")}
+UNDESCRIBED = {
+    ("GET", "/"),
+    ("GET", "/web/{name}"),
+    ("GET", "/web/vendor/{name}"),
+    ("GET", "/web/samples/{name}"),
+    ("GET", "/openapi.json"),
+}
 # HEAD is GET without its body, and is described there.
 DESCRIBED = [route for route in HTTP if route not in UNDESCRIBED and route[0] != "HEAD"]
 NAMES = [f"{method} {path}" for method, path in DESCRIBED]

@@ -15,7 +15,7 @@ from tests.databases import SHARED, locate, query
 from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 RIVAL = Owner(tenant="rival", user_id="ann")
 GRAPH = """
@@ -163,6 +163,7 @@ async def test_an_id_of_another_tenant_is_as_good_as_a_free_one(
         ]
 
 
+@pytest.mark.mainly_sqlite(False)
 async def test_the_other_way_round_it_is_the_same(ann: httpx.AsyncClient, rival: httpx.AsyncClient) -> None:
     """Each of two tenants has its own thread under one id, and neither meets the other's."""
     chosen = str(uuid4())
@@ -177,6 +178,7 @@ async def test_the_other_way_round_it_is_the_same(ann: httpx.AsyncClient, rival:
         assert [one["id"] for one in (await client.get("/api/threads")).json()["threads"]] == [chosen]
 
 
+@pytest.mark.mainly_sqlite(False)
 async def test_nobody_can_name_a_marked_id(
     app: Server, ann: httpx.AsyncClient, rival: httpx.AsyncClient
 ) -> None:

@@ -12,7 +12,7 @@ from clew.server.app import Server
 from tests.databases import SHARED, locate
 from tests.http_client import client_of, new_key, opened_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 GRAPH = """
 import operator

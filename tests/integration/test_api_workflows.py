@@ -23,7 +23,7 @@ from tests.http_client import client_of, new_key, opened_app
 from tests.samples import ANN, NOW, opened, recorded, stamp
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 # Far more than anything here takes, and less than a slow graph does.
 SECONDS = 50
@@ -874,6 +874,7 @@ class TestEnding:
 
 
 @pytest.mark.accept("001-10", "001-18", "002-8", "002-9")
+@pytest.mark.mainly_sqlite(False)
 async def test_a_workflow_outlives_its_process(where: str, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     async with open_house(where, tmp_path) as house, client_of(house.app.http) as http:

@@ -87,26 +87,27 @@ class TestTheAppOfTheGuide:
     async def test_it_is_among_the_graphs_with_what_a_start_needs(self, tmp_path: Path) -> None:
         async with opened(tmp_path) as (_, client):
             graphs = (await client.get("/api/graphs")).json()["graphs"]
-            assert {"name": "tickets", "isDefault": False, "fields": ["ticket"]} in graphs
+            (listed,) = (graph for graph in graphs if graph["name"] == "tickets")
+            assert (listed["isDefault"], listed["isOwn"], listed["fields"]) == (False, False, ["ticket"])
 
     async def test_a_workflow_begins_with_its_fields_and_shows_them(self, tmp_path: Path) -> None:
         async with opened(tmp_path) as (_, client):
-            made = await start(client, graph="tickets", ticket="SHOP-7", priority=1)
+            made = await start(client, graph="tickets", ticket="SHOP-7", severity=1)
             assert (made["name"], made["status"], made["ticket"]) == ("Ticket SHOP-7", "completed", "SHOP-7")
-            assert made["state"]["values"]["priority"] == 1
+            assert made["state"]["values"]["severity"] == 1
             whole = (await client.get(f"/api/workflows/{made['id']}")).json()
-            assert (whole["ticket"], whole["priority"], whole["graph"]) == ("SHOP-7", 1, "tickets")
+            assert (whole["ticket"], whole["severity"], whole["graph"]) == ("SHOP-7", 1, "tickets")
             assert [message["content"] for message in whole["messages"]] == ["Draft for SHOP-7 of SHOP."]
             assert whole["logs"][-1]["message"] == "Ticket SHOP-7: completed"
             other = await start(client, ticket="SHOP-8")  # a field of its own says which graph is meant
-            assert (other["graph"], other["priority"]) == ("tickets", 3)
+            assert (other["graph"], other["severity"]) == ("tickets", 3)
 
     @pytest.mark.parametrize(
         ("body", "field", "message"),
         [
             ({"graph": "tickets"}, "ticket", "a tickets workflow needs the id of a ticket"),
             ({"graph": "tickets", "tickt": "SHOP-7"}, "tickt", "did you mean 'ticket'?"),
-            ({"graph": "tickets", "ticket": "SHOP-7", "priority": 9}, "priority", "less than or equal to 5"),
+            ({"graph": "tickets", "ticket": "SHOP-7", "severity": 9}, "severity", "less than or equal to 5"),
             ({"graph": "tickets", "ticket": {"a": 1}}, "ticket", "valid string"),
             ({"graph": "tickets", "ticket": "HOME-1"}, "ticket", "expected a ticket of SHOP"),
             ({"graph": "interview", "prompt": "Hi", "ticket": "SHOP-7"}, "ticket", "only a tickets workflow"),
@@ -154,7 +155,7 @@ class TestTheAppOfTheGuide:
             document = (await client.get("/openapi.json")).json()
             assert document["paths"]["/api/tickets"]["get"]["x-scope"] == "read"
             properties = document["components"]["schemas"]["StartIn"]["properties"]
-            assert properties["priority"]["maximum"] == 5
+            assert properties["severity"]["maximum"] == 5
             assert {"issueId", "worktreePath", "prompt"} <= properties.keys()
 
     async def test_a_stop_is_told_by_the_app_alone(self, tmp_path: Path) -> None:
@@ -189,7 +190,8 @@ class TestTheAppOfTheGuide:
             client,
         ):
             graphs = (await client.get("/api/graphs")).json()["graphs"]
-            assert {"name": "tickets", "isDefault": False, "fields": []} in graphs
+            (listed,) = (graph for graph in graphs if graph["name"] == "tickets")
+            assert (listed["isDefault"], listed["isOwn"], listed["fields"]) == (False, True, [])
             error = (await start(client, 400, graph="tickets", prompt="Hi", ticket="SHOP-7"))["error"]
             assert error["message"].startswith("unknown key 'ticket'")
             assert (await client.get("/api/tickets")).status_code == 200

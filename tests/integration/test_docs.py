@@ -49,6 +49,7 @@ def test_every_option_is_documented_and_no_other(name: str) -> None:
     options = {
         option
         for parameter in COMMANDS[name].params
+        if not getattr(parameter, "hidden", False)
         for option in parameter.opts
         if option.startswith("--") and option != "--help"
     }

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from clew.config import load_settings
@@ -33,9 +34,10 @@ from clew.ports.tool_calls import Calls
 from clew.server.app import open_app
 from tests.app import House, open_house
 from tests.databases import APP_DATABASES, locate
+from tests.http_client import client_of
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 
 @pytest.fixture(params=APP_DATABASES)
@@ -271,6 +273,21 @@ class TestFailure:
             attempts = [line.attempt for line in await house.bodies(thread, Log)]
             assert attempts == [1, 2]
 
+    async def test_a_run_outlives_more_outages_than_a_few(self, where: str, tmp_path: Path) -> None:
+        """The database is away once in every step, and the run stores something in between."""
+        async with open_house(where, tmp_path) as house, client_of(house.app.http) as http:
+            body = {
+                "graph": "stumbling",
+                "prompt": "go",
+                "input": {"log": [], "marks": str(tmp_path / "marks")},
+            }
+            thread_id = (await http.post("/api/workflows/start", json=body)).json()["id"]
+            await house.rest(await house.app.stores.threads.get(thread_id), seconds=60)
+            shown = (await http.get(f"/api/threads/{thread_id}")).json()
+            assert (shown["status"], shown["failureReason"]) == ("completed", None)
+            events = (await http.get(f"/api/threads/{thread_id}/events?types=log")).json()["events"]
+            assert [one for one in events if one["content"].get("attempt")] == []  # it cost no attempt
+
     @pytest.mark.parametrize(
         ("given", "named"),
         [("not_found", "not_found"), ("rate_limit", "rate_limit"), ("a class of its own", "internal")],
@@ -297,7 +314,7 @@ class TestFailure:
                 while not await house.bodies(thread, Log):
                     await asyncio.sleep(0.01)
         assert marks.read_text().split() == ["tried"]
-        assert "run drained" in caplog.text
+        assert "run handed over" in caplog.text
 
     async def test_a_failed_thread_is_taken_up_where_it_stood(self, house: House, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
@@ -551,3 +568,16 @@ async def test_an_agent_records_no_thoughts_as_its_answer(tmp_path: Path, though
         (said,) = await house.bodies(thread, AssistantMessage)
     assert "Four." in said.content
     assert "think" not in said.content
+
+
+async def test_a_run_does_not_wait_for_a_write_beside_its_thread(postgres_url: str, tmp_path: Path) -> None:
+    """Such a write, of metadata or of a document, keeps the thread's row from being deleted and from nothing else."""
+    async with (
+        open_house(postgres_url, tmp_path, CLEW_RUNNER_POLL_SECONDS="60") as house,
+        client_of(house.app.http) as http,
+    ):
+        thread = await house.run("gated", log=[])
+        async with await psycopg.AsyncConnection.connect(postgres_url) as other:
+            await other.execute("SELECT 1 FROM threads WHERE id = %s FOR KEY SHARE", (thread.id,))
+            assert (await http.post(f"/api/workflows/{thread.id}/approve")).status_code == 200
+            assert (await house.rest(thread, [Status.COMPLETED], seconds=20)).status is Status.COMPLETED

@@ -253,6 +253,19 @@ async def test_only_so_many_files_are_read_at_once() -> None:
     assert most == 2
 
 
+async def test_files_of_a_tenant_that_take_long_delay_no_other_tenant() -> None:
+    async with hostile(ExtractionLimits(wall_seconds=60)) as extractor:
+        await attempt(extractor, "nothing")
+        slow = [asyncio.create_task(extractor.extract("x", parts(b"sleep"), tenant="many")) for _ in range(6)]
+        await asyncio.sleep(0.1)
+        found = await extractor.extract("x", parts(b"nothing"), tenant="single")
+        assert found.contents[1].data == "done"
+        assert not any(job.done() for job in slow)
+        for job in slow:
+            job.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+
 async def test_a_reading_that_is_cancelled_leaves_no_process() -> None:
     async with hostile(ExtractionLimits(wall_seconds=60)) as extractor:
         await attempt(extractor, "nothing")
@@ -304,7 +317,7 @@ async def test_bytes_that_do_not_come_are_not_the_files_fault() -> None:
 
 async def test_readers_that_cannot_be_loaded_are_said() -> None:
     async with open_extractor(reader="tests.no_such_module:read") as extractor:
-        with pytest.raises(Permanent, match="clew\\[documents\\]"):
+        with pytest.raises(Permanent, match="clew-server\\[documents\\]"):
             await extractor.extract("a.txt", parts(b"x"))
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize(
     ("path", "package", "ours", "extra"),
-    [("/mcp", "mcp.server.context", "clew.api.mcp.server", "clew[mcp]")],
+    [("/mcp", "mcp.server.context", "clew.api.mcp.server", "clew-server[mcp]")],
 )
 async def test_an_extra_that_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, package: str, ours: str, extra: str

@@ -222,7 +222,7 @@ async def test_several_processes_that_start_at_once_migrate_once(
             pass
     know(monkeypatch, later_migrations(dialect))
     async with AsyncExitStack() as stack:
-        processes = [await stack.enter_async_context(_opener(where)) for _ in range(4)]
+        processes = [await stack.enter_async_context(_opener(where)) for _ in range(3)]
         for process in processes:
             assert await process.stdout.readline() == b"ready\n"
         for process in processes:
@@ -232,7 +232,7 @@ async def test_several_processes_that_start_at_once_migrate_once(
             assert (process.returncode, output.decode()) == (0, f"{list(range(1, NEWEST + 3))}\n"), errors
     async with open_database(where) as db, open_database(new()) as fresh:
         assert await schema_of(db) == await schema_of(fresh)
-        assert len(await open_store(db).find()) == 4
+        assert len(await open_store(db).find()) == 3
 
 
 @asynccontextmanager
@@ -272,7 +272,9 @@ async def _columns(db: Database) -> set[tuple[str, str]]:
         else "SELECT s.name, c.name FROM sqlite_schema AS s JOIN pragma_table_info(s.name) AS c"
         " WHERE s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite_%'",
     )
-    return {(table, column) for table, column in rows}
+    # FTS5 keeps its index in tables of its own, by the number of a row; Postgres in an index.
+    fts5 = {("message_words", "word_row")}
+    return {(table, column) for table, column in rows if not table.startswith("message_index")} - fts5
 
 
 def test_a_migration_holds_no_transaction_of_its_own() -> None:

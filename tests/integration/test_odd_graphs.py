@@ -17,7 +17,7 @@ from tests.databases import query
 from tests.odd_graphs import WAITS, open_odd_house
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 SHORT = {"CLEW_RUNNER_LEASE_SECONDS": "0.5", "CLEW_RUNNER_POLL_SECONDS": "0.05"}
 
@@ -280,6 +280,7 @@ class TestMessages:
             assert sorted(await said(house, thread)) == ["given a name later", "without a name"]
             assert left(marks) == ["speaks", "waits", "waits"]
 
+    @pytest.mark.mainly_sqlite(False)
     async def test_what_no_database_can_keep_is_kept_as_well_as_it_can_be(
         self, house: House, marks: Path
     ) -> None:

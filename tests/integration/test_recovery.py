@@ -393,7 +393,7 @@ class TestWakers:
 
 class TestRaces:
     @pytest.mark.parametrize(
-        "times", [40, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+        "times", [16, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
     )
     async def test_decisions_of_every_kind_at_once_leave_one_story(
         self, house: House, marks: Path, times: int
@@ -432,7 +432,7 @@ class TestRaces:
     async def test_a_thread_deleted_while_it_runs_stays_deleted(self, house: House, marks: Path) -> None:
         chance = random.Random(11)
         gone: list[str] = []
-        for n in range(20):
+        for n in range(8):
             graph, said = chance.choice([("agent", "tools: look_up word=x"), ("two_naps", None)])
             mine = marks.with_name(f"marks_{n}")
             thread = await (house.start(graph, said) if said else house.start(graph, marks=str(mine)))

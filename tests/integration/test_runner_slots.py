@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from clew.domain.errors import Conflict, Unavailable
@@ -141,3 +142,19 @@ async def test_one_that_is_opened_while_its_process_ends_is_given_back(where: st
         thread = await house.rest(change.thread)
         assert thread.status is Status.COMPLETED
         assert await held(house, thread) == (False, 3, 0)
+
+
+async def test_a_thread_whose_row_is_locked_is_claimed_as_soon_as_it_is_free(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with open_house(postgres_url, tmp_path, CLEW_RUNNER_POLL_SECONDS="60") as house:
+        store, runner = house.app.stores.threads, house.app.execution.commands.runner
+        change = opening(house, "two_steps", log=[], marks="")
+        async with await psycopg.AsyncConnection.connect(postgres_url) as other:
+            await store.commit(change)
+            await other.execute("SELECT 1 FROM threads WHERE id = %s FOR UPDATE", (change.thread.id,))
+            runner.wake()
+            await until(lambda: not runner._wakes)  # type: ignore[attr-defined]
+            for _ in range(10):  # meanwhile the runner passes the locked row over
+                await store.get(change.thread.id)
+        assert (await house.rest(change.thread, seconds=20)).status is Status.COMPLETED

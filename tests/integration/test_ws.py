@@ -33,7 +33,7 @@ from tests.samples import ANN, opened, recorded, stamp
 from tests.serving import served
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.mainly_sqlite]
 
 SECONDS = 30
 QUIET = 0.3
@@ -200,6 +200,7 @@ class TestWatching:
                 await socket.send("subscribe", workflow_id=wanted.id)
 
     @pytest.mark.accept("001-11")
+    @pytest.mark.mainly_sqlite(False)
     async def test_what_waits_is_told_again_after_a_restart(self, where: str, tmp_path: Path) -> None:
         async with open_house(where, tmp_path) as house:
             gate = await house.run("gated", log=[])
@@ -415,6 +416,7 @@ class TestComingBack:
             notifier.publish("w1", end)
             assert (await socket.next())["payload"]["sequence"] == end + 1
 
+    @pytest.mark.mainly_sqlite(False)
     async def test_nothing_is_lost_between_the_past_and_the_present(self, place: Place) -> None:
         """While a client catches up, others write."""
         store, notifier = place.house.app.stores.threads, place.house.app.execution.notifier

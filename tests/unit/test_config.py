@@ -216,7 +216,8 @@ class TestEverySetting:
         variables = [variable for setting in SETTINGS for variable in setting.variables]
         assert len(set(variables)) == len(variables)
         assert len(by_key) == len(SETTINGS)
-        assert all(setting.env.startswith("CLEW_") for setting in SETTINGS)
+        others = {setting.env for setting in SETTINGS if not setting.env.startswith("CLEW_")}
+        assert others == {"OTEL_EXPORTER_OTLP_ENDPOINT"}
 
     def test_that_is_for_tests_only_cannot_be_left_in_a_file(self, tmp_path: Path) -> None:
         assert "testing: no such key" in refusal(tmp_path, yaml="testing: {failpoints: 'commit_done:kill'}")
@@ -261,6 +262,11 @@ class TestKinds:
             ("CLEANUP_API_KEY", "with space"),
             ("CLEANUP_API_KEY", "ümlaut"),
             ("CLEW_MODEL_CALLS_TTL_DAYS", "-1"),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "acme"),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "acme=0"),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "acme=101"),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "acme=1,acme=2"),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "acme=nan"),
         ],
     )
     def test_refuse_what_does_not_fit(self, tmp_path: Path, variable: str, value: str) -> None:
@@ -270,6 +276,7 @@ class TestKinds:
         ("variable", "value", "key", "read"),
         [
             ("CLEW_PORT", "0", "server.port", 0),
+            ("CLEW_QUEUE_TENANT_WEIGHTS", "a=3, b.c=0.5", "queue.tenant_weights", {"a": 3.0, "b.c": 0.5}),
             ("CLEW_HOST", "::1", "server.host", "::1"),
             ("CLEW_ROOT_PATH", "/tools/clew", "server.root_path", "/tools/clew"),
             ("CLEW_AUTH", "Keys", "server.auth", "keys"),
@@ -382,6 +389,12 @@ class TestDatabase:
         database = load(tmp_path, environ).database
         assert database.is_behind_transaction_pooler is pooled
         assert "pgbouncer" not in database.url.reveal()
+
+    def test_workers_need_notifications(self, tmp_path: Path) -> None:
+        workers = {"CLEW_RUNNER_KIND": "workers", "CLEW_DATABASE_URL": "postgresql://u@db:6543/clew"}
+        assert "CLEW_DATABASE_DIRECT_URL" in refusal(tmp_path, workers)
+        direct = workers | {"CLEW_DATABASE_DIRECT_URL": "postgresql://u@db/clew"}
+        assert load(tmp_path, direct).runner.kind == "workers"
 
     def test_a_direct_url_must_be_postgres(self, tmp_path: Path) -> None:
         assert "CLEW_DATABASE_DIRECT_URL: expected postgresql" in refusal(
@@ -551,6 +564,20 @@ class TestProfiles:
                 "a list of",
             ),
             ("{driver: offline, retry: 3}", "retry", "a mapping"),
+            ("{driver: 'api:ollama', temperature: 3}", "temperature", "a number from 0 to 2"),
+            ("{driver: offline, temperature: 1}", "temperature", "nothing: temperature is for a driver api:"),
+            ("{driver: 'cli:claude', headers: {A: b}}", "headers", "nothing: headers are for a driver api:"),
+            ("{driver: 'api:ollama', headers: {A: 1}}", "headers", "names and values"),
+            ("{driver: 'api:ollama', headers: [A]}", "headers", "names and values"),
+            ("{driver: 'api:ollama', max_tokens: 0}", "max_tokens", "a whole number from 1"),
+            ("{driver: 'api:ollama', timeout: 0}", "timeout", "seconds from 1"),
+            ("{driver: 'api:ollama', vision: maybe}", "vision", "one of auto, yes, no"),
+            ("{driver: 'api:ollama', region: eu}", "region", "nothing: region is for api:bedrock"),
+            ("{driver: 'api:azure', api_version: 'a b'}", "api_version", "a word like"),
+            ("{driver: 'api:ollama', budget: {tokens: 0}}", "budget.tokens", "a whole number from 1"),
+            ("{driver: 'api:ollama', budget: {}}", "budget", "tokens, or cost with prices"),
+            ("{driver: 'api:ollama', budget: {cost: 1}}", "budget", "input_price and output_price"),
+            ("{driver: 'api:ollama', budget: 5}", "budget", "a mapping"),
         ],
     )
     def test_a_wrong_value_is_refused_at_load_by_its_key(
@@ -564,9 +591,33 @@ class TestProfiles:
     def test_the_block_is_called_retry_and_nothing_else(self, tmp_path: Path) -> None:
         yaml = "profiles: {work: {driver: offline, retry_config: {max_retries: 1}}}"
         assert (
-            "profiles.work.retry_config: no such key; there are api_key, api_key_env, base_url,"
-            " command, driver, model, retry, tracker" in refusal(tmp_path, yaml=yaml)
+            "profiles.work.retry_config: no such key; there are api_key, api_key_env, api_version,"
+            " base_url, budget, command, driver, headers, max_tokens, model, region, retry, temperature, timeout,"
+            " tracker, vision" in refusal(tmp_path, yaml=yaml)
         )
+
+    def test_the_options_of_a_model_are_read_and_its_headers_are_secrets(self, tmp_path: Path) -> None:
+        yaml = """
+profiles:
+  work:
+    driver: api:azure
+    temperature: 0
+    max_tokens: 100
+    timeout: 5
+    vision: no
+    headers: {X-Gateway: "${TOKEN}"}
+    api_version: 2024-10-21
+    budget: {cost: 0.5, input_price: 1, output_price: 10}
+"""
+        loaded = load(tmp_path, {"TOKEN": "the-token-of-the-gateway"}, yaml)
+        work = loaded.profiles["work"]
+        assert (work.temperature, work.max_tokens, work.timeout, work.vision) == (0, 100, 5, "no")
+        assert work.headers == {"X-Gateway": "the-token-of-the-gateway"}
+        assert work.api_version == "2024-10-21"
+        assert work.budget is not None
+        assert work.budget.cost_of(1_000_000, 100_000) == 2.0
+        assert "the-token-of-the-gateway" in secrets_of(loaded)
+        assert "the-token" not in f"{loaded}{describe(loaded)}"
 
     def test_a_key_of_its_own_is_kept_apart_from_what_is_shown(self, tmp_path: Path) -> None:
         work = "driver: 'api:openai', base_url: 'http://127.0.0.1:1/v1'"

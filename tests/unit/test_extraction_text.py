@@ -133,7 +133,8 @@ def test_lines_are_where_a_browser_would_break_them() -> None:
         "<p>one\n  <i>two</i><br>three</p>four<ul><li>a<ul><li>b</ul>c</ul>"
         "<pre>x = 1\n  y</pre><table><tr><th>h<th>i<tr><td><p>1</p><td>2</table>end"
     )
-    (item,) = read_here("p.html", html.encode()).contents
+    item, table = read_here("p.html", html.encode()).contents
+    assert table.data == "h,i\n1,2\n"
     assert item.data == "one two\nthree\nfour\na\nb\nc\nx = 1\ny\nh\ti\n1\n2\nend"
 
 

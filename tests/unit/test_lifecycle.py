@@ -37,11 +37,10 @@ from clew.domain.lifecycle import (
     resolve,
     retry_round,
     stop,
-    suspend,
 )
 from clew.domain.thread import Executor, Json, Stats, Status, SuspensionKind, Thread, may_follow
 from clew.domain.tool_calls import Call, fold_calls
-from tests.samples import EVERY_BODY, NOW, asks, opened, recorded, said, stamp, waits
+from tests.samples import EVERY_BODY, NOW, asks, opened, recorded, said, stamp, suspend, waits
 
 P, R, B, C, F, S = (
     Status.PENDING,
@@ -390,8 +389,6 @@ def test_a_change_needs_events_and_a_thread_to_put_them_in() -> None:
         record(opened().thread, [], stamp=stamp())
     with pytest.raises(Invalid):
         record(None, [said()], stamp=stamp())
-    with pytest.raises(Invalid):
-        suspend(opened().thread, [], stamp=stamp())
 
 
 @pytest.mark.parametrize(

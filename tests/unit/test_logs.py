@@ -106,7 +106,7 @@ def test_fields_can_be_set_for_a_block(lines: Lines) -> None:
     assert "thread_id" not in after
 
 
-@pytest.mark.parametrize("format", ["json", "human"])
+@pytest.mark.parametrize("format", ["json", "text"])
 @given(
     text=st.text()
     | st.sampled_from(["a\r\nb", "\x1b[31mred", "\x00", "a\u2028b", "\u202egnp", "\ud800", '"}\n{"'])
@@ -302,7 +302,7 @@ def test_ordinary_lines_are_left_alone() -> None:
 
 
 def test_people_get_a_line_they_can_read(stream: io.StringIO) -> None:
-    configure_logs(stream, format="human")
+    configure_logs(stream, format="text")
     ours.warning("lease lost", extra={"thread_id": "t1", "runner": "host 1"})
     written = stream.getvalue()
     assert "warning  lease lost  (clew.tests)  thread_id=t1" in written
@@ -330,7 +330,7 @@ def test_a_closed_pipe_under_the_log_goes_unnoticed(capsys: pytest.CaptureFixtur
 
 def test_an_ascii_terminal_still_gets_its_line(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w", encoding="ascii") as stream:
-        configure_logs(stream, format="human")
+        configure_logs(stream, format="text")
         ours.warning("größer")
     assert "gr\\xf6\\xdfer" in (tmp_path / "log").read_text("ascii")
 

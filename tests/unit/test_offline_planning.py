@@ -6,7 +6,7 @@ import pytest
 
 from clew.apps.chat.agents.language import LanguageDetector
 from clew.apps.chat.agents.registry import find_agents
-from clew.apps.chat.offline.charting import choose_view
+from clew.apps.chat.offline.charting import choose_query
 from clew.apps.chat.offline.planning import Held, Planner
 from clew.apps.chat.offline.rules import RULES as CHAT_RULES
 from clew.apps.chat.plan import WorkPlan, read_plan
@@ -114,7 +114,8 @@ def test_the_same_wish_in_every_language(language: str, prompt: str, label: str)
         ("Summarize this as a PDF", [PDF], ["summarizer"], ("summary.pdf",)),
         ("Summarize this as notes.html", [PDF], ["summarizer"], ("notes.html",)),
         ("Write a report", [PDF, TABLE], ["summarizer", "analyst", "writer"], ("report.docx",)),
-        ("What does the report say about margins?", [PDF, TABLE], ["researcher"], ("findings.md",)),
+        ("What does the report say about margins?", [PDF, TABLE], ["researcher"], ()),
+        ("What does the report say about margins? As docx", [PDF], ["researcher"], ("findings.docx",)),
         ("Chart the sales", [TABLE], ["analyst"], ("sales_chart.png", "sales_table.xlsx")),
         ("Average sales per month as t.xlsx and c.png", [TABLE], ["analyst"], ("t.xlsx", "c.png")),
         ("Convert report.pdf to html", [PDF], ["writer"], ("report.html",)),
@@ -134,7 +135,7 @@ def test_without_documents_there_is_nothing_to_do_and_that_is_said(prompt: str) 
     plan = planned(prompt)
     assert plan.tasks == ()
     assert "No language model is configured" in plan.response
-    assert "Attach documents" in plan.response
+    assert "Attach documents" in f"{plan.response} {plan.closing}"
 
 
 def test_what_needs_a_model_is_said_and_not_tried() -> None:
@@ -208,38 +209,94 @@ async def test_offline_says_what_it_cannot_do() -> None:
 TABLES = [
     {
         "label": "sales.csv",
+        "rows": 500,
         "columns": [
             {"name": "order id", "kind": "number", "distinct": 500},
-            {"name": "Region", "kind": "text", "distinct": 4},
+            {"name": "Region", "kind": "text", "distinct": 3, "values": ["North", "South", "West"]},
             {"name": "sales rep", "kind": "text", "distinct": 40},
-            {"name": "day", "kind": "date", "distinct": 90},
+            {"name": "day", "kind": "date", "distinct": 90, "period": "month"},
             {"name": "units", "kind": "number", "distinct": 30},
             {"name": "sales", "kind": "number", "distinct": 400},
         ],
     }
 ]
+SALES = 'sum("sales") AS "sales" FROM "sales.csv"'
+REGIONS = 'SELECT "Region" AS "Region"'
 
 
 @pytest.mark.parametrize(
-    ("prompt", "group", "measure", "how", "chart"),
+    ("prompt", "sql"),
     [
-        ("Chart sales by region", "Region", "sales", "sum", "auto"),
-        ("average units per sales rep", "sales rep", "units", "mean", "auto"),
-        ("how many orders by region", "Region", None, "count", "auto"),
-        ("sales over the days as a line", "day", "sales", "sum", "line"),
-        ("pie chart of units by regions", "Region", "units", "sum", "pie"),
-        ("Durchschnitt der units nach Region", "Region", "units", "mean", "auto"),
-        ("Moyenne des sales par region", "Region", "sales", "mean", "auto"),
-        ("do something", "Region", "units", "sum", "auto"),
+        ("Chart sales by region", f"{REGIONS}, {SALES} GROUP BY 1 ORDER BY 2 DESC, 1"),
+        ("What were total sales in the North?", f"SELECT {SALES} WHERE \"Region\" = 'North'"),
+        ("sales in March 2025", f'SELECT {SALES} WHERE month("day") = 3 AND year("day") = 2025'),
+        (
+            "how many orders by region",
+            f'{REGIONS}, count(*) AS "Rows" FROM "sales.csv" GROUP BY 1 ORDER BY 2 DESC, 1',
+        ),
+        ("how many regions are there?", 'SELECT count(DISTINCT "Region") AS "Region" FROM "sales.csv"'),
+        ("How many units did we sell?", 'SELECT sum("units") AS "units" FROM "sales.csv"'),
+        (
+            "Draw sales per quarter",
+            f'SELECT strftime("day", \'%Y\') || \' Q\' || quarter("day") AS "Quarter", {SALES} GROUP BY 1 ORDER BY 1',
+        ),
+        (
+            "list orders with sales over 1000",
+            'SELECT * FROM "sales.csv" WHERE "sales" > 1000',
+        ),
+        ("Durchschnitt der units nach Region", f'{REGIONS}, avg("units") AS "units (mean)"'),
+        ("Moyenne des sales par region", f'{REGIONS}, avg("sales") AS "sales (mean)"'),
     ],
 )
-def test_which_columns_a_prompt_means(
-    prompt: str, group: str, measure: str | None, how: str, chart: str
-) -> None:
-    view = choose_view(prompt, TABLES)
-    assert (view["groupBy"], view["measure"], view["aggregate"], view["chart"]) == (
-        group,
-        measure,
-        how,
-        chart,
-    )
+def test_what_a_prompt_computes(prompt: str, sql: str) -> None:
+    chosen = choose_query(prompt, TABLES)
+    assert "unsure" not in chosen, chosen
+    assert chosen["sql"].startswith(sql)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("Which customer bought the most?", ["customer", "bought"]),
+        ("What is the profit margin per region?", ["profit", "margin"]),
+        ("sales by region without the North", ["without"]),
+        ("Forecast the sales of July", ["forecast"]),
+        ("How did sales grow between January and March?", []),
+        ("sales in May 2024 and May 2025", []),
+        ("do something odd", ["odd"]),
+        ("sales of region 7", ["7"]),
+        ("How much did the North sell?", ["sell"]),
+        ("Which region has the highest sales and the lowest units?", []),
+    ],
+)
+def test_what_the_rules_do_not_understand_is_not_computed(prompt: str, words: list[str]) -> None:
+    chosen = choose_query(prompt, TABLES, "en")
+    assert set(words) <= set(chosen["unsure"])
+    assert "sql" not in chosen
+
+
+def test_of_several_tables_the_one_that_the_words_fit_is_taken() -> None:
+    staff = {
+        "label": "staff.csv",
+        "rows": 9,
+        "columns": [
+            {"name": "Name", "kind": "text", "distinct": 9, "values": ["Ann", "Bob"]},
+            {"name": "Salary", "kind": "number", "distinct": 9},
+        ],
+    }
+    assert choose_query("Who earns the most?", [*TABLES, staff], "en")["table"] == "staff.csv"
+    assert choose_query("total sales", [staff, *TABLES], "en")["table"] == "sales.csv"
+    twin = {**TABLES[0], "label": "other.csv"}
+    assert "unsure" in choose_query("total sales", [*TABLES, twin], "en")
+
+
+def test_a_row_of_totals_is_not_added_up_once_more() -> None:
+    fees = {
+        "label": "fees.docx",
+        "rows": 3,
+        "columns": [
+            {"name": "Service", "kind": "text", "distinct": 3, "values": ["Backup", "Hosting", "Total"]},
+            {"name": "Fee", "kind": "number", "distinct": 3},
+        ],
+    }
+    assert "NOT IN ('Total')" in choose_query("What is the sum of the fees?", [fees], "en")["sql"]

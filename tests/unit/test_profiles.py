@@ -49,7 +49,7 @@ def test_a_key_without_its_package_is_a_warning_and_the_profile_stays_offline(
     (warning,) = loaded.warnings
     assert warning.startswith(f"{name} is not used: ")
     assert Scrubber(())(warning) == warning  # the log shows it as it is
-    assert f"pip install 'clew[{extra}]'" in warning
+    assert f"pip install 'clew-server[{extra}]'" in warning
     assert "hunter2" not in warning
 
 

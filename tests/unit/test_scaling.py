@@ -9,9 +9,8 @@ import pytest
 
 from clew.apps.chat.agents.rendering.blocks import parse
 from clew.apps.chat.agents.researcher import search
-from clew.apps.chat.agents.tables import How, fold, group, read_table
 from clew.apps.chat.agents.tasks import Part
-from clew.apps.chat.offline.charting import choose_view
+from clew.apps.chat.offline.charting import choose_query
 from clew.apps.chat.offline.wishes import read_wishes
 from clew.apps.drivers.replies import json_in
 from clew.apps.interview.rules import improve, questions
@@ -19,6 +18,7 @@ from clew.checkpointer.deltas import Remembered
 from clew.documents.extraction.html import text_of_html
 from clew.documents.gist import gist
 from clew.documents.passages import digest, relevant, relevant_rows
+from clew.documents.tables.database import TableSource, open_tables
 from clew.domain.errors import Invalid
 from clew.domain.redaction import without
 
@@ -37,9 +37,8 @@ def table(size: int) -> str:
 
 
 def summed_up(text: str) -> Any:
-    read = read_table("t.csv", text)
-    assert read is not None
-    return fold(group(read, "name", "sales", How.SUM), 20, "others")
+    with open_tables([TableSource("t.csv", text)]) as database:
+        return database.query('SELECT name, sum(sales) FROM "t.csv" GROUP BY 1 LIMIT 20')
 
 
 def answered(text: str) -> None:
@@ -54,7 +53,7 @@ def found(text: str) -> Any:
 
 def charted(prompt: str) -> Any:
     columns = [{"name": name, "kind": "text", "distinct": 3} for name in ("region", "month")]
-    return choose_view(prompt, [{"label": "t.csv", "columns": columns}])
+    return choose_query(prompt, [{"label": "t.csv", "columns": columns}])
 
 
 CASES: dict[str, tuple[Callable[[int], Any], Callable[[Any], Any], int]] = {

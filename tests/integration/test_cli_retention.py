@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clew.cli.keeping import new_file
+from clew.cli.retention import new_file
 from clew.domain.errors import Unavailable
 from clew.domain.events import AssistantMessage, RoundFinished
 from clew.domain.thread import Owner, Status
@@ -84,8 +84,8 @@ def test_from_usage_to_cleanup(where: str, tmp_path: Path) -> None:
     assert cleaned.stdout == "1 deleted, 1 stay.\n", cleaned.stderr
     assert "thread deleted" in cleaned.stderr
     assert "t1" in cleaned.stderr, "each id is in the log"
-    assert type_("threads", "delete", "t3").stdout == "t3 is deleted.\n"
-    gone = type_("threads", "delete", "t3")
+    assert type_("threads", "delete", "t3", "--yes").stdout == "t3 is deleted.\n"
+    gone = type_("threads", "delete", "t3", "--yes")
     assert (gone.returncode, one_line(gone)) == (1, "clew: no thread 't3'")
     assert run("threads", "usage")["threads"] == 0
 
