@@ -10,19 +10,24 @@ PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check -c cons
 WORKERS ?= -n 4 --dist worksteal
 BENCH ?= $(sort $(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup serve test test-fast faults check fix screenshot bench clean
+# Every test process would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup serve test test-fast eval faults check fix screenshot docs bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve   start Clew on SQLite      (ARGS='--port 9000' goes to clew serve)"
 	@echo "make test    run the tests, with a real Postgres  (ARGS='-k word' goes to pytest)"
 	@echo "make test-fast  unit and contract tests on SQLite alone, about a minute"
+	@echo "make eval    sixty prompts to the chat without a model (ARGS='--verbose')"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make fix     format, and repair what lint can repair"
 	@echo "make faults  the long tests: kills, faults, load"
 	@echo "make bench   the benchmarks            (BENCH=benchmarks/store.py for one)"
 	@echo "make setup   install what the tests and checks need"
-	@echo "make screenshot  the picture of the page in the README"
+	@echo "make screenshot  the pictures of the page in the README and the docs"
+	@echo "make docs    the documentation as a site in site/, read from the folder itself"
 	@echo "make clean   remove .venv and caches; keeps .clew, your data"
 
 setup: $(PAGE) $(VENV)/.dev
@@ -37,6 +42,9 @@ test: $(PAGE) $(VENV)/.dev
 # For the inner loop: no Postgres, no server, no browser.
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest $(WORKERS) --without-postgres tests/unit tests/contract $(ARGS)
+
+eval: $(VENV)/.dev
+	$(BIN)/python -m evals $(ARGS)
 
 # One after another: these measure time and kill processes, and should not disturb each other.
 faults: $(VENV)/.dev
@@ -54,13 +62,17 @@ fix: $(VENV)/.dev
 
 screenshot: $(PAGE) $(VENV)/.dev
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m tests.browser.screenshot docs/images/dashboard.png
+	$(BIN)/python -m tests.browser.screenshot docs/images
+
+docs: $(VENV)/.dev
+	$(BIN)/zensical build --clean --strict
+	@echo "Open site/index.html"
 
 bench: $(VENV)/.dev
 	@set -e; for file in $(BENCH); do echo "== $$file"; PYTHONPATH=. $(BIN)/python $$file $(ARGS); done
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # The stamps say which dependencies .venv has; a newer pyproject.toml or constraints.txt makes them stale.
 $(VENV)/.serve: pyproject.toml constraints.txt | $(BIN)/pip
