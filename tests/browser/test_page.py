@@ -128,7 +128,7 @@ def test_an_answer_that_comes_late_does_not_bring_back_what_was_deleted(
 ) -> None:
     page = visit.page
     visit.drop(report_and_sales[1])
-    visit.write("Make a table of sales by region")
+    visit.write("Make a chart of sales by region")  # a document that stays when the message is gone
     page.keyboard.press("Enter")
     visit.wait_for("completed")
     held: list[tuple[Route, APIResponse]] = []

@@ -20,6 +20,9 @@ expect.set_options(timeout=PATIENCE)
 # The browser itself reports every request that fails; with the server killed, or a key missing, some must.
 NETWORK = "Failed to load resource"
 
+# What the page has in memory, and what Chromium's own PDF viewer is made of, is asked of no host.
+WITHIN = ("blob", "chrome", "chrome-extension")
+
 # Whatever the policy refuses is remembered by the page itself, from before its first script.
 _LISTEN = """
   window.violations = [];
@@ -39,8 +42,9 @@ class Visit:
             (self.network if message.text.startswith(NETWORK) else self.complaints).append(message.text)
 
     def follow(self, request: Request) -> None:
-        if not request.url.startswith("blob:"):  # what the page has in memory
-            self.hosts.add(urlsplit(request.url).netloc)
+        address = urlsplit(request.url)
+        if address.scheme not in WITHIN:
+            self.hosts.add(address.netloc)
 
     def open(self, address: str) -> None:
         self.page.goto(address)
