@@ -27,6 +27,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.store.base import BaseStore
 from langgraph.types import interrupt
 
+from clew import ChatHistory
+
 
 class State(TypedDict, total=False):
     text: str
@@ -35,6 +37,7 @@ class State(TypedDict, total=False):
 
 async def work(state: State, *, store: BaseStore):
     await store.aput(("notes",), "one", {{"text": state["text"]}})
+    await ChatHistory(store).append("telegram:42", state["text"], role="user", id="first")
     return {{"answer": interrupt("{MARKER}, really?")}}
 
 
@@ -64,15 +67,22 @@ def post(server: Server, path: str, **more: Any) -> Any:
 
 
 def use(server: Server) -> dict[str, str]:
-    """A file, a chat with it, and a run that writes an item, streams and waits for a person."""
+    """A file, a chat with it, and a run that writes an item and a history, streams and waits for a person; another one
+    that waits for it, an assistant and a cron."""
     file = post(server, "/api/files", files={"file": (f"{MARKER}.txt", f"Recipe of the {MARKER}".encode())})
-    chat = post(server, "/api/workflows/start", json={"prompt": f"Read {MARKER}", "listFileId": [file["id"]]})
+    start = {"prompt": f"Read {MARKER}", "listFileId": [file["id"]], "name": MARKER}
+    chat = post(server, "/api/workflows/start", json=start, headers={"Idempotency-Key": "once"})
     thread = post(server, "/threads", json={})["thread_id"]
     run = {"assistant_id": "ask", "input": {"text": MARKER}, "stream_mode": ["values", "updates"]}
     with httpx.stream(
         "POST", f"{server.address}/threads/{thread}/runs/stream", json=run, timeout=30
     ) as parts:
         assert MARKER in "".join(parts.iter_text())
+    hook = {"webhook": f"http://127.0.0.1:9/{MARKER}", "multitask_strategy": "enqueue"}
+    post(server, f"/threads/{thread}/runs", json=run | hook)
+    words = {"graph_id": "ask", "name": MARKER, "description": MARKER, "context": {"of": MARKER}}
+    post(server, "/assistants", json=words | {"config": {"tags": [MARKER]}, "metadata": {"of": MARKER}})
+    post(server, "/runs/crons", json=run | {"schedule": "0 0 1 1 *", "context": {"of": MARKER}})
     until(lambda: server.get(f"/api/workflows/{chat['id']}").json()["status"] != "running")
     return {"file": file["id"], "chat": chat["id"], "thread": thread}
 
@@ -124,8 +134,7 @@ def test_a_stolen_database_tells_nothing(project: Path, where: str, database: st
         made = use(server)
         assert not holds_marker(where), "while the server runs, its journal included"
         require_readable(server, made)
-        os.kill(server.process.pid, signal.SIGKILL)
-        server.wait()
+        stop(server)
     assert not holds_marker(where)
     for keys, said in {
         "": "the database is encrypted (key ",
@@ -134,7 +143,13 @@ def test_a_stolen_database_tells_nothing(project: Path, where: str, database: st
     }.items():
         refused = clew(project, "threads", "list", CLEW_ENCRYPTION_KEY=keys, **settings)
         assert (refused.returncode, said in one_line(refused)) == (2, True), refused.stderr
-    # A new key, with the old one to read; then all under the new key.
+    # A new key, with the old one to read; then all under the new key, but not while a server still writes with the old.
+    with serving(project, CLEW_ENCRYPTION_KEY=f"{OLD},{NEW}", **settings) as server:
+        require_readable(server, made)
+        until(lambda: len(server.get("/api/queue").json()["processes"]) == 1)
+        early = clew(project, "encrypt", CLEW_ENCRYPTION_KEY=f"{NEW},{OLD}", **settings)
+        assert (early.returncode, "restart it with that key first, or stop it" in early.stderr) == (1, True)
+        stop(server)
     with serving(project, CLEW_ENCRYPTION_KEY=f"{NEW},{OLD}", **settings) as server:
         require_readable(server, made)
         encrypted = clew(project, "encrypt", "--json", CLEW_ENCRYPTION_KEY=f"{NEW},{OLD}", **settings)
@@ -154,7 +169,8 @@ def test_a_stolen_database_tells_nothing(project: Path, where: str, database: st
             )["answer"]
             == f"{MARKER}!"
         )
-        stop(server)
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.wait()
     assert not holds_marker(where)
 
 

@@ -194,6 +194,7 @@ def opened_label(path: Any, value: Any, cipher: Cipher) -> str:
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+(?:VALUES \(|SELECT )(.*)", re.DOTALL)
 _UPDATE = re.compile(r"UPDATE (\w+)(?: AS \w+)? SET (.*)", re.DOTALL)
+_WRITTEN = re.compile(r"\b(?:INTO|UPDATE)\s+(\w+)")
 _ARGUMENT = re.compile(r"\$(\d+)(?=\s|$)")
 # What a statement may write by itself: a constant, nothing, or what was to be inserted.
 _CONSTANT = re.compile(r"'[^']*'|NULL\b|excluded\.")
@@ -202,6 +203,8 @@ _CONSTANT = re.compile(r"'[^']*'|NULL\b|excluded\.")
 @lru_cache(maxsize=2048)
 def private_arguments(sql: str) -> tuple[PrivateArgument, ...]:
     """The arguments that go into private columns. Raises LookupError where that cannot be said."""
+    if sum(table in PRIVATE for table in _WRITTEN.findall(sql)) > 1:
+        raise LookupError(f"more than one table is written by: {sql}")
     if (insert := _INSERT.search(sql)) and insert[1] in PRIVATE:
         columns = [column.strip() for column in insert[2].split(",")]
         given = dict(zip(columns, _expressions(insert[3]), strict=False))
@@ -217,6 +220,8 @@ def private_arguments(sql: str) -> tuple[PrivateArgument, ...]:
             if found := re.search(rf"\b{part} = (\$\d+)", _without_subqueries(changes)):
                 given[part] = found[1]
         return tuple(_arguments(table, given, sql))
+    if any(table in PRIVATE for table in _WRITTEN.findall(sql)):
+        raise LookupError(f"which columns are written is not known in: {sql}")
     return ()
 
 

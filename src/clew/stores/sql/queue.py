@@ -80,8 +80,8 @@ class QueueRows(Tables):
     @writes
     def beat(self, process: Process) -> Work[None]:
         yield Statement(
-            "INSERT INTO processes (name, host, version, role, slots, graphs, started_at, beat_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, clew_now())"
+            "INSERT INTO processes (name, host, version, role, slots, graphs, key_id, started_at, beat_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clew_now())"
             " ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at",
             (
                 process.name,
@@ -90,6 +90,7 @@ class QueueRows(Tables):
                 process.role,
                 process.slots,
                 dump([*process.graphs]),
+                self._db.cipher.current,
                 micros(process.started_at),
             ),
         )

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clew.domain.errors import Corrupt
+from clew.domain.errors import Corrupt, InvalidState
+from clew.ports.queue import ALIVE
+from clew.stores.codec import MICROSECOND
 from clew.stores.sql.encryption_keys import retire_others
 from clew.stores.sql.private import BINARY, HEAD, PRIVATE, context_of, head_of
 from clew.stores.sql.work import (
@@ -37,7 +39,9 @@ class ReencryptionRows(Tables):
     """All private values of a database. Servers may go on: a value that changes meanwhile is left to its writer."""
 
     async def run(self, report: Callable[[int, int], None]) -> Reencrypted:
-        """`report` is told how many rows are done, of how many."""
+        """`report` is told how many rows are done, of how many. Raises InvalidState if a process would go on writing
+        values that this key does not encrypt."""
+        await self._require_same_key()
         total = sum([await self._left(table) for table in PRIVATE])
         rows = unreadable = 0
         report(rows, total)
@@ -50,6 +54,18 @@ class ReencryptionRows(Tables):
         if not sum([await self._left(table) for table in PRIVATE]):
             await self._db.write(lambda: retire_others(self._db.cipher.current))
         return Reencrypted(rows, unreadable)
+
+    @reads
+    def _require_same_key(self) -> Work[None]:
+        rows = yield Statement(
+            "SELECT name, host FROM processes WHERE key_id <> $1 AND beat_at > clew_now() - $2 ORDER BY started_at",
+            (self._db.cipher.current, ALIVE // MICROSECOND),
+        )
+        for name, host in rows:
+            raise InvalidState(
+                f"process {name} on {host} does not encrypt with key {self._db.cipher.current}: restart it with that key"
+                f" first, or stop it; one that was killed counts for {ALIVE.total_seconds():g} seconds"
+            )
 
     @reads
     def _left(self, table: str) -> Work[int]:

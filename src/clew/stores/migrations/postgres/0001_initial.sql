@@ -656,6 +656,7 @@ CREATE TABLE processes (
     role       TEXT NOT NULL,
     slots      BIGINT NOT NULL,
     graphs     TEXT NOT NULL,
+    key_id     TEXT NOT NULL, -- what it encrypts with
     started_at BIGINT NOT NULL,
     beat_at    BIGINT NOT NULL
 );

@@ -653,6 +653,7 @@ CREATE TABLE processes (
     role       TEXT NOT NULL,
     slots      INTEGER NOT NULL,
     graphs     TEXT NOT NULL,
+    key_id     TEXT NOT NULL, -- what it encrypts with
     started_at INTEGER NOT NULL,
     beat_at    INTEGER NOT NULL
 ) WITHOUT ROWID;
