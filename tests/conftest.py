@@ -3,15 +3,18 @@
 import asyncio
 import gc
 import itertools
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from clew.stores.postgres import migrate
 from tests.databases import SHARED, locate
+from tests.faults.report import FaultReport, Trials
 from tests.postgres import PostgresServer, postgres_server
 
 # A slow machine is not a failing property. A change is measured by the same examples every time; others are tried with
@@ -28,10 +31,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--without-postgres", action="store_true", help="leave out every test that needs a Postgres"
     )
+    parser.addoption(
+        "--faults", action="store_true", help="print the table of rows of tests/faults/rows.toml"
+    )
+    parser.addoption(
+        "--trials", type=float, default=1.0, help="so many of the trials of random fault tests (0.02)"
+    )
+    parser.addoption(
+        "--budget", type=float, default=math.inf, help="minutes after which no fault test begins"
+    )
+    parser.addoption("--save-faults", type=Path, help="write the counts of the table to this file, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--faults"):
+        budget, save_to = config.getoption("--budget"), config.getoption("--save-faults")
+        config.pluginmanager.register(FaultReport(budget=60 * budget, save_to=save_to))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--faults"):
+        # Those that kill come first: what the budget leaves out is then what is tested with every change anyway.
+        items.sort(key=lambda item: "faults" not in item.path.parts)
     for item in items:
         mainly = item.get_closest_marker("mainly_sqlite")
         if mainly is not None and mainly.args != (False,) and "postgres" in _parameters(item):
@@ -70,6 +92,12 @@ def seed(request: pytest.FixtureRequest) -> int:
     seed = random.SystemRandom().randrange(2**32) if given is None else given
     sys.stdout.write(f"--seed {seed}\n")
     return seed
+
+
+@pytest.fixture
+def trials(request: pytest.FixtureRequest) -> Trials:
+    """How often to try, by `--trials`; the number made is in the table of `make faults`."""
+    return Trials(request.config.getoption("--trials"))
 
 
 @pytest.fixture(scope="session")

@@ -724,6 +724,7 @@ class TestSockets:
             sequences = [payload["sequence"] for payload in of(workflow, missed)]
             assert sequences == list(range(seen + 1, live.thread(workflow)["lastSeq"] + 1))
 
+    @pytest.mark.fault("E2")
     @pytest.mark.accept("001-17")
     def test_a_deaf_and_a_dead_socket_delay_nobody(self, live: Live) -> None:
         until(lambda: live.open_sockets() == 0)

@@ -448,6 +448,7 @@ async def test_without_a_store_the_run_goes_on_in_memory(metrics: Metrics) -> No
     assert counted(metrics, "agent_history_key_resolution_failures_total") == {}
 
 
+@pytest.mark.fault("F4")
 @ours
 async def test_a_tenant_never_reads_or_writes_anothers_history(kind: str, store: BaseStore) -> None:
     """FAULTS F4: whatever key a tenant asks for, it gets its own."""
@@ -627,6 +628,7 @@ class Counting:
         return drive(self._connection, work())
 
 
+@pytest.mark.fault("B11")
 @pytest.mark.accept("000-23")
 async def test_a_tail_costs_the_same_however_long_the_history(tmp_path: Path) -> None:
     steps: list[int] = []
@@ -752,6 +754,7 @@ async def process(*arguments: str) -> list[str]:
     return out.decode().split()
 
 
+@pytest.mark.fault("C7")
 @ours
 @pytest.mark.accept("000-28", "000-30")
 async def test_thirty_two_writers_in_two_processes_on_one_key(kind: str, where: str) -> None:
@@ -869,6 +872,7 @@ async def test_turns_leave_no_items_of_their_own_behind_once_they_are_settled() 
     assert [m.content for m in await history.tail("k", 10)] == [f"m{n}" for n in range(5)]
 
 
+@pytest.mark.fault("C7")
 @ours
 @pytest.mark.long
 @pytest.mark.accept("000-28")
@@ -883,6 +887,7 @@ async def test_ten_thousand_appends_from_two_processes(kind: str, where: str) ->
     assert sorted(m.content for m in messages) == sorted(acknowledged)
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.accept("000-28")
 @pytest.mark.parametrize("kills", [15, pytest.param(200, marks=pytest.mark.long)])
 async def test_kills_lose_no_turn_and_tear_nothing(tmp_path: Path, kills: int) -> None:

@@ -280,6 +280,7 @@ def test_without_a_graph_of_its_own_a_bot_is_the_built_in_chat(bots: Bots) -> No
     assert "Done" not in told
 
 
+@pytest.mark.fault("C8")
 @pytest.mark.accept("000-39", "000-40")
 def test_a_redelivered_update_makes_one_turn(bots: Bots, tmp_path: Path) -> None:
     """Twenty at once, and once more when it is answered: the model is asked once."""
@@ -299,6 +300,7 @@ def test_a_redelivered_update_makes_one_turn(bots: Bots, tmp_path: Path) -> None
     assert asked.read_text().splitlines() == ["model"] * 2
 
 
+@pytest.mark.fault("C8")
 @pytest.mark.accept("000-39")
 def test_the_same_id_with_another_body_is_a_409(bots: Bots) -> None:
     bots.deliver(update(3950, "hello", chat=395))
@@ -307,6 +309,7 @@ def test_the_same_id_with_another_body_is_a_409(bots: Bots) -> None:
     assert '"source_id":"3950"' in bots.api.server.log.replace(" ", "")
 
 
+@pytest.mark.fault("G6")
 @pytest.mark.accept("000-37")
 def test_only_what_wecom_sealed_now_and_for_us_is_taken(bots: Bots) -> None:
     # Five minutes are allowed; the machine may take some of them.
@@ -413,6 +416,7 @@ def test_an_ai_bot_is_answered_at_the_address_that_came_with_the_message(bots: B
         assert stranger.requests == []
 
 
+@pytest.mark.fault("F11")
 def test_no_secret_and_nothing_that_was_said_is_in_the_log(bots: Bots) -> None:
     bots.deliver(update(9900, CANARY, chat=99))
     until(lambda: answers_to(bots.provider, chat_id="99") == [f"you said: {CANARY}"])
@@ -437,6 +441,7 @@ WINDOWS = (
 )
 
 
+@pytest.mark.fault("C8")
 @pytest.mark.accept("002-40", "000-39")
 def test_killed_between_a_message_and_its_answer_it_is_one_turn(tmp_path: Path) -> None:
     marks, go = tmp_path / "marks", tmp_path / "go"

@@ -720,6 +720,7 @@ class TestFailure:
         errors = [line["message"] for line in chat.logs if line["message"].startswith("Task ")]
         assert errors == [f"Task {n + 1}/4 failed: ann: RuntimeError: told to fail" for n in range(failing)]
 
+    @pytest.mark.fault("F10")
     @pytest.mark.accept("004-22")
     def test_what_makes_too_much_has_failed(self, strict: Strict) -> None:
         strict.model.plans(plan_of(*(step("ann", "work", f"{n}.bin") for n in range(20))))

@@ -595,6 +595,7 @@ class TestKilled:
             assert desk.done(workflow)["workflow_status"] == "completed"
             assert len(desk.calls("architect")) == len(desk.calls("developer")) == 1
 
+    @pytest.mark.fault("X5")
     def test_while_the_developer_is_at_it(self, tmp_path: Path, tracker: Provider) -> None:
         """The program outlives the server. It is ended before another begins, which knows what it will find."""
         with desk_in(tmp_path, tracker) as desk:

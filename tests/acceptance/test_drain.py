@@ -49,6 +49,7 @@ def rows(url: str, sql: str) -> list[tuple[object, ...]]:
         return file.execute(sql).fetchall()
 
 
+@pytest.mark.fault("A8")
 def test_runs_are_handed_over_at_their_next_step(tmp_path: Path, url: str) -> None:
     with two(tmp_path, url, CLEW_SHUTDOWN_SECONDS="60") as (one, other):
         marks, go = [tmp_path / f"marks-{n}" for n in range(RUNS)], tmp_path / "go"
@@ -65,6 +66,7 @@ def test_runs_are_handed_over_at_their_next_step(tmp_path: Path, url: str) -> No
             assert steps == [f"step {n}" for n in range(len(steps))]
 
 
+@pytest.mark.fault("A8")
 def test_what_does_not_end_in_time_is_left_to_others_and_no_crash_is_counted(
     tmp_path: Path, url: str
 ) -> None:

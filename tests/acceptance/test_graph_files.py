@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.processes import environment, until
 
@@ -90,6 +91,7 @@ def rested(address: str, thread: str, status: str) -> None:
     until(lambda: ask("GET", f"{address}/api/threads/{thread}")["status"] == status)
 
 
+@pytest.mark.fault("U2")
 def test_types_of_a_graphs_file_outlive_the_process_and_a_move_of_the_project(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()

@@ -336,6 +336,7 @@ async def test_the_crons_of_a_thread_go_with_it(clients: Clients) -> None:
     assert await clients.ann.crons.search() == []
 
 
+@pytest.mark.fault("C10")
 async def test_of_several_servers_one_begins_it(clients: Clients, stage: Stage) -> None:
     threads, crons = [], []
     for _ in range(20):
@@ -356,6 +357,7 @@ async def test_of_several_servers_one_begins_it(clients: Clients, stage: Stage) 
                 assert [run["status"] for run in runs] == ["success"] * count
 
 
+@pytest.mark.fault("C10")
 @pytest.mark.parametrize("strategy", ["enqueue", "interrupt", pytest.param("reject", marks=pytest.mark.long)])
 async def test_a_kill_neither_loses_a_time_nor_doubles_it(lonely: Stage, strategy: str) -> None:
     with lonely.serving(CLEW_FAILPOINTS="cron_begun_before_advance:kill") as dying:

@@ -187,6 +187,7 @@ graph = StateGraph(State).add_sequence([first, second]).set_entry_point("first")
 """
 
 
+@pytest.mark.fault("U2")
 async def test_a_server_that_reloads_goes_on_with_its_threads_in_the_new_code(tmp_path: Path) -> None:
     agent, project = tmp_path / "agent.py", tmp_path / "langgraph.json"
     agent.write_text(SLOW.replace("WORD", "old"))

@@ -197,6 +197,7 @@ class TestBadSettings:
             assert "Traceback" not in result.stderr
 
 
+@pytest.mark.fault("B6")
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
 def test_nothing_is_acknowledged_into_a_file_that_is_gone(tmp_path: Path, is_replaced: bool) -> None:
     with serving(tmp_path) as server:
@@ -225,6 +226,7 @@ class TestEnd:
         assert "Traceback" not in server.log
         assert json.loads(server.log.splitlines()[-1])["event"] == "stopped"
 
+    @pytest.mark.fault("A8")
     def test_a_request_under_way_has_the_grace_and_no_more(self, tmp_path: Path) -> None:
         with serving(tmp_path, CLEW_SHUTDOWN_SECONDS=str(GRACE)) as server:
             hanging = begin_upload(server)
@@ -234,6 +236,7 @@ class TestEnd:
             assert time.monotonic() - told >= GRACE
             hanging.close()
 
+    @pytest.mark.fault("A8")
     def test_a_second_signal_means_now(self, tmp_path: Path) -> None:
         with serving(tmp_path, CLEW_SHUTDOWN_SECONDS="60") as server:
             hanging = begin_upload(server)
@@ -243,6 +246,7 @@ class TestEnd:
             assert server.wait()[0] == 128 + signal.SIGTERM
             hanging.close()
 
+    @pytest.mark.fault("A8")
     def test_no_new_work_once_told_to_stop(self, tmp_path: Path) -> None:
         with serving(tmp_path, CLEW_SHUTDOWN_SECONDS="60") as server:
             hanging = begin_upload(server)
@@ -322,6 +326,7 @@ class TestHostileClients:
         )
         assert b"clew_http" not in talk(server, both)
 
+    @pytest.mark.fault("E4")
     def test_many_who_say_nothing_keep_nobody_out(self, server: Server) -> None:
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
         try:
@@ -593,6 +598,7 @@ def test_a_cold_start(tmp_path: Path) -> None:
             process.kill()
 
 
+@pytest.mark.fault("F11")
 def test_no_word_of_a_request_gets_into_the_log(tmp_path: Path) -> None:
     canary = "canary-4711"
     with serving(tmp_path, CLEW_LOG_LEVEL="debug") as server:

@@ -776,6 +776,7 @@ class TestCleanup:
             assert cleaned["threadIds"] == [threads[owners[1]]]
         assert (await spec.cleanup())["thread_ids"] == [threads[owners[3]]]
 
+    @pytest.mark.fault("B11")
     @pytest.mark.accept("003-26", "003-27")
     @pytest.mark.parametrize("count", [600, pytest.param(1000, marks=pytest.mark.long)])
     async def test_many_within_the_budget_and_the_rest_by_itself(
@@ -869,6 +870,7 @@ class TestCleanup:
             assert answer.status_code == 503
             assert "the database is slow" in answer.text, "not only when it was asked for the last time"
 
+    @pytest.mark.fault("B11")
     async def test_a_very_long_log_keeps_to_the_budget(self, spec: Spec) -> None:
         await _make(spec.db, 1)
         await query(

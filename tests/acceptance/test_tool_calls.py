@@ -172,6 +172,7 @@ def test_killed_while_the_model_speaks_it_is_asked_once_more(tmp_path: Path) -> 
         assert len(api.events(thread_id, "assistant_msg")) == 1
 
 
+@pytest.mark.fault("A3")
 @pytest.mark.accept("002-13")
 def test_killed_in_a_tool_the_same_call_is_made_again(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
@@ -188,6 +189,7 @@ def test_killed_in_a_tool_the_same_call_is_made_again(tmp_path: Path) -> None:
         assert call["args"] == {"file": str(marks), "n": 7}
 
 
+@pytest.mark.fault("A3")
 @pytest.mark.accept("002-13", "002-15")
 def test_what_must_not_be_repeated_waits_for_a_person(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
@@ -546,6 +548,7 @@ def test_the_round_after_one_that_failed_in_a_tool_knows_how_far_the_tool_came(t
         ]
 
 
+@pytest.mark.fault("F10")
 @pytest.mark.accept("002-33")
 @pytest.mark.parametrize("graph", ["agent", "langchain_agent"])
 @pytest.mark.parametrize(

@@ -663,6 +663,7 @@ class TestWholeLists:
 
 
 class TestCancellation:
+    @pytest.mark.fault("B9")
     async def test_a_cancelled_write_is_done_or_not_and_the_next_one_works(
         self, saver: Checkpointer, rows: CheckpointRows
     ) -> None:

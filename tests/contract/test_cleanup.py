@@ -527,6 +527,7 @@ class TestTurns:
     def is_due(self, now: datetime) -> Callable[[datetime], bool]:
         return lambda last: last + self.HOUR <= now
 
+    @pytest.mark.fault("C10")
     async def test_of_many_who_ask_for_a_turn_one_gets_it(self, rows: CleanupRows) -> None:
         assert await self.take(rows, NOW) == 0, "counting begins"
         assert await self.take(rows, NOW + self.HOUR / 2) == 0
@@ -549,6 +550,7 @@ class TestTurns:
         assert await self.take(rows, NOW + timedelta(minutes=63)) == 1
         assert await self.take(rows, NOW + timedelta(minutes=64)) == 0
 
+    @pytest.mark.fault("C10")
     async def test_a_turn_is_not_lost_with_whoever_took_it(
         self, rows: CleanupRows, database: Database
     ) -> None:

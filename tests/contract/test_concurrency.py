@@ -58,6 +58,7 @@ async def check_log(store: Store, acked: list[tuple[str, int, str]], thread_id: 
     assert rebuild(log) == thread
 
 
+@pytest.mark.fault("B4")
 @pytest.mark.accept("002-5")
 @pytest.mark.parametrize("where", SHARED, indirect=True)
 async def test_16_tasks_in_each_of_2_processes_append_to_one_thread(where: str) -> None:
@@ -77,6 +78,7 @@ async def test_16_tasks_append_to_one_thread(store: Store) -> None:
     await check_log(store, [one for task in acked for one in task], "t1")
 
 
+@pytest.mark.fault("B4")
 @pytest.mark.parametrize("where", SHARED, indirect=True)
 async def test_4_processes_with_8_tasks_each_never_hear_that_the_database_is_locked(where: str) -> None:
     threads = [f"t{n}" for n in range(8)]
@@ -124,6 +126,7 @@ async def no_open_transaction(db: Database, where: str) -> bool:
     return True
 
 
+@pytest.mark.fault("B9")
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_200_callers_that_go_away_leave_nothing_open(
     store: Store, database: Database, where: str, seed: int

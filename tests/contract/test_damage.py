@@ -197,6 +197,7 @@ async def test_calls_that_were_lost_are_rebuilt_from_the_log(
         await calls.get("bad", "c2")
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("seed", range(4))
 async def test_bytes_flipped_at_random_harm_one_thread_at_most(where: str, seed: int) -> None:
@@ -230,6 +231,7 @@ async def test_bytes_flipped_at_random_harm_one_thread_at_most(where: str, seed:
         assert await store.purge() == ["bad"]
 
 
+@pytest.mark.fault("B5")
 @pytest.mark.parametrize("where", ["memory", "sqlite"], indirect=True)
 async def test_a_full_disk_refuses_whole_changes_and_heals(store: Store, database: Database) -> None:
     change = opened()
@@ -261,6 +263,7 @@ async def _grow_until_full(store: Store, change: Change) -> Change:
     return change
 
 
+@pytest.mark.fault("B5")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 async def test_on_a_full_disk_everybody_who_waits_is_told(where: str) -> None:
     async with open_database(where) as db:
@@ -291,6 +294,7 @@ def test_a_file_that_is_no_database_is_told_in_our_words(where: str) -> None:
         asyncio.run(use())
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 def test_a_damaged_page_is_told_in_our_words(where: str) -> None:
     async def write() -> None:
@@ -313,6 +317,7 @@ def test_a_damaged_page_is_told_in_our_words(where: str) -> None:
     asyncio.run(read())
 
 
+@pytest.mark.fault("B6")
 @pytest.mark.parametrize("look", ["read", "glance", "write"])
 async def test_in_the_place_of_a_file_that_was_removed_no_other_is_made(tmp_path: Path, look: str) -> None:
     """Also by one who looks for the first time, and opens it for that."""

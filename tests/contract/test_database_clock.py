@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 NEAR = timedelta(seconds=2)
 
 
+@pytest.mark.fault("D2")
 @pytest.mark.parametrize("wrong", [timedelta(minutes=-5), timedelta(0), timedelta(days=30)])
 async def test_a_wrong_clock_is_corrected(database: Database, wrong: timedelta) -> None:
     clock = DatabaseClock(database, lambda: datetime.now(UTC) + wrong)

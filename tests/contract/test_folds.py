@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -202,5 +203,5 @@ def _unmarked(call: Call) -> Call:
     return replace(call, started_at=None, status=status)
 
 
-TestThreadMachine = ThreadMachine.TestCase
+TestThreadMachine = pytest.mark.fault("C9")(ThreadMachine.TestCase)
 TestThreadMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

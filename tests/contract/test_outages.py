@@ -134,6 +134,7 @@ async def _is_whole(straight: Database, thread_id: str) -> bool:
     return rebuild(await store.read(thread_id)) == await store.get(thread_id)
 
 
+@pytest.mark.fault("B3")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__.strip("_"))
@@ -219,6 +220,7 @@ async def test_a_statement_the_server_could_not_carry_out_is_an_outage(
         await db.fetch(raising)
 
 
+@pytest.mark.fault("B2")
 async def test_a_database_that_is_silent_is_given_up_in_time_by_every_call(postgres_url: str) -> None:
     async with (
         postgres_proxy(postgres_url) as (proxy, url),
@@ -243,6 +245,7 @@ async def test_a_database_that_is_silent_is_given_up_in_time_by_every_call(postg
             await db.read(_nothing)
 
 
+@pytest.mark.fault("B2")
 @pytest.mark.parametrize("at", range(1, 6))
 async def test_a_database_that_falls_silent_in_a_transaction_is_given_up_in_time(
     postgres_url: str, at: int
@@ -263,6 +266,7 @@ async def test_a_database_that_falls_silent_in_a_transaction_is_given_up_in_time
         assert asyncio.get_running_loop().time() - since < 1.9
 
 
+@pytest.mark.fault("A11")
 @pytest.mark.parametrize("at", range(1, 7))
 async def test_a_process_that_is_frozen_in_a_transaction_keeps_no_thread_from_the_others(
     postgres_url: str, straight: Database, at: int

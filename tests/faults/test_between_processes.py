@@ -126,6 +126,7 @@ def is_announced(stage: Stage, thread: str) -> bool:
     return bool(stage.sql(f"SELECT 1 FROM stream_readers WHERE thread_id = '{thread}'"))
 
 
+@pytest.mark.fault("A5")
 async def test_every_part_arrives_once_through_a_kill(stage: Stage, door: Door, busy: Door) -> None:
     async with two(stage, busy) as (ours, theirs, _, there):
         thread = (await ours.ann.threads.create())["thread_id"]
@@ -212,6 +213,7 @@ async def test_a_reader_that_lags_gets_every_part(stage: Stage, busy: Door) -> N
     assert heard == list(range(run_graphs.FLOOD))
 
 
+@pytest.mark.fault("D2")
 @pytest.mark.parametrize("stage", ["postgres"], indirect=True)
 async def test_events_are_dated_by_the_clock_of_the_database(stage: Stage, door: Door) -> None:
     """So `?since=` finds what any server wrote: to these two, whose machine is right, the database's is an hour ahead."""

@@ -28,6 +28,7 @@ def killed_in_the_middle(api: Api, marks: Callable[[int], Path]) -> list[str]:
     return runs
 
 
+@pytest.mark.fault("A1")
 def test_another_server_recovers_the_runs_of_a_killed_one(postgres_url: str, tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -47,6 +48,7 @@ def test_another_server_recovers_the_runs_of_a_killed_one(postgres_url: str, tmp
         )
 
 
+@pytest.mark.fault("A1")
 def test_a_restarted_server_recovers_its_own_runs_on_sqlite(tmp_path: Path) -> None:
     with api_serving(tmp_path, **LEASE) as server:
         runs = killed_in_the_middle(Api(server), lambda number: tmp_path / f"marks-{number}")

@@ -78,6 +78,7 @@ async def old_thread(store: Store, db: Database, thread_id: str) -> None:
     )
 
 
+@pytest.mark.fault("C4")
 @pytest.mark.anyio
 @pytest.mark.accept("003-9")
 @pytest.mark.parametrize("threads", [60, pytest.param(200, marks=pytest.mark.long)])
@@ -110,6 +111,7 @@ async def test_what_is_deleted_while_it_runs_leaves_nothing_and_does_not_come_ba
     assert await rows_left(db) == {}
 
 
+@pytest.mark.fault("C4")
 @pytest.mark.accept("003-7", "003-9")
 @pytest.mark.parametrize(("threads", "seconds"), [(60, 2), pytest.param(200, 10, marks=pytest.mark.long)])
 @pytest.mark.parametrize("where", SHARED, indirect=True)
@@ -176,6 +178,7 @@ async def test_a_deletion_ends_the_run_in_whichever_process_it_is(
             assert await rows_left(here.app.stores.db) == {}
 
 
+@pytest.mark.fault("C6")
 @pytest.mark.anyio
 async def test_two_deletions_at_once_are_never_an_error(house: House) -> None:
     """C6."""
@@ -189,6 +192,7 @@ async def test_two_deletions_at_once_are_never_an_error(house: House) -> None:
     assert await rows_left(db) == {}
 
 
+@pytest.mark.fault("C5")
 @pytest.mark.anyio
 @pytest.mark.accept("003-19")
 async def test_a_thread_somebody_looks_at_is_not_cleaned_up_from_under_them(house: House) -> None:
@@ -224,6 +228,7 @@ async def test_a_thread_somebody_looks_at_is_not_cleaned_up_from_under_them(hous
             await query(db, f"DELETE FROM {table}")
 
 
+@pytest.mark.fault("C10")
 @pytest.mark.accept("003-27")
 @pytest.mark.mainly_sqlite
 @pytest.mark.parametrize("where", SHARED, indirect=True)
@@ -252,6 +257,7 @@ def test_a_cleanup_that_was_killed_is_finished_by_another(
         assert ended.reports[-1] == {"deleted": 8, "left": ["young"], "logs": ["young"]}, place
 
 
+@pytest.mark.fault("D1")
 @pytest.mark.parametrize("where", SHARED, indirect=True)
 def test_restarts_with_a_wrong_clock_hide_no_turn_and_delete_nothing(
     forks: ForkServer, where: str, tmp_path: Path
@@ -268,6 +274,7 @@ def test_restarts_with_a_wrong_clock_hide_no_turn_and_delete_nothing(
         assert ended.reports[-1] == {"steps": 2 * number, "cleanup": cleanup, "threads": 2}, ahead
 
 
+@pytest.mark.fault("D1")
 @pytest.mark.anyio
 async def test_a_clock_a_month_ahead_deletes_nothing_unless_forced(where: str, tmp_path: Path) -> None:
     """D1, in one process: the clock is the engine's own."""

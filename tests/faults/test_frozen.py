@@ -32,6 +32,7 @@ def statuses(url: str) -> Counter[str]:
         return Counter(status for (status,) in connection.execute("SELECT status FROM threads"))
 
 
+@pytest.mark.fault("A11")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("times", TIMES)
 def test_every_run_is_taken_over_while_it_is_frozen(

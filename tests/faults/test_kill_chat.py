@@ -85,12 +85,14 @@ def planning_model() -> Iterator[str]:
         loop.close()
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.accept("004-41")
 @pytest.mark.timeout(300)
 def test_finished_tasks_do_not_run_again(forks: ForkServer, where: str, tmp_path: Path) -> None:
     kill_at(PLACES, forks, where, tmp_path)
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_wherever_the_process_dies(forks: ForkServer, where: str, tmp_path: Path) -> None:

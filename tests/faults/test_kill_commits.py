@@ -57,6 +57,7 @@ class Client:
         return events
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "within"),
@@ -94,6 +95,7 @@ def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
     )
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_acknowledged_is_lost_by_a_kill_at_a_named_place(
     forks: ForkServer, where: str, tmp_path: Path, seed: int, point: str
@@ -104,6 +106,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill_at_a_named_place(
         client.check()
 
 
+@pytest.mark.fault("A1", "B1")
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_when_postgres_itself_is_killed(
     forks: ForkServer, own_postgres: PostgresServer, tmp_path: Path, seed: int

@@ -68,11 +68,13 @@ def of_every_change(stage: Stage, places: Sequence[str]) -> Sequence[str]:
     return places[_of(stage) == "postgres" :: 2]
 
 
+@pytest.mark.fault("A2", "A3", "A4")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_thread_ends_right_wherever_its_server_died(stage: Stage, world: Sink, tool: str) -> None:
     die_at(of_every_change(stage, places_of(tool)), stage, world, tool)
 
 
+@pytest.mark.fault("A2", "A3", "A4")
 @pytest.mark.long
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_thread_ends_right_at_every_place_of_every_database(stage: Stage, world: Sink, tool: str) -> None:
@@ -114,11 +116,13 @@ def check_tool(client: Client, tool: str) -> None:
     assert tool == "effect" or len(keys) <= 1, (client.name, "done twice")
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: str) -> None:
     fail_at(of_every_change(stage, ONE_OF_EACH), stage, world, action)
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.long
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 def test_a_thread_ends_right_whatever_failed_on_every_database(
@@ -137,6 +141,7 @@ def fail_at(places: Sequence[str], stage: Stage, world: Sink, action: str) -> No
         check_tool(client, "effect_approved")
 
 
+@pytest.mark.fault("A2", "C10")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect_if_quick", action)
@@ -147,6 +152,7 @@ def test_what_nobody_answered_expires_once(stage: Stage, world: Sink, action: st
     assert [what for what, _ in world.received(client.name)] == ["model", "model"], "it was never allowed"
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: Sink, action: str) -> None:
     prompts = ("one", "two", "three", "four")
@@ -159,6 +165,7 @@ def test_a_summary_is_made_once_and_nothing_is_said_twice(stage: Stage, world: S
     assert len(ends) == len(set(ends)), (ends, "the same was summed up twice")
 
 
+@pytest.mark.fault("A2", "C4")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str) -> None:
     client = talker(stage, world, "effect", action)
@@ -177,6 +184,7 @@ def test_what_is_deleted_is_gone_for_good(stage: Stage, world: Sink, action: str
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == set())
 
 
+@pytest.mark.fault("A2", "C5")
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sink, action: str) -> None:
     old, young = (talker(stage, world, "effect", f"{age}-{action}") for age in ("old", "young"))
@@ -200,6 +208,7 @@ def test_a_cleanup_deletes_what_is_due_and_nothing_else(stage: Stage, world: Sin
         until(lambda: asyncio.run(threads_with_rows(stage.where)) == {young.thread_id})
 
 
+@pytest.mark.fault("A2", "A5")
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("how", ["stream", "socket"])
 def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str, action: str) -> None:
@@ -222,6 +231,7 @@ def test_who_listens_is_told_everything_once(stage: Stage, world: Sink, how: str
         )
 
 
+@pytest.mark.fault("A2", "A9")
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 @pytest.mark.parametrize("where", SHARED)
 def test_a_migration_that_failed_is_made_by_the_next_server(

@@ -62,21 +62,25 @@ def killed_at(
     raise AssertionError("the last of the steps is past the end")
 
 
+@pytest.mark.fault("U3")
 @pytest.mark.parametrize("older", range(1, NEWEST), ids=lambda n: f"from {n}")
 def test_killed_at_every_step_of_an_upgrade(forks: ForkServer, new: Callable[[], str], older: int) -> None:
     past = killed_at(forks, new, count(1), older=older)
     assert past > NEWEST - older, "each migration has at least one step"
 
 
+@pytest.mark.fault("A9")
 def test_killed_at_some_steps_of_a_first_start(forks: ForkServer, new: Callable[[], str]) -> None:
     assert killed_at(forks, new, (1, 2, 3, 20, 80, 1000)) > NEWEST
 
 
+@pytest.mark.fault("A9")
 @pytest.mark.long
 def test_killed_at_every_step_of_a_first_start(forks: ForkServer, new: Callable[[], str]) -> None:
     assert killed_at(forks, new, count(1)) > NEWEST
 
 
+@pytest.mark.fault("A9")
 @pytest.mark.parametrize("point", ["commit_begun", "commit_written", "commit_done"])
 def test_killed_around_every_transaction_of_a_first_start(
     forks: ForkServer, new: Callable[[], str], point: str
@@ -84,6 +88,7 @@ def test_killed_around_every_transaction_of_a_first_start(
     assert killed_at(forks, new, count(1), point=point) > NEWEST
 
 
+@pytest.mark.fault("A9")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("trials", [15, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("older", [0, 1], ids=["empty", "old"])

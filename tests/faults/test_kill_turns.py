@@ -56,16 +56,19 @@ def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
     return sum(map(len, acknowledged.values()))
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.timeout(300)
 def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int) -> None:
     assert kill_many(forks, where, 10, seed) > 0
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.long
 def test_no_acknowledged_turn_is_lost_by_many_kills(forks: ForkServer, where: str, seed: int) -> None:
     assert kill_many(forks, where, 200, seed) > 0
 
 
+@pytest.mark.fault("A2")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", ["checkpoint_put", "commit_begun", "commit_written", "commit_done"])
 def test_a_kill_at_each_point_of_a_write(forks: ForkServer, where: str, point: str) -> None:

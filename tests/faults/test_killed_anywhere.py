@@ -32,6 +32,7 @@ def where(request: pytest.FixtureRequest) -> str:
     return locate(request.param, request)
 
 
+@pytest.mark.fault("A1", "C12")
 @pytest.mark.accept("001-10", "001-18", "002-14", "002-15")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
@@ -43,6 +44,7 @@ def test_killed_before_a_commit(forks: ForkServer, where: str, graph: str, tmp_p
     )
 
 
+@pytest.mark.fault("A1", "C12")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("where", SHARED, indirect=True)

@@ -82,6 +82,7 @@ async def test_a_killed_run_and_those_behind_it_end_in_order(stage: Stage, door:
     assert door.marks() == ["began a", *(f"{what} {word}" for word in "abc" for what in ("began", "ended"))]
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
 async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(
     stage: Stage, seed: int, kills: int
@@ -140,6 +141,7 @@ async def test_nothing_is_built_on_a_run_whose_undoing_was_cut_short(stage: Stag
                 await clients.ann.runs.get(thread, run)
 
 
+@pytest.mark.fault("A5", "E3")
 async def test_a_stream_goes_on_where_it_was_after_a_kill(stage: Stage, door: Door) -> None:
     told: list[Any] = []
 
@@ -233,6 +235,7 @@ async def test_a_run_in_one_server_is_cancelled_through_another(shared: Stage, d
             assert await here.ann.threads.get_state(thread) == await there.ann.threads.get_state(thread)
 
 
+@pytest.mark.fault("C10")
 async def test_two_servers_begin_each_run_of_a_queue_once_and_in_order(shared: Stage, door: Door) -> None:
     with shared.serving() as one, shared.serving() as other:
         async with clients_of(one) as here, clients_of(other) as there:

@@ -40,10 +40,12 @@ async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
         yield house
 
 
+@pytest.mark.fault("B7")
 async def test_damages_stay_where_they_are(house: House) -> None:
     await damage(house, times=40)
 
 
+@pytest.mark.fault("B7")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_a_thousand_damages_stay_where_they_are(house: House) -> None:

@@ -83,6 +83,7 @@ def clients(server: Server) -> Iterator[list[Client]]:
             thread.join()
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("fault", FAULTS)

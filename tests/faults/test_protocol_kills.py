@@ -32,6 +32,7 @@ def client(served: SdkServer) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=60)
 
 
+@pytest.mark.fault("A5", "E3")
 async def test_a_stream_goes_on_where_it_was_after_a_kill(stage: Stage, tmp_path: Path) -> None:
     folder = tmp_path / "door"
     folder.mkdir()

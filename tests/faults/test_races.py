@@ -44,6 +44,7 @@ def together(
     return told
 
 
+@pytest.mark.fault("C1", "C3")
 @pytest.mark.accept("001-9", "002-18")
 @pytest.mark.parametrize("threads", [30, pytest.param(100, marks=pytest.mark.long)])
 def test_one_of_three_clients_in_two_processes_decides(

@@ -33,11 +33,13 @@ def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> 
     return Stage(forks, locate(request.param, request), tmp_path / "stage")
 
 
+@pytest.mark.fault("A1", "A3", "A5", "A7")
 @pytest.mark.timeout(300)
 def test_eight_kills(stage: Stage, world: Sink, seed: int) -> None:
     kill_and_check(stage, world, seed, kills=8)
 
 
+@pytest.mark.fault("A1", "A3", "A5", "A7")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_thousand_kills(stage: Stage, world: Sink, seed: int) -> None:

@@ -71,6 +71,7 @@ async def cluster_of(
             yield Cluster(server, url, clients, workers)
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_postgres_restarts_under_workers(
     kind: str, own_postgres: PostgresServer, tmp_path: Path
@@ -86,6 +87,7 @@ async def test_postgres_restarts_under_workers(
         await cluster.completes(tmp_path / "next", 2, lambda _: asyncio.sleep(0))
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_connections_of_workers_are_cut_at_random(
     kind: str, own_postgres: PostgresServer, tmp_path: Path, seed: int
@@ -112,6 +114,7 @@ def _cut_one(url: str, dice: random.Random) -> None:
             connection.execute("SELECT pg_terminate_backend(%s)", (dice.choice(rows)[0],))
 
 
+@pytest.mark.fault("A11")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_worker_that_stands_still_loses_its_runs(
     kind: str, own_postgres: PostgresServer, tmp_path: Path

@@ -101,10 +101,12 @@ def taken_up(workers: Workers, marks: list[Path]) -> list[float]:
     return took
 
 
+@pytest.mark.fault("A1")
 async def test_runs_go_on_while_workers_are_killed(stage: Stage, tmp_path: Path) -> None:
     await let_die(stage, tmp_path, rounds=30, kills=2)
 
 
+@pytest.mark.fault("A1")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_500_runs_go_on_while_workers_are_killed_one_after_another(

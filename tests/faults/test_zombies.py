@@ -111,6 +111,7 @@ def crowd(forks: ForkServer, where: str, tmp_path: Path) -> Iterator[Crowd]:
     crowd.kill()
 
 
+@pytest.mark.fault("A11")
 @pytest.mark.accept("001-34")
 def test_a_frozen_process_wakes_up_and_writes_nothing(crowd: Crowd) -> None:
     """Frozen past its lease in the middle of a node, which another process then takes over."""
@@ -132,6 +133,7 @@ def test_a_frozen_process_wakes_up_and_writes_nothing(crowd: Crowd) -> None:
     assert crowd.left("frozen") == ["freezes", "freezes", "lingers"], "the zombie went on to the next node"
 
 
+@pytest.mark.fault("A12")
 def test_a_blocked_event_loop_keeps_its_lease(crowd: Crowd) -> None:
     """A node gives way to nobody, and the lease of its thread is renewed all the same, again and again."""
     crowd.begin(["blocked", "standing_still", None], lease=1)
@@ -148,6 +150,7 @@ def test_a_blocked_event_loop_keeps_its_lease(crowd: Crowd) -> None:
     crowd.end()
 
 
+@pytest.mark.fault("A7")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 def test_a_thread_that_kills_its_process_is_parked_and_the_others_live(crowd: Crowd) -> None:
     deaths = 0
@@ -167,6 +170,7 @@ def test_a_thread_that_kills_its_process_is_parked_and_the_others_live(crowd: Cr
     assert deaths == 6, "run once, and recovered five times"
 
 
+@pytest.mark.fault("A7")
 @pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 def test_who_is_at_work_beside_a_thread_that_kills_its_process_lives(crowd: Crowd) -> None:
     deaths = 0

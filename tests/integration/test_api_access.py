@@ -384,6 +384,7 @@ async def ask(
     return Answer(status, sent.decode(errors="replace"), names)
 
 
+@pytest.mark.fault("G1")
 async def test_every_route_has_an_entry_in_the_table(house: House) -> None:
     assert names(house.app.http) == set(ROUTES)
 
@@ -419,6 +420,7 @@ async def assert_open(house: House, route: tuple[str, str]) -> None:
         assert (await ask(house, route, **{"X-API-Key": house.keys[name]})).status in opens
 
 
+@pytest.mark.fault("G1")
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
 async def test_nothing_else_opens_a_route(closed_house: House, route: tuple[str, str]) -> None:
     good = closed_house.keys["good"]
@@ -447,6 +449,7 @@ async def test_nothing_else_opens_a_route(closed_house: House, route: tuple[str,
         assert (await ask(closed_house, route, **headers)).status == 401, name
 
 
+@pytest.mark.fault("G1")
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
 async def test_a_key_in_the_query_is_no_key(closed_house: House, route: tuple[str, str]) -> None:
     for name in ("key", "api_key", "apikey", "X-API-Key", "token", "access_token", "authorization"):
@@ -455,6 +458,7 @@ async def test_a_key_in_the_query_is_no_key(closed_house: House, route: tuple[st
         )
 
 
+@pytest.mark.fault("G1")
 @pytest.mark.parametrize("route", WITH_A_KEY, ids=" ".join)
 async def test_a_key_without_the_scope_is_forbidden(worn_house: House, route: tuple[str, str]) -> None:
     for scope in EVERYTHING:
@@ -463,6 +467,7 @@ async def test_a_key_without_the_scope_is_forbidden(worn_house: House, route: tu
         assert answer.status != 401
 
 
+@pytest.mark.fault("G1", "G2")
 @pytest.mark.parametrize("route", OF_A_THREAD, ids=" ".join)
 async def test_another_owners_thread_is_one_that_does_not_exist(
     closed_house: House, route: tuple[str, str]

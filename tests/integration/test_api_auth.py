@@ -236,6 +236,7 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.fault("G4")
 def test_no_key_passes_into_a_log() -> None:
     scrub = Scrubber()
     for key in ("clew_abcdefgh_" + "a" * 32, *(mint_text() for _ in range(200))):
@@ -246,6 +247,7 @@ def mint_text() -> str:
     return mint(name="n", owner=ANN, scopes=EVERYTHING, now=NOW, lifetime=None)[0]
 
 
+@pytest.mark.fault("G4")
 async def test_the_database_holds_no_usable_key(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/clew.db"
     async with opened_app(tmp_path, CLEW_DATABASE_URL=url) as app:
@@ -301,6 +303,7 @@ async def preflight(api: SmallApi, origin: str, asked: str = "") -> dict[str, st
     return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
 
+@pytest.mark.fault("G8")
 async def test_by_default_no_other_origin_may_read_anything() -> None:
     async with small_api(who()) as api:
         assert await preflight(api, "https://chat.example.com") == {}
@@ -310,6 +313,7 @@ async def test_by_default_no_other_origin_may_read_anything() -> None:
         assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.fault("G8")
 async def test_an_allowed_origin_may_call_and_never_with_credentials(api: SmallApi) -> None:
     allowed = await preflight(api, "https://chat.example.com")
     assert allowed["access-control-allow-origin"] == "https://chat.example.com"
@@ -332,6 +336,7 @@ async def test_an_allowed_origin_may_read_where_a_run_is_and_where_a_list_goes_o
     assert exposed >= {"x-request-id", "retry-after"}
 
 
+@pytest.mark.fault("G8")
 async def test_every_answer_has_the_safe_headers(api: SmallApi) -> None:
     async with client_of(api.http) as client:
         for answer in (

@@ -104,12 +104,14 @@ def scope_of(path: str, headers: dict[str, str]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.fault("E8")
 async def test_a_body_whose_length_is_too_large_is_not_read_at_all(api: SmallApi) -> None:
     sent, asked = await call(api, [], {"content-length": str(10**9)})
     assert sent[0]["status"] == 413
     assert asked == 0
 
 
+@pytest.mark.fault("E8")
 async def test_a_chunked_body_is_read_no_further_than_its_limit(api: SmallApi) -> None:
     part = {"type": "http.request", "body": b"x" * 1000, "more_body": True}
     sent, asked = await call(api, [dict(part) for _ in range(1000)], {})
@@ -117,6 +119,7 @@ async def test_a_chunked_body_is_read_no_further_than_its_limit(api: SmallApi) -
     assert asked == 2
 
 
+@pytest.mark.fault("E8")
 async def test_a_body_that_does_not_come_is_a_408(api: SmallApi) -> None:
     slow: list[Message] = [{"type": "http.request", "body": b"x", "more_body": True}]
     sent, _ = await call(api, slow, {"content-length": "100"}, then_wait=True)
@@ -198,6 +201,7 @@ def test_json_that_is_taken(body: bytes) -> None:
     assert storable_json(body) == (json.loads(body), body)
 
 
+@pytest.mark.fault("F5")
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
 def test_json_that_is_not_taken_and_costs_little(body: bytes) -> None:
     started = time.process_time()
@@ -212,6 +216,7 @@ def test_a_backslash_before_an_escape_makes_it_text() -> None:
     assert check_json(b'{"a": "\\\\ud800"}') == {"a": "\\ud800"}
 
 
+@pytest.mark.fault("F5")
 @given(
     st.recursive(
         st.none()
@@ -243,6 +248,7 @@ def taken_unless_twice(value: Any) -> Any:
         raise
 
 
+@pytest.mark.fault("F5")
 async def test_bad_json_is_a_400_and_good_json_arrives_whole(api: SmallApi) -> None:
     async with client_of(api.http, **{"Content-Type": "application/json"}) as client:
         for name, body in BAD.items():

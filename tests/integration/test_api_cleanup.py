@@ -59,6 +59,7 @@ def url(request: pytest.FixtureRequest) -> str:
     return {"memory": "memory://", "sqlite": f"sqlite:///{where}"}.get(request.param, where)
 
 
+@pytest.mark.fault("G5")
 @pytest.mark.accept("003-13", "003-15")
 async def test_good_proofs(app: Server) -> None:
     for headers in (
@@ -76,6 +77,7 @@ async def test_good_proofs(app: Server) -> None:
     assert (await ask(app, signed(now(), target=target), target=target)).status_code == 200
 
 
+@pytest.mark.fault("G5")
 @pytest.mark.accept("003-13", "003-15")
 async def test_bad_proofs(app: Server) -> None:
     at = now()
@@ -115,6 +117,7 @@ async def test_bad_proofs(app: Server) -> None:
     assert await query(app.stores.db, "SELECT 1 FROM cleanups") == []
 
 
+@pytest.mark.fault("G5")
 @pytest.mark.accept("003-13", "003-15")
 async def test_a_signature_serves_once(url: str, tmp_path: Path) -> None:
     async with opened_app(tmp_path, CLEW_DATABASE_URL=url, **BOTH) as app:
@@ -127,6 +130,7 @@ async def test_a_signature_serves_once(url: str, tmp_path: Path) -> None:
         assert (await ask(app, {"X-API-Key": KEY})).status_code == 200
 
 
+@pytest.mark.fault("G5")
 @pytest.mark.parametrize("url", SHARED, indirect=True)
 async def test_a_signature_serves_once_in_all_processes_and_after_a_restart(url: str, tmp_path: Path) -> None:
     used = signed(now())
@@ -138,11 +142,13 @@ async def test_a_signature_serves_once_in_all_processes_and_after_a_restart(url:
         assert (await ask(again, used)).status_code == 401
 
 
+@pytest.mark.fault("D5", "G5")
 async def test_the_edges_of_the_window(app: Server) -> None:
     for seconds, status in ((-270, 200), (270, 200), (-330, 401), (330, 401)):
         assert (await ask(app, signed(now() + seconds))).status_code == status, seconds
 
 
+@pytest.mark.fault("G5")
 @pytest.mark.accept("003-14")
 @pytest.mark.parametrize("environ", [{}, dict.fromkeys(BOTH, "")], ids=["unset", "empty"])
 async def test_without_a_secret_it_is_closed(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -178,6 +184,7 @@ async def test_each_secret_opens_its_own_door_only(tmp_path: Path) -> None:
                 assert (await ask(app, headers)).status_code == expected, (environ, name)
 
 
+@pytest.mark.fault("G5")
 async def test_other_methods_never_run_it(app: Server) -> None:
     for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"):
         answer = await ask(app, {"X-API-Key": KEY}, method)

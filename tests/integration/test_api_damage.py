@@ -139,6 +139,7 @@ async def test_a_time_to_live_beyond_the_calendar_makes_no_thread(
     assert await query(app.stores.db, "SELECT 1 FROM threads") == []
 
 
+@pytest.mark.fault("D3")
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -200,6 +201,7 @@ async def test_a_thread_that_was_once_given_too_long_a_life_is_shown_with_the_ot
     assert set(await lists(ann)) == {good, bad}
 
 
+@pytest.mark.fault("D3", "B7")
 @pytest.mark.parametrize("column", ["last_accessed_at", "expires_at", "created_at", "last_active_at", "ttl"])
 async def test_a_time_beyond_the_calendar_in_a_row_hides_no_thread(
     app: Server, ann: httpx.AsyncClient, column: str

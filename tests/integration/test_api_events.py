@@ -181,6 +181,7 @@ async def test_a_failure_and_a_stop_are_told_once_with_their_reason(place: Place
         assert (await until(events, "workflow_stopped"))[-1].data["data"]["status"] == "stopped"
 
 
+@pytest.mark.fault("E3")
 async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice(place: Place) -> None:
     thread = await place.house.run("gated", log=[])
     last: str | None = None
@@ -252,6 +253,7 @@ async def test_words_can_be_asked_for_by_their_name(small_place: Place) -> None:
     assert {event.type for event in seen} == set(types)
 
 
+@pytest.mark.fault("E3")
 async def test_a_place_beyond_the_log_is_a_gap(small_place: Place) -> None:
     thread = await small_place.house.run("gated", log=[])
     async with small_place.stream(thread.id, last="99") as events:
@@ -341,6 +343,7 @@ async def test_what_is_redacted_is_not_told(place: Place) -> None:
     assert seen[1].data["data"]["redacted"] is True
 
 
+@pytest.mark.fault("E6")
 @pytest.mark.accept("001-13")
 async def test_words_are_told_while_they_are_said_and_are_in_no_log(place: Place) -> None:
     seen = await told_of(place, verbose=True)
@@ -401,6 +404,7 @@ async def open_streams(place: Place, count: int) -> None:
 LONG_LINES = [f"{n} " + "x" * 200_000 for n in range(40)]
 
 
+@pytest.mark.fault("E2")
 async def test_a_client_that_does_not_read_delays_nobody(small_place: Place) -> None:
     """By a server that waits for it longer than this takes."""
     store = small_place.house.app.stores.threads
@@ -416,6 +420,7 @@ async def test_a_client_that_does_not_read_delays_nobody(small_place: Place) -> 
     await open_streams(small_place, 0)
 
 
+@pytest.mark.fault("E2")
 async def test_a_client_that_does_not_read_is_let_go(hasty_place: Place) -> None:
     store = hasty_place.house.app.stores.threads
     change = opened("w1", owner=Owner(), held=True)
@@ -435,6 +440,7 @@ class HastyWebSocket(BoundedWebSocket):
     unread_seconds = 0.3
 
 
+@pytest.mark.fault("E2")
 @pytest.mark.parametrize("path", ["/api/workflows/w1/events", "/ws/events?since=w1:0"])
 async def test_a_connection_nobody_reads_from_is_cut(tmp_path: Path, path: str) -> None:
     """Closing it would wait for the client to take what was sent."""
@@ -469,6 +475,7 @@ async def test_a_connection_nobody_reads_from_is_cut(tmp_path: Path, path: str) 
                         await asyncio.sleep(0.02)
 
 
+@pytest.mark.fault("E4")
 async def test_there_are_not_more_streams_than_allowed() -> None:
     streams = Streams(asyncio.Event(), Metrics(), most=4, most_of_one=2)
     other = replace(LOCAL, tenant="other", key_id="key_2")
@@ -487,6 +494,7 @@ async def test_there_are_not_more_streams_than_allowed() -> None:
         pass
 
 
+@pytest.mark.fault("E1")
 async def test_a_hundred_followers_see_every_event_in_order(small_place: Place) -> None:
     thread = await small_place.house.run("gated", log=[])
 

@@ -151,6 +151,7 @@ async def test_a_form_may_come_in_pieces_of_any_size(door: Door, step: int) -> N
         assert (await client.get(f"/api/files/{made.json()['id']}/content")).content == data
 
 
+@pytest.mark.fault("F8")
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -189,6 +190,7 @@ async def test_a_name_with_a_nul_is_taken_without_it(door: Door) -> None:
     assert answer.json()["name"] == "ab.txt"
 
 
+@pytest.mark.fault("F8")
 @pytest.mark.parametrize(
     ("name", "data", "mime"),
     [
@@ -214,6 +216,7 @@ async def test_whatever_it_is_it_is_saved_and_never_shown(
     assert answer.content == data
 
 
+@pytest.mark.fault("F8")
 @given(st.text(max_size=300))
 def test_download_headers_are_one_line_of_ascii(name: str) -> None:
     value = download_headers(name.encode(errors="replace").decode(), 1)["Content-Disposition"]

@@ -60,6 +60,7 @@ class TestPace:
         assert pace.wait("ann") == 0
         assert pace.wait("bob") == 0
 
+    @pytest.mark.fault("G7")
     def test_it_remembers_so_many_and_no_more(self) -> None:
         pace = Pace(per_second=1, burst=1, monotonic=Watch())
         for number in range(REMEMBERED + 1000):
@@ -107,6 +108,7 @@ async def test_a_key_that_asks_too_often_is_told_when_to_come_back() -> None:
             assert (await hasty.get("/echo")).status_code == 200
 
 
+@pytest.mark.fault("G7")
 async def test_an_address_that_tries_keys_is_told_to_wait_and_good_keys_of_it_are_not() -> None:
     watch = Watch()
     async with limited(watch, wrong_keys=3) as api:
@@ -127,6 +129,7 @@ async def test_an_address_that_tries_keys_is_told_to_wait_and_good_keys_of_it_ar
             assert (await trying.get("/echo")).status_code == 401
 
 
+@pytest.mark.fault("G7")
 async def test_the_key_of_the_cleanup_is_not_to_be_guessed_either(tmp_path: Path) -> None:
     settings = {"CLEANUP_API_KEY": "the-right-one", "CLEW_LIMITS_WRONG_KEYS_PER_MINUTE": "2"}
     async with opened_app(tmp_path, **settings) as app, client_of(app.http) as client:
@@ -184,6 +187,7 @@ async def test_a_trailer_is_no_header() -> None:
 
 
 class TestConnections:
+    @pytest.mark.fault("E4")
     async def test_an_address_has_as_many_as_it_may_and_others_do_not_notice(self) -> None:
         http, ws = counted(20)
         async with small_api(echo()) as api, served(api.http, asyncio.Event(), http=http, ws=ws) as address:

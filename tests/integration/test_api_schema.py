@@ -155,6 +155,7 @@ def test_every_route_is_described(api: Api) -> None:
     assert described == set(DESCRIBED)
 
 
+@pytest.mark.fault("F1")
 def test_without_a_key_it_is_answered_as_described(api: Api) -> None:
     for method, path in DESCRIBED:
         answer = api.client.request(method, re.sub("{.*?}", "x", path))
@@ -162,6 +163,7 @@ def test_without_a_key_it_is_answered_as_described(api: Api) -> None:
         assert answer.status_code in (200, 401), path
 
 
+@pytest.mark.fault("F1")
 @pytest.mark.parametrize(("method", "path"), DESCRIBED, ids=NAMES)
 def test_what_fits_the_description_is_answered_as_described(
     api: Api, known: dict[str, list[str]], method: str, path: str
@@ -180,6 +182,7 @@ def test_what_fits_the_description_is_answered_as_described(
     answered()
 
 
+@pytest.mark.fault("F1")
 @pytest.mark.parametrize(("method", "path"), DESCRIBED, ids=NAMES)
 def test_what_does_not_fit_is_refused_with_the_field_named(api: Api, method: str, path: str) -> None:
     described = api.description["paths"][path][method.lower()]

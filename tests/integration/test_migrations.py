@@ -48,6 +48,7 @@ def know(monkeypatch: pytest.MonkeyPatch, known: list[Migration]) -> None:
     monkeypatch.setattr(migrate, "migrations", lambda dialect: known)
 
 
+@pytest.mark.fault("U1")
 async def test_a_fresh_database_equals_one_that_grew_step_by_step(
     new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ async def test_opening_again_changes_nothing(new: Callable[[], str]) -> None:
     assert all(applied_at for _, _, applied_at in seen[0][1])
 
 
+@pytest.mark.fault("U1")
 async def test_a_database_of_a_newer_clew_is_refused_and_left_alone(
     new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +192,7 @@ async def bare(where: str) -> AsyncIterator[Callable[[str], Awaitable[object]]]:
         file.commit()
 
 
+@pytest.mark.fault("U3")
 async def test_a_migration_that_fails_leaves_the_version_before(
     new: Callable[[], str], dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

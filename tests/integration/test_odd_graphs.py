@@ -303,6 +303,7 @@ def _input(**state: object) -> Request:
 
 
 class TestApprovals:
+    @pytest.mark.fault("G10")
     @pytest.mark.parametrize("graph", ["paid_by_args", "paid_by_args_at_once"])
     async def test_nothing_that_needs_a_yes_runs_by_its_arguments_alone(
         self, house: House, marks: Path, graph: str
@@ -311,6 +312,7 @@ class TestApprovals:
         assert (thread.status, left(marks)) == (Status.FAILED, [])
         assert "needs the whole call, not only its arguments" in str(thread.failure_reason)
 
+    @pytest.mark.fault("G10")
     async def test_what_was_shown_is_what_runs(self, house: House, marks: Path) -> None:
         for thread in (
             await house.run("paid_without_end", log=[], marks=str(marks)),

@@ -50,6 +50,7 @@ class TestRunning:
         ended = await run_here(python(code), tmp_path, given=b"hello")
         assert (ended.code, ended.out, ended.err) == (3, b"HELLO", b"e")
 
+    @pytest.mark.fault("X4")
     async def test_it_sees_the_folder_and_the_variables_it_is_given_and_no_others(
         self, tmp_path: Path
     ) -> None:
@@ -69,11 +70,13 @@ class TestRunning:
         with pytest.raises(NotStarted):
             await run_here(python("pass"), tmp_path / "gone")
 
+    @pytest.mark.fault("X3")
     @pytest.mark.parametrize("where", ["stdout", "stderr"])
     async def test_one_that_does_not_stop_talking_is_ended(self, tmp_path: Path, where: str) -> None:
         with pytest.raises(TooMuch):
             await run_here(python(f"import sys\nwhile True: sys.{where}.write('x' * 65536)"), tmp_path)
 
+    @pytest.mark.fault("X3")
     async def test_one_that_does_not_end_is_ended_with_its_children(self, tmp_path: Path) -> None:
         (tmp_path / "mode").write_text("hang")
         running = asyncio.create_task(
@@ -122,6 +125,7 @@ asyncio.run(main())
 
 
 class TestLocks:
+    @pytest.mark.fault("X5")
     async def test_two_cannot_have_it(self, tmp_path: Path) -> None:
         async with alone(tmp_path / "lock", seconds=1):
             with pytest.raises(StillHeld):
@@ -130,6 +134,7 @@ class TestLocks:
         async with alone(tmp_path / "lock", seconds=1):
             pass
 
+    @pytest.mark.fault("X5")
     async def test_a_program_whose_server_was_killed_is_ended_by_the_next(self, tmp_path: Path) -> None:
         path = tmp_path / "lock"
         server = begun([*python(HOLD), str(path)])
@@ -188,6 +193,7 @@ class TestDriver:
         assert "what is it?" in reply.text
         assert (reply.tokens_in, reply.tokens_out) == (11, 7)
 
+    @pytest.mark.fault("X1")
     @pytest.mark.parametrize(
         "text",
         ["--help", "-oProxyCommand=x", "$(id)", "; id", "--settings=/tmp/x", "a\nb", "\u2028", "é", "'\""],

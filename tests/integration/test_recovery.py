@@ -196,6 +196,7 @@ def _start_after_every_lease(server: PostgresServer, url: str) -> None:
 
 
 class TestLostWords:
+    @pytest.mark.fault("C12")
     async def test_a_node_ended_and_its_step_did_not(self, house: House) -> None:
         """What it said is among its writes alone: its channel keeps a value for one step, and there was none."""
         stores, execution = house.app.stores, house.app.execution
@@ -348,6 +349,7 @@ class TestTools:
         (result,) = await house.bodies(thread, ToolResult)
         assert result.result == "done, for ada"
 
+    @pytest.mark.fault("F10")
     async def test_ten_megabytes_of_a_result(self, house: House) -> None:
         thread = await house.run("heavy", marks="")
         assert thread.status is Status.COMPLETED
@@ -392,6 +394,7 @@ class TestWakers:
 
 
 class TestRaces:
+    @pytest.mark.fault("C2")
     @pytest.mark.parametrize(
         "times", [16, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
     )
@@ -443,6 +446,7 @@ class TestRaces:
             await asyncio.sleep(seconds)
             assert [await rows_of(house, thread_id) for thread_id in gone] == [{}] * len(gone)
 
+    @pytest.mark.fault("B9")
     async def test_callers_who_go_away_leave_nothing_open(self, house: House) -> None:
         """FAULTS B9, with 200 of them."""
         commands = house.app.execution.commands

@@ -74,6 +74,7 @@ async def test_a_thread_whose_row_is_locked_runs_as_soon_as_it_is_free(
         assert (await house.rest(change.thread)).status is Status.COMPLETED
 
 
+@pytest.mark.fault("B3")
 async def test_a_claim_whose_answer_was_lost_is_made_again_and_is_no_crash(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -454,6 +454,7 @@ class TestDoor:
             await socket.send("auth", key=key)
             assert (await socket.until("user_msg"))[-1]["workflow_id"] == "w1"
 
+    @pytest.mark.fault("E7")
     async def test_nothing_else_opens_it(self, small_place: Place) -> None:
         keys = small_place.house.app.stores.keys
         key = await new_key(keys)
@@ -492,6 +493,7 @@ class TestDoor:
             await socket.send("ping")
             assert await socket.closed() == 1008
 
+    @pytest.mark.fault("E7")
     async def test_whoever_says_nothing_is_not_waited_for(self, tmp_path: Path) -> None:
         async with hasty(tmp_path, auth_seconds=0.3) as place:
             await new_key(place.house.app.stores.keys)
@@ -544,6 +546,7 @@ NONSENSE = [
 
 
 class TestManners:
+    @pytest.mark.fault("E7")
     @pytest.mark.accept("001-15")
     async def test_it_is_asked_whether_it_lives(self, hasty_place: Place) -> None:
         async with hasty_place.socket() as socket:
@@ -559,6 +562,7 @@ class TestManners:
             await socket.send("ping")
             assert await socket.next() == {"type": "pong"}
 
+    @pytest.mark.fault("E7")
     async def test_too_much_too_big_and_too_often_close_it(self, small_place: Place) -> None:
         async with small_place.socket() as socket:
             await socket.connection.send(b"bytes")
@@ -581,6 +585,7 @@ class TestManners:
             small_place.house.app.stopping.set()
             assert await socket.closed() == 1001
 
+    @pytest.mark.fault("E2")
     @pytest.mark.accept("001-17")
     async def test_a_socket_that_does_not_read_delays_nobody(self, tmp_path: Path) -> None:
         async with hasty(tmp_path, send_seconds=2 * SECONDS) as place:
@@ -595,6 +600,7 @@ class TestManners:
                     await open_sockets(place, 2)  # nobody had to wait for the end of the deaf one
             await open_sockets(place, 0)
 
+    @pytest.mark.fault("E2")
     @pytest.mark.accept("001-17")
     async def test_a_socket_that_does_not_read_is_dropped(self, tmp_path: Path) -> None:
         async with hasty(tmp_path, send_seconds=0.3) as place:

@@ -172,6 +172,7 @@ class TestEnvelope:
     def test_what_is_sealed_opens(self, content: bytes) -> None:
         assert ENVELOPE.open(**sealed(content), now=AT) == content
 
+    @pytest.mark.fault("D5")
     @pytest.mark.accept("000-37")
     @pytest.mark.parametrize(
         ("seconds", "opens"),
@@ -185,6 +186,7 @@ class TestEnvelope:
             with pytest.raises(Unauthenticated):
                 ENVELOPE.open(ECHO, **SIGNED, now=now)
 
+    @pytest.mark.fault("G6")
     @pytest.mark.accept("000-37")
     def test_whatever_was_changed_does_not_open(self) -> None:
         for name in SIGNED:

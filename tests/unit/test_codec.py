@@ -161,6 +161,7 @@ def test_unknown_fields_of_a_younger_minor_version_are_passed_over() -> None:
     assert load_event("t1", row).body == UserMessage(content="hi")
 
 
+@pytest.mark.fault("D3")
 @given(
     # Not the first day of all: somewhere it is the day before.
     st.datetimes(

@@ -257,6 +257,7 @@ class TestSettings:
         (tmp_path / "clew.yaml").write_text("coding: {roots: [/a, /b], environment: [MY_KEY]}")
         assert self.loaded(tmp_path).coding.roots == (Path("/a"), Path("/b"))
 
+    @pytest.mark.fault("X4")
     def test_programs_are_given_what_they_need_and_what_is_named(self, tmp_path: Path) -> None:
         given = self.loaded(tmp_path, CLEW_CODING_ENVIRONMENT="MY_KEY, MISSING").program_environment
         assert {name: value.get_secret_value() for name, value in given.items()} == {

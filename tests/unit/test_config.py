@@ -754,6 +754,7 @@ BAD_YAML = {
 
 
 class TestFile:
+    @pytest.mark.fault("F9")
     @pytest.mark.parametrize("case", BAD_YAML)
     def test_a_bad_file_is_refused_by_line_or_key_without_its_contents(
         self, tmp_path: Path, case: str

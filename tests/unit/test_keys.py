@@ -107,6 +107,7 @@ def test_a_given_key_with_an_empty_segment_is_rejected(key: str) -> None:
     assert resolve(KeyScope(inputs={"history_key": key})) is None
 
 
+@pytest.mark.fault("F3")
 @pytest.mark.parametrize(
     ("key", "is_valid"),
     [
@@ -187,6 +188,7 @@ class ChatType(StrEnum):
     SINGLE = "single"
 
 
+@pytest.mark.fault("F2")
 def test_no_attribute_is_read_and_no_method_of_a_value_called() -> None:
     grown: defaultdict[str, Any] = defaultdict(lambda: "made up")
     names = {"inputs": TrapDict(kind=ChatType.SINGLE, trap=Trap()), "results": grown, "configurable": Trap()}
@@ -216,6 +218,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.fault("F2")
 @settings(max_examples=300)
 @given(template=templates.map("".join) | st.text(), inputs=values, results=values)
 def test_whatever_it_is_given_it_answers_a_valid_key_or_none(
@@ -232,6 +235,7 @@ identities = st.text(st.sampled_from("ab_x3:-.@  0\u00e9{%\x00"), min_size=1, ma
 )
 
 
+@pytest.mark.fault("F2", "F3")
 @settings(max_examples=500)
 @given(one=st.tuples(identities, identities), two=st.tuples(identities, identities))
 @example(one=("a:b", "c"), two=("a", "b:c"))
@@ -271,6 +275,7 @@ def test_two_tenants_never_share_a_label(one: str, two: str) -> None:
     assert (history_namespace(["h"], one) == history_namespace(["h"], two)) == (one == two)
 
 
+@pytest.mark.fault("F12")
 @pytest.mark.parametrize(
     "text", ["{{" * 50_000, "{{a." * 25_000, "{{" + "a." * 50_000, "{" * 100_000, "{{ " * 30_000]
 )

@@ -48,6 +48,7 @@ class TestBus:
             assert await every.wait(0)
             assert not await one.wait(0)
 
+    @pytest.mark.fault("E5")
     async def test_many_rings_are_one_that_says_where_the_news_begin(self) -> None:
         notifier = LocalNotifier()
         with notifier.subscribe() as subscription:
@@ -96,6 +97,7 @@ class TestLive:
                 async with asyncio.timeout(0.1):
                     await listener.next()
 
+    @pytest.mark.fault("E6")
     async def test_a_flood_becomes_a_few_frames_and_no_model_silences_the_others(self) -> None:
         live = LocalTokens()
         speakers = [Speaker(live, f"m{n}") for n in range(10)]
@@ -124,6 +126,7 @@ class TestLive:
                 frame.offset + len(frame.text) for frame in told[:-1]
             ]
 
+    @pytest.mark.fault("E5")
     async def test_whoever_does_not_listen_loses_words_and_costs_no_more(self) -> None:
         live = LocalTokens()
         with live.listen(lambda _: True) as listener:

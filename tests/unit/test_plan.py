@@ -128,6 +128,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.fault("F10")
 @given(value=JSON, parts=st.dictionaries(st.sampled_from(sorted(planned())), JSON))
 def test_whatever_a_model_says_is_a_plan_or_refused(value: Any, parts: dict[str, Any]) -> None:
     for candidate in (value, planned() | parts):
@@ -169,6 +170,7 @@ def test_anything_else_is_no_label(label: Any) -> None:
         checked_label(label, "x")
 
 
+@pytest.mark.fault("F10")
 @given(st.text(max_size=60))
 def test_no_label_leads_out_of_a_folder(text: str) -> None:
     try:

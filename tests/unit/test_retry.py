@@ -136,6 +136,7 @@ def test_a_profile_takes_every_driver_and_tracker_there_is(driver: str, tracker:
     assert Profile(name="work", driver=driver, tracker=tracker).retry == RetryPolicy()
 
 
+@pytest.mark.fault("F9")
 @pytest.mark.parametrize(
     ("values", "field"),
     [

@@ -203,6 +203,7 @@ class TestForged:
             ("", b""),
         ]
 
+    @pytest.mark.fault("B8")
     def test_no_row_runs_code(self, tmp_path: Path) -> None:
         target = tmp_path / "forged"
         for serde in (StrictSerializer(), StrictSerializer([Profile, Task])):
@@ -238,6 +239,7 @@ class Cipher(CipherProtocol):
         return bytes(byte ^ 7 for byte in ciphertext)
 
 
+@pytest.mark.fault("B8", "G11")
 def test_a_permissive_serializer_is_refused() -> None:
     for serde in (
         JsonPlusSerializer(allowed_msgpack_modules=True),
