@@ -11,8 +11,8 @@ from procrastinate.schema import SchemaManager
 from clew.domain.errors import ConfigError, Conflict
 from clew.domain.lifecycle import finish, next_round
 from clew.domain.records import Lease
-from clew.domain.thread import Status, Thread
-from clew.ports.guards import Claim, Fence
+from clew.domain.thread import Owner, Status, Thread
+from clew.ports.guards import Caps, Claim, Fence
 from clew.runners.job_worker import TASK, queue_of
 from clew.stores.postgres import PostgresDatabase, open_postgres
 from clew.stores.postgres_job_schema import migrate_jobs
@@ -190,6 +190,32 @@ async def test_a_thread_without_a_job_is_enqueued(
     assert await jobs.enqueue_lost() == 2
     assert await waiting(db) == ["lost", "ran out"]
     assert await jobs.enqueue_lost() == 0
+
+
+async def test_threads_that_caps_keep_from_running_get_no_job(
+    db: PostgresDatabase, store: EnqueuingThreads
+) -> None:
+    """A worker would find nothing to claim, the job would be lost again, and so on without an end."""
+    caps = Caps(tenant=3, user=2)
+    jobs = JobQueueRows(db, caps)
+    store.caps = caps
+    users = ["ann", "ann", "ann", "bob", "bob", "bob"]
+    for number, user in enumerate(users):
+        await store.commit(opened(f"a{number}", owner=Owner(tenant="a", user_id=user)))
+    await store.commit(opened("b0", owner=Owner(tenant="b", user_id="ann")))
+    await query(db, "DELETE FROM procrastinate_jobs")
+    assert await jobs.enqueue_lost() == 4
+    # Two of ann, since a user has no more, and one of bob, since the tenant has no more.
+    assert await waiting(db) == ["a0", "a1", "a3", "b0"]
+    assert await jobs.enqueue_lost() == 0
+    for _ in range(4):
+        ((number, thread_id),) = await fetch(db)
+        await claimed(store, thread_id)
+        await query(db, "DELETE FROM procrastinate_jobs WHERE id = $1", number)
+    assert await jobs.enqueue_lost() == 0
+    await store.commit(finish(await store.get("a0"), Status.COMPLETED, stamp=stamp()))
+    assert await jobs.enqueue_lost() == 1
+    assert await waiting(db) == ["a2"]
 
 
 async def test_a_job_whose_thread_nobody_holds_is_put_back(

@@ -26,6 +26,7 @@ from clew.domain.errors import (
     InvalidState,
     NotFound,
     Permanent,
+    QuotaExceeded,
     SchemaMismatch,
     StorageFull,
     Transient,
@@ -236,6 +237,8 @@ def _headers(exc: ClewError) -> dict[str, str]:
             return {"Retry-After": str(ceil(exc.retry_after)), "Connection": "close"}
         case TooMany():
             return {"Retry-After": str(ceil(exc.retry_after))}
+        case QuotaExceeded():
+            return {}  # waiting does not help
         case AtCapacity():
             return {"Retry-After": str(CROWDED_SECONDS)}
         case Transient(retry_after=float(seconds)):

@@ -25,6 +25,7 @@ from clew.config.process import (
 )
 from clew.config.project_ttl import StoreTtl
 from clew.config.queue import QueueSettings
+from clew.config.quotas import QuotaSettings
 from clew.config.settings import Settings
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "EncryptionSettings",
     "GraphSource",
     "QueueSettings",
+    "QuotaSettings",
     "SavedContexts",
     "Settings",
     "StoreTtl",

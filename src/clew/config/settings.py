@@ -53,6 +53,7 @@ from clew.config.project_code import CodeSource
 from clew.config.project_http import ProjectHttp
 from clew.config.project_ttl import StoreTtl, ThreadTtl
 from clew.config.queue import QueueSettings
+from clew.config.quotas import QuotaSettings
 from clew.config.store_index import StoreIndexSource
 from clew.domain.crons import Schedule
 from clew.domain.profile import Profile
@@ -332,6 +333,7 @@ class Sections(BaseSettings):
     threads: ThreadSettings = Field(default_factory=ThreadSettings)
     runner: RunnerSettings = Field(default_factory=RunnerSettings)
     queue: QueueSettings = Field(default_factory=QueueSettings)
+    quotas: QuotaSettings = Field(default_factory=QuotaSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
@@ -380,6 +382,7 @@ class Settings:
     threads: ThreadSettings
     runner: RunnerSettings
     queue: QueueSettings
+    quotas: QuotaSettings
     limits: LimitSettings
     logs: LogSettings
     traces: TraceSettings

@@ -31,7 +31,7 @@ class Uploads:
     folder: Path | None = None
 
     async def add(self, name: str, data: AsyncIterable[bytes], *, owner: Owner) -> File:
-        """Durable on return. Raises Invalid if it is too large, StorageFull; and whatever `data` raises.
+        """Durable on return. Raises Invalid if it is too large, QuotaExceeded, StorageFull; and whatever `data` raises.
 
         A file is visible only once it is complete; the parts of an aborted upload are collected later.
         """
@@ -56,6 +56,7 @@ class Uploads:
                 sha256=digest.hexdigest(),
                 created_at=self.clock(),
             )
+            await self.files.require_room(owner, size)
             spool.seek(0)
             await self._store(file.sha256, spool)
         await self.files.add_file(file)

@@ -6,6 +6,7 @@ Errors of Clew, by class and code.
   x InvalidState         INVALID_STATE    the thread's state forbids this command
     - AlreadyReserved    WORKFLOW_CONFLICT    another active workflow holds the reservation
   x AtCapacity           CONCURRENCY_LIMIT    as many are active as may be; try again later
+    - QuotaExceeded      QUOTA_EXCEEDED   the tenant stores as much as it may; something must be deleted first
   x Conflict             CONFLICT         another writer was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
@@ -64,6 +65,12 @@ class AtCapacity(ClewError):
     """As many workflows are active as may be at once; try again later."""
 
     code = "CONCURRENCY_LIMIT"
+
+
+class QuotaExceeded(AtCapacity):
+    """The tenant stores as much as it may; delete something first."""
+
+    code = "QUOTA_EXCEEDED"
 
 
 class Conflict(ClewError):

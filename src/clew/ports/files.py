@@ -21,6 +21,10 @@ from clew.domain.thread import Owner
 class Files(Protocol):
     """Uploads and documents. Bytes are kept once per content, in parts, and are deleted when no file refers to them."""
 
+    async def require_room(self, owner: Owner, size: int) -> None:
+        """Raises QuotaExceeded if the owner's tenant may not store so many bytes more."""
+        ...
+
     async def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> None:
         """Keep one part of a content; the same part twice changes nothing."""
         ...

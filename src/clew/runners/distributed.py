@@ -47,8 +47,11 @@ class DistributedRunner:
         concurrency: int,
         grace_seconds: float,
         graphs: Collection[str],
+        is_capped: bool = False,
     ) -> None:
-        """`dsn` leads to the database itself: a transaction pooler passes no notifications on."""
+        """`dsn` leads to the database itself: a transaction pooler passes no notifications on.
+
+        Where it `is_capped`, the store counts what runs, and an ended run may be what others wait for."""
         self._jobs = jobs
         self._store = store
         self._lease = lease
@@ -62,8 +65,10 @@ class DistributedRunner:
             step=step,
             lease=lease,
             released=lambda: None,  # the store has enqueued the thread
-            ended=lambda _: None,
+            ended=lambda _: self._bell.set() if is_capped else None,
         )
+        # Look for threads without a job now.
+        self._bell = asyncio.Event()
         self._quarantine = Quarantine(
             max_recoveries=step.max_recoveries, poll_seconds=poll_seconds, now=self._loop.time
         )
@@ -155,17 +160,20 @@ class DistributedRunner:
     async def _sweep_forever(self) -> None:
         since: dict[int, float] = {}
         while True:
-            wait = LOOK_SECONDS
             try:
                 since = await self._sweep(since)
             except ClewError as exc:
-                # After an outage live runners first renew their leases.
-                since, wait = {}, PATIENT_BEATS * self._active.heartbeat.seconds
+                since = {}
                 logger.warning("cannot look after jobs", extra={"code": exc.code})
+                # After an outage live runners first renew their leases.
+                await asyncio.sleep(PATIENT_BEATS * self._active.heartbeat.seconds)
             except Exception:
                 # Threads are enqueued by commits; the next look may succeed.
                 logger.exception("cannot look after jobs")
-            await asyncio.sleep(wait)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._bell.wait()
+            self._bell.clear()
 
     async def _sweep(self, since: dict[int, float]) -> dict[int, float]:
         """`since` says when jobs without a runner were first seen."""

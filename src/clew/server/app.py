@@ -70,7 +70,7 @@ from clew.server.database import (
     utc_now,
 )
 from clew.server.http import http_options
-from clew.server.queue import queue_watch, set_order
+from clew.server.queue import queue_watch, set_order, set_quotas
 from clew.server.services import EVERYTHING, ProcessRole, Services
 from clew.server.store_index import open_index
 from clew.stores.commit_metrics import CommitMetrics
@@ -200,6 +200,7 @@ async def _open_services(settings: Settings, role: ProcessRole, stack: AsyncExit
         backend=settings.graph_store_url.kind,
         ttl=ttl_config(settings.store_ttl),
         index=index,
+        stored=set_quotas(stores, graph_db, settings.quotas),
     )
     clock = await open_clock(stores.db)
     access = ThreadAccess(stores.threads, clock)

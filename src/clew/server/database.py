@@ -14,12 +14,9 @@ from clew.config import DatabaseUrl, Settings
 from clew.domain.errors import ConfigError
 from clew.engine.notifier import NoNotifier
 from clew.ports.api_keys import Keys
-from clew.ports.assistants import Assistants
 from clew.ports.audit import AuditTrail
 from clew.ports.cipher import Cipher
 from clew.ports.clock import Clock
-from clew.ports.files import Files
-from clew.ports.histories import Histories
 from clew.ports.inbox import Inbox
 from clew.ports.liveness import Liveness
 from clew.ports.model_calls import ModelCalls, Summaries
@@ -68,10 +65,10 @@ class Stores:
     audit: ModelCalls
     audit_trail: AuditTrail
     queue: QueueState
-    files: Files
+    files: FileRows
     inbox: Inbox
     keys: Keys
-    assistants: Assistants
+    assistants: AssistantRows
     numbers: Numbers
 
     async def begun_at(self) -> datetime:
@@ -110,7 +107,7 @@ def open_search(db: Database) -> MessageSearch:
     return SearchRows(db) if isinstance(db, SQLiteDatabase) else PostgresSearchRows(db)
 
 
-def open_histories(db: Database) -> Histories:
+def open_histories(db: Database) -> HistoryRows:
     if isinstance(db, SQLiteDatabase):
         return HistoryRows(db)
     from clew.stores import postgres_histories  # noqa: PLC0415 - needs the extra, which is here

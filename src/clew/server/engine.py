@@ -255,7 +255,7 @@ def _distributed_runner(services: Services, step: Step, graphs: Collection[str])
     return DistributedRunner(
         name=services.process,
         dsn=(settings.database.direct_url or settings.database.url).reveal(),
-        jobs=JobQueueRows(services.stores.db),
+        jobs=JobQueueRows(services.stores.db, services.stores.threads.caps),
         store=services.store,
         open_store=services.open_store,
         step=step,
@@ -264,6 +264,7 @@ def _distributed_runner(services: Services, step: Step, graphs: Collection[str])
         concurrency=settings.runner.concurrency,
         grace_seconds=settings.server.shutdown_seconds,
         graphs=graphs,
+        is_capped=services.stores.threads.caps is not None,
     )
 
 

@@ -26,6 +26,7 @@ from clew.server.database import open_cleanup, open_database, open_graph_databas
 from clew.server.store_index import open_index, require_vectors
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.items import ItemRows
+from clew.stores.sql.quotas import StoredBytes
 from clew.stores.sql.work import Database
 
 # A server resumes a killed cleanup after this long.
@@ -68,8 +69,11 @@ def graph_store_on(
     tenant: str = DEFAULT_TENANT,
     ttl: TTLConfig | None = None,
     index: EmbeddedItems | None = None,
+    stored: StoredBytes | None = None,
 ) -> GraphStore:
-    return GraphStore(ItemRows(db), open_histories(db), backend=backend, tenant=tenant, ttl=ttl, index=index)
+    items, histories = ItemRows(db), open_histories(db)
+    items.stored = histories.stored = stored
+    return GraphStore(items, histories, backend=backend, tenant=tenant, ttl=ttl, index=index)
 
 
 def ttl_config(ttl: StoreTtl) -> TTLConfig:

@@ -1,15 +1,18 @@
-"""Queue of a server: the order and the caps of its settings, and the watch that shows this process to others."""
+"""Queue of a server: the order, the caps and the quotas of its settings, and the watch that shows this process to others."""
 
 from socket import gethostname
 from typing import TYPE_CHECKING
 
 from clew import __version__
-from clew.config import QueueSettings
+from clew.config import QueueSettings, QuotaSettings
 from clew.engine.queue_watch import QueueWatch
 from clew.ports.guards import Caps, QueueRoom
 from clew.ports.queue import Process
+from clew.server.database import Stores
 from clew.server.services import Services
+from clew.stores.sql.quotas import StoredBytes
 from clew.stores.sql.threads import ThreadRows
+from clew.stores.sql.work import Database
 
 if TYPE_CHECKING:
     from clew.server.engine import Execution
@@ -19,6 +22,16 @@ def set_order(threads: ThreadRows, queue: QueueSettings) -> None:
     threads.weights = queue.tenant_weights
     caps = Caps(tenant=queue.running_per_tenant, user=queue.running_per_user, graph=queue.running_per_graph)
     threads.caps = None if caps == Caps() else caps
+
+
+def set_quotas(stores: Stores, graph_db: Database, quotas: QuotaSettings) -> StoredBytes | None:
+    """Of every tenant; returns the one of bytes, which the graph store needs, too. Crons have theirs where they are opened."""
+    stores.threads.quota = quotas.threads
+    stores.assistants.quota = quotas.assistants
+    if quotas.stored_bytes:
+        databases = [stores.db] if graph_db is stores.db else [stores.db, graph_db]
+        stores.files.stored = StoredBytes(databases, quotas.stored_bytes)
+    return stores.files.stored
 
 
 def queue_room(queue: QueueSettings) -> QueueRoom | None:

@@ -139,7 +139,7 @@ async def open_langgraph(
         poll_seconds=settings.runner.poll_seconds,
     )
     scheduler = Scheduler(
-        crons=CronRows(stores.db, process),
+        crons=CronRows(stores.db, process, quota=settings.quotas.crons),
         runs=runs,
         assistants=assistants,
         webhooks=webhooks,

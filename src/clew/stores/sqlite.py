@@ -331,8 +331,14 @@ def connect(uri: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     ):
         connection.execute(f"PRAGMA {pragma}")
     connection.create_function("clew_now", 0, lambda: time.time_ns() // 1000)
+    # SQLite has it from 3.43 on.
+    connection.create_function("octet_length", 1, _octets, deterministic=True)
     add_vectors(connection)
     return connection
+
+
+def _octets(value: str | bytes) -> int:
+    return len(value.encode() if isinstance(value, str) else value)
 
 
 def drive(connection: sqlite3.Connection, work: Work[T], cipher: Cipher = PLAIN) -> T:

@@ -12,6 +12,7 @@ from clew.domain.thread import Owner
 from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.ownership import owned
+from clew.stores.sql.quotas import require_number
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Row,
@@ -37,6 +38,9 @@ PAGE: Final = 200
 class AssistantRows(Tables):
     """The Assistants port on a SQL database."""
 
+    quota: int = 0
+    """How many a tenant may have; 0 is any number."""
+
     @writes
     def add(self, assistant: Assistant, owner: Owner) -> Work[bool]:
         added = yield Statement(
@@ -53,6 +57,7 @@ class AssistantRows(Tables):
         )
         if added:
             yield _insert_version(assistant, owner)
+            yield from require_number("assistants", owner.tenant, self.quota)
         return bool(added)
 
     @reads

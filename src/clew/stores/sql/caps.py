@@ -72,6 +72,20 @@ class Running:
             self._users[f"{tenant} {user}"] += number
         self._graphs[graph] += number
 
+    def joined(self, tenant: str, user: str, graph: str) -> bool:
+        """Whether one more may run, which is counted then."""
+        is_full = any(
+            cap and number >= cap
+            for cap, number in (
+                (self._caps.tenant, self._tenants[tenant]),
+                (self._caps.user if user else 0, self._users[f"{tenant} {user}"]),
+                (self._caps.graph, self._graphs[graph]),
+            )
+        )
+        if not is_full:
+            self.add(tenant, user, graph)
+        return not is_full
+
     def others(self, first: int) -> tuple[str, list[Texts]]:
         """A condition for threads that no cap keeps from running, and its arguments from number `first` on."""
         full = [

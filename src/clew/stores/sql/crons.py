@@ -14,6 +14,7 @@ from clew.ports.authorization import FilteredOwner
 from clew.stores.codec import MICROSECOND, dump, legible, load, maybe_micros, maybe_moment, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.ownership import owned, seen_thread
+from clew.stores.sql.quotas import require_number
 from clew.stores.sql.work import (
     FOR_UPDATE,
     SKIP_LOCKED,
@@ -45,10 +46,11 @@ _SPEC = TypeAdapter(RunSpec)
 class CronRows(Tables):
     """The Crons port on a SQL database."""
 
-    def __init__(self, db: Database, process: str | None = None) -> None:
-        """`process` is who claims: at its death its leases end."""
+    def __init__(self, db: Database, process: str | None = None, *, quota: int = 0) -> None:
+        """`process` is who claims: at its death its leases end. A tenant may have `quota` crons; 0 is any number."""
         super().__init__(db)
         self._process = process
+        self._quota = quota
 
     @writes
     def add(self, job: CronJob, *, most: int) -> Work[None]:
@@ -71,6 +73,7 @@ class CronRows(Tables):
                 *_changing(job),
             ),
         )
+        yield from require_number("crons", job.owner.tenant, self._quota)
 
     @reads
     def get(self, cron_id: str, owner: Owner) -> Work[CronJob]:

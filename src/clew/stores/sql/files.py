@@ -10,6 +10,7 @@ from clew.stores.codec import dump, legible, load, micros, moment
 from clew.stores.sql.existence import hold
 from clew.stores.sql.ownership import owned
 from clew.stores.sql.private import START
+from clew.stores.sql.quotas import StoredBytes
 from clew.stores.sql.work import Many, Row, Statement, Tables, Work, placeholders, reads, writes
 
 FILE_COLUMNS = "id, tenant, user_id, name, mime, size, sha256, created_at"
@@ -19,6 +20,9 @@ DOCUMENT_COLUMNS = "id, thread_id, file_id, name, ext, mime, size, sha256, creat
 class FileRows(Tables):
     """The Files port on a SQL database."""
 
+    stored: StoredBytes | None = None
+    """The quota of bytes; None where there is none."""
+
     @writes
     def add_part(self, sha256: str, part: int, data: bytes, *, now: datetime) -> Work[None]:
         # Adding again renews the part's age, so that garbage collection leaves an upload in progress alone.
@@ -27,6 +31,10 @@ class FileRows(Tables):
             " ON CONFLICT (sha256, part) DO UPDATE SET added_at = excluded.added_at",
             (sha256, part, data, micros(now)),
         )
+
+    async def require_room(self, owner: Owner, size: int) -> None:
+        if self.stored is not None:
+            await self.stored.require(owner.tenant, size)
 
     @writes
     def add_file(self, file: File) -> Work[None]:

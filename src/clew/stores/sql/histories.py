@@ -10,6 +10,7 @@ from clew.domain.thread import Owner
 from clew.ports.histories import HistoryId, HistoryMessage, HistorySummary, NewMessage, Shape, chunk_range
 from clew.stores.codec import moment
 from clew.stores.sql.existence import hold_unless_new
+from clew.stores.sql.quotas import StoredBytes, octets
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Many,
@@ -42,6 +43,9 @@ IDS_AT_ONCE: Final = 500
 class HistoryRows(Tables):
     """The Histories port on a SQL database."""
 
+    stored: StoredBytes | None = None
+    """The quota of bytes; None where there is none."""
+
     async def append(
         self,
         place: HistoryId,
@@ -53,6 +57,8 @@ class HistoryRows(Tables):
         user_id: str = "",
     ) -> int:
         messages = _each_once(messages)
+        if self.stored is not None:
+            await self.stored.require(place.tenant, sum(octets(one.content) for one in messages))
         try:
             if thread_id is not None:
                 return await self._append_of_thread(place, messages, shape, origin, user_id, thread_id)

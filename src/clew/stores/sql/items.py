@@ -30,18 +30,24 @@ from clew.domain.thread import Json, Owner
 from clew.ports.histories import HistorySummary, chunk_index, chunk_key
 from clew.stores.codec import MICROSECOND, UNREADABLE, dump, legible, load, moment
 from clew.stores.sql.histories import SUMMARY, chunk, to_summary
+from clew.stores.sql.quotas import StoredBytes, octets
 from clew.stores.sql.work import Floats, Many, Row, Rows, Statement, Tables, Value, Work, writes
 
 logger = logging.getLogger(__name__)
 
 COLUMNS: Final = "path, key, value, created_at, updated_at, ttl, expires_at - (SELECT clew_now())"
 ALIVE: Final = "(expires_at IS NULL OR expires_at > (SELECT clew_now()))"
+# Which argument of an insert holds the value.
+VALUE: Final = 3
 # How many items are read at once when a filter decides which are wanted.
 PAGE: Final = 500
 
 
 class ItemRows(Tables):
     """The Items port on a SQL database."""
+
+    stored: StoredBytes | None = None
+    """The quota of bytes; None where there is none."""
 
     async def ask(self, tenant: str, questions: Sequence[Question], *, expired: bool = False) -> list[Answer]:
         if len(questions) == 1 and isinstance(questions[0], GetItem):
@@ -58,6 +64,9 @@ class ItemRows(Tables):
     ) -> list[Answer]:
         # Values are encoded before the transaction waits for other writers.
         statements = [_statement(tenant, change) for change in changes]
+        puts = [one for change, one in zip(changes, statements, strict=True) if isinstance(change, PutItem)]
+        if puts and self.stored is not None:
+            await self.stored.require(tenant, sum(octets(str(put.args[VALUE])) for put in puts))
         return await self._db.write(lambda: _change(tenant, questions, changes, statements, expired))
 
     @writes

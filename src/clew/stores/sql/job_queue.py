@@ -2,14 +2,24 @@
 
 from collections.abc import Collection
 
-from clew.stores.sql.caps import LEASED
+from clew.ports.guards import Caps
+from clew.stores.sql.caps import LEASED, Running
 from clew.stores.sql.claims import CLAIMABLE
-from clew.stores.sql.work import Statement, Tables, Texts, Work, reads, writes
+from clew.stores.sql.work import Database, Statement, Tables, Texts, Work, reads, writes
 
 # How many threads are enqueued at most in one transaction.
 BATCH = 1000
 
-
+_HAS_JOB = (
+    "(EXISTS (SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = threads.id AND status = 'todo')"
+    " OR EXISTS (SELECT 1 FROM procrastinate_jobs WHERE lock = threads.id AND status = 'doing'))"
+)
+_LOST = f"threads WHERE {CLAIMABLE} AND NOT {_HAS_JOB}"
+# What runs, and what a job is there for: it will run at once, or not at all.
+_COUNT_BUSY = Statement(
+    "SELECT tenant, user_id, graph, COUNT(*) FROM threads WHERE status = 'running' AND deleted_at IS NULL"
+    f" AND (lease_until > clew_now() OR {_HAS_JOB}) GROUP BY tenant, user_id, graph"
+)
 # A job that a worker has taken, while no runner holds its thread.
 _UNLEASED = (
     "status = 'doing' AND task_name LIKE 'clew.%'"
@@ -20,15 +30,26 @@ _UNLEASED = (
 class JobQueueRows(Tables):
     """The JobQueue port on Postgres."""
 
+    def __init__(self, db: Database, caps: Caps | None = None) -> None:
+        """`caps` on threads that run at once: a job of one that may not run yet would end without effect, again and again."""
+        super().__init__(db)
+        self._caps = caps
+
     @writes
     def enqueue_lost(self) -> Work[int]:
+        if self._caps is None:
+            rows = yield Statement(f"SELECT id, clew_enqueue(id) FROM {_LOST} LIMIT {BATCH}")
+            return len(rows)
+        running = Running(self._caps, (yield _COUNT_BUSY))
+        free, full = running.others(1)
         rows = yield Statement(
-            f"SELECT id, clew_enqueue(id) FROM threads WHERE {CLAIMABLE}"
-            " AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE queueing_lock = threads.id AND status = 'todo')"
-            " AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE lock = threads.id AND status = 'doing')"
-            f" LIMIT {BATCH}"
+            f"SELECT id, tenant, user_id, graph FROM {_LOST}{free}"
+            f" ORDER BY lease_until NULLS LAST, rank, start_tag, queued_at LIMIT {BATCH}",
+            full,
         )
-        return len(rows)
+        lost = [thread_id for thread_id, *whose in rows if running.joined(*whose)]
+        yield from enqueue(lost)
+        return len(lost)
 
     @reads
     def unleased(self) -> Work[Collection[int]]:

@@ -33,6 +33,7 @@ from clew.stores.sql.ownership import owned_threads
 from clew.stores.sql.process_leases import end_other_leases, lease_owners
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
 from clew.stores.sql.queue import move_to_front
+from clew.stores.sql.quotas import require_number
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
 from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
 from clew.stores.sql.turns import take_tag, turn_of
@@ -65,6 +66,8 @@ class ThreadRows(Tables):
     """Of tenants that get more or fewer turns than others while threads wait."""
     caps: Caps | None = None
     """On threads that run at once; None where there are none."""
+    quota: int = 0
+    """How many threads a tenant may have; 0 is any number."""
 
     async def commit(self, change: Change, *guards: Guard) -> None:
         if self.metrics is None:
@@ -94,6 +97,7 @@ class ThreadRows(Tables):
         if is_new:
             # After the insert, which waits for a burial under way and then would not know of it.
             yield from refuse_buried(thread.id)
+            yield from require_number("threads", thread.owner.tenant, self.quota)
         elif change.changes_ttl:
             yield expiring(thread.id, thread.last_active_at)
         elif guarded.is_access and is_long_ago(thread):
