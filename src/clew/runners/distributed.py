@@ -53,6 +53,7 @@ class DistributedRunner:
 
         Where it `is_capped`, the store counts what runs, and an ended run may be what others wait for."""
         self._jobs = jobs
+        self._is_capped = is_capped
         self._store = store
         self._lease = lease
         self._concurrency = concurrency
@@ -178,7 +179,8 @@ class DistributedRunner:
     async def _sweep(self, since: dict[int, float]) -> dict[int, float]:
         """`since` says when jobs without a runner were first seen."""
         now = self._loop.time()
-        if lost := await self._jobs.enqueue_lost():
+        # Under caps every run waits without a job until it may run.
+        if (lost := await self._jobs.enqueue_lost()) and not self._is_capped:
             logger.info("%d threads had no job and were enqueued", lost)
         seen = {job: since.get(job, now) for job in await self._jobs.unleased()}
         stuck = [job for job, first in seen.items() if now - first >= STUCK_SECONDS]
