@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from clew.graph.tools import tool
     from clew.history.agent_node import AgentNode
     from clew.history.chat_history import ChatHistory
+    from clew.server.embedding import EmbeddedServer, open_server
     from clew.server.library import create_checkpointer, create_graph_store, delete_by_tenant, delete_by_user
     from clew.toolsets.mcp_tools import mcp_tools
 
@@ -24,6 +25,7 @@ __all__ = [
     "AppServices",
     "Caller",
     "ChatHistory",
+    "EmbeddedServer",
     "Prepared",
     "RouteServices",
     "StartCall",
@@ -35,6 +37,7 @@ __all__ = [
     "delete_by_user",
     "mcp_tools",
     "needs",
+    "open_server",
     "tool",
 ]
 
@@ -46,6 +49,7 @@ _HOMES: Final = {
     "AppServices": "clew.apps.app",
     "Caller": "clew.api.guard",
     "ChatHistory": "clew.history.chat_history",
+    "EmbeddedServer": "clew.server.embedding",
     "Prepared": "clew.api.workflow_apps",
     "RouteServices": "clew.apps.app",
     "StartCall": "clew.api.workflow_apps",
@@ -57,6 +61,7 @@ _HOMES: Final = {
     "delete_by_user": "clew.server.library",
     "mcp_tools": "clew.toolsets.mcp_tools",
     "needs": "clew.api.access",
+    "open_server": "clew.server.embedding",
     "tool": "clew.graph.tools",
 }
 

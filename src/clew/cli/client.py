@@ -168,8 +168,8 @@ async def open_api(target: Target, *, runs: bool = False, creates: bool = False)
         raise ConfigError(f"there is no database at {path}; is this the right folder? --url names a server")
     export_environment(settings)
     from clew.api.credentials import SCOPES, Principal  # noqa: PLC0415 - reads what was just exported
-    from clew.cli.inprocess import InProcess  # noqa: PLC0415 - the same
     from clew.server.app import open_app  # noqa: PLC0415 - the same
+    from clew.server.inprocess import InProcess  # noqa: PLC0415 - the same
 
     caller = Principal(tenant=target.tenant, user_id=target.user, scopes=frozenset(SCOPES), key_id="")
     async with open_app(settings, background=False) as app:

@@ -33,6 +33,7 @@ class Follower:
     echoes: bool = True  # what users say
     documents: list[tuple[str, str]] = field(default_factory=list)
     spoke: bool = False  # the thread, in this round
+    said: str = ""  # its newest message
     _shown: dict[str, int] = field(default_factory=dict)  # characters of a message that were streamed
     _answered: set[str] = field(default_factory=set)
 
@@ -128,7 +129,7 @@ class Follower:
 
     def _show_message(self, data: dict[str, Any]) -> None:
         self.spoke = True
-        text = plain(data.get("content"))
+        self.said = text = plain(data.get("content"))
         shown = self._shown.pop(str(data.get("ref")), 0)
         self.screen.text(text[shown:])
         self.screen.end_text()
@@ -158,7 +159,7 @@ class Follower:
 
     async def _ask(self, call: dict[str, Any], keyboard: Keyboard) -> dict[str, Any] | None:
         """The answer as the API takes it; None at the end of the input."""
-        show_question(self.screen, call)
+        show_question(self.screen, call, said=self.said)
         match call["kind"]:
             case "approval":
                 return await _ask_approval(keyboard)
@@ -185,27 +186,37 @@ class Follower:
         return saved
 
 
-def show_question(screen: Screen, call: dict[str, Any]) -> None:
+def show_question(screen: Screen, call: dict[str, Any], *, said: str = "") -> None:
+    """What the person decides on. A value that the thread has just `said`, such as a plan, is not shown twice."""
     prompt = call.get("prompt")
     question = ""
     rest = prompt
     if isinstance(prompt, dict):
         question = next((str(prompt[k]) for k in ("question", "message", "text") if prompt.get(k)), "")
         hidden = ("question", "message", "text", "kind", "timeout", "args_hash", "tool", "args")
-        rest = {name: value for name, value in prompt.items() if name not in hidden}
+        rest = {
+            name: value
+            for name, value in prompt.items()
+            if name not in hidden and not (said and isinstance(value, str) and value.strip() == said.strip())
+        }
     if call["kind"] == "approval" and call.get("name"):
         question = question or f"Allow the tool {call['name']} to run?"
     screen.line(f"? {question or call['kind']}", style="bold")
-    if call.get("args"):
-        _show_value(screen, call["args"])
-    if rest:
-        _show_value(screen, rest)
+    for value in (call.get("args"), rest):
+        if value:
+            _show_value(screen, value)
 
 
 def _show_value(screen: Screen, value: Any) -> None:
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    for line in text.replace("\\n", "\n    ").splitlines():
-        screen.line(f"  {line}")
+    """A line for each name, and texts of several lines as they are."""
+    fields = value.items() if isinstance(value, dict) else [("", value)]
+    for name, one in fields:
+        lines = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)).splitlines()
+        label = f"{name}: " if name else ""
+        if len(lines) > 1:
+            screen.line(f"  {label}".rstrip())
+        for line in lines:
+            screen.line(f"    {line}" if len(lines) > 1 else f"  {label}{line}")
 
 
 async def _ask_approval(keyboard: Keyboard) -> dict[str, Any] | None:

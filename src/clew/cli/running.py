@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from clew.cli.client import Api, Target, open_api, part
@@ -102,7 +103,7 @@ def run_graph(
             if as_json:
                 follower.screen = _Silent()
             ended = await _followed(follower, api)
-            saved = await follower.save_documents(output) if not as_json else []
+            saved = await follower.save_documents(output)
             await _report(api, screen, follower, ended, saved, as_json=as_json)
             return CODES[ended]
 
@@ -127,15 +128,34 @@ async def _report(
 ) -> None:
     path = f"/api/workflows/{part(follower.thread_id)}"
     if as_json:
-        say_json(None if ended == "deleted" else await api.get(path))
+        # As `start?wait=` answers, and the documents that are files here now.
+        whole = None
+        if ended != "deleted":
+            whole = await api.get(path)
+            whole |= {"state": await api.get(f"{path}/state"), "saved": [str(file) for file in saved]}
+        say_json(whole)
         return
     for file in saved:
         screen.line(f"saved {file}", style="green")
+    if ended == "completed":
+        await _report_worktree(api, screen, path)
     if ended == "blocked":
         screen.line(f"It waits for an answer: clew pending {follower.thread_id}", style="yellow")
     elif ended == "completed" and not follower.spoke:
         values = (await api.get(f"{path}/state"))["values"]
         screen.line(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+async def _report_worktree(api: Api, screen: Screen, path: str) -> None:
+    """What a coding workflow changed, and how to look at it."""
+    whole = await api.get(path)
+    if (folder := whole.get("worktree_path")) is None:
+        return
+    for file in whole["execution_state"].get("changed_files", ()):
+        screen.line(f"changed {file}", style="green")
+    screen.line(
+        f"Nothing is committed: git -C {quote(folder)} status, git -C {quote(folder)} diff", style="dim"
+    )
 
 
 def chat(start: StartRequest, *, thread: str | None, output: Path, target: Target) -> None:
