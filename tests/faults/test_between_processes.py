@@ -213,13 +213,18 @@ async def test_a_reader_that_lags_gets_every_part(stage: Stage, busy: Door) -> N
     assert heard == list(range(run_graphs.FLOOD))
 
 
+def set_ahead(stage: Stage) -> None:
+    """Set the database's clock an hour ahead of this machine's."""
+    ahead = "(extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT + 3600000000"
+    stage.sql(f"CREATE OR REPLACE FUNCTION clew_now() RETURNS BIGINT LANGUAGE SQL VOLATILE RETURN {ahead}")
+
+
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("stage", ["postgres"], indirect=True)
 async def test_events_are_dated_by_the_clock_of_the_database(stage: Stage, door: Door) -> None:
     """So `?since=` finds what any server wrote: to these two, whose machine is right, the database's is an hour ahead."""
     door.open()
-    ahead = "(extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT + 3600000000"
-    stage.sql(f"CREATE OR REPLACE FUNCTION clew_now() RETURNS BIGINT LANGUAGE SQL VOLATILE RETURN {ahead}")
+    set_ahead(stage)
     with stage.serving() as one, stage.serving() as other:
         async with clients_of(one) as ours, clients_of(other) as theirs:
             for clients in (ours, theirs):
@@ -228,6 +233,22 @@ async def test_events_are_dated_by_the_clock_of_the_database(stage: Stage, door:
     rows = stage.sql("SELECT at FROM events")
     assert len(rows) > 2
     assert all(3500 < at / 1_000_000 - time.time() < 3601 for (at,) in rows), rows
+
+
+@pytest.mark.fault("D2")
+@pytest.mark.parametrize("stage", ["postgres"], indirect=True)
+async def test_queued_runs_are_dated_by_the_same_clock(stage: Stage, door: Door) -> None:
+    """A run that was withdrawn from the queue is listed after the one that had begun before it."""
+    set_ahead(stage)
+    with stage.serving() as served:
+        async with clients_of(served) as clients:
+            thread = (await clients.ann.threads.create())["thread_id"]
+            first, second = [
+                await clients.ann.runs.create(thread, "waiter", input=door.input(word)) for word in "ab"
+            ]
+            await clients.ann.runs.cancel(thread, second["run_id"])
+            newest = await clients.ann.runs.list(thread)
+    assert [run["run_id"] for run in newest] == [second["run_id"], first["run_id"]]
 
 
 @pytest.mark.parametrize("stage", ["postgres"], indirect=True)

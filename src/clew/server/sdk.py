@@ -129,13 +129,15 @@ async def open_langgraph(
         policy=settings.webhook_policy,
     )
     priorities = _priorities(settings, assistants)
+    # By which events are dated: queued and started runs are sorted together.
+    clock = execution.commands.clock
     runs = _runs(settings, stores, store, execution, webhooks, stopping, priorities, process)
     run_hooks = RunHooks(
         hooks=RunHookRows(stores.db, process),
         runs=runs,
         webhooks=webhooks,
-        report=report(utc_now, fields=settings.webhook_policy.fields),
-        clock=utc_now,
+        report=report(clock, fields=settings.webhook_policy.fields),
+        clock=clock,
         poll_seconds=settings.runner.poll_seconds,
     )
     scheduler = Scheduler(
@@ -143,7 +145,7 @@ async def open_langgraph(
         runs=runs,
         assistants=assistants,
         webhooks=webhooks,
-        clock=utc_now,
+        clock=clock,
         said=said,
         most=settings.langgraph.crons,
     )
@@ -280,7 +282,7 @@ def _runs(
         store=store,
         commands=execution.commands,
         notifier=execution.notifier,
-        clock=utc_now,
+        clock=execution.commands.clock,
         new_id=new_id,
         stopping=stopping,
         poll_seconds=settings.runner.poll_seconds,
@@ -303,7 +305,7 @@ def _runs(
         metadata=metadata,
         webhooks=webhooks,
         notifier=execution.notifier,
-        clock=utc_now,
+        clock=execution.commands.clock,
         priorities=priorities,
         temporary_grace=timedelta(seconds=settings.langgraph.temporary_seconds),
     )
