@@ -238,6 +238,7 @@ async def test_a_deleted_thread_is_gone_from_every_table_and_for_good(
     assert (await store.get("t2")).id == "t2"
 
 
+@pytest.mark.raw_sql
 async def test_a_long_log_is_purged_in_slices(store: Store, database: Database, rows: CleanupRows) -> None:
     await old(store, database, "t1")
     await query(

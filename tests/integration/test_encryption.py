@@ -71,7 +71,7 @@ def use(server: Server) -> dict[str, str]:
     that waits for it, an assistant and a cron."""
     file = post(server, "/api/files", files={"file": (f"{MARKER}.txt", f"Recipe of the {MARKER}".encode())})
     start = {"prompt": f"Read {MARKER}", "listFileId": [file["id"]], "name": MARKER}
-    chat = post(server, "/api/workflows/start", json=start, headers={"Idempotency-Key": "once"})
+    chat = post(server, "/api/workflows/start", json=start, headers={"Idempotency-Key": file["id"]})
     thread = post(server, "/threads", json={})["thread_id"]
     run = {"assistant_id": "ask", "input": {"text": MARKER}, "stream_mode": ["values", "updates"]}
     with httpx.stream(

@@ -7,28 +7,29 @@ from datetime import datetime, timedelta
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.sql.work import Database, Statement, Work
 
-# A measurement that took longer says little: the clock goes on as before.
-SLOWEST = timedelta(seconds=1)
-
 
 class DatabaseClock:
-    """Adds to this machine's clock what the database's was ahead when it was last measured."""
+    """Adds to this machine's clock what the database's is ahead, as far as measurements show it.
+
+    A measurement says when the database read its clock only to within the time it took. The clock moves no further than
+    it must to agree: a slow answer does not set it back, so that what follows is dated later.
+    """
 
     def __init__(self, db: Database, local: Callable[[], datetime]) -> None:
         self._db = db
         self._local = local
-        self._ahead: timedelta | None = None
+        self._ahead = timedelta(0)
 
     def __call__(self) -> datetime:
-        return self._local() + (self._ahead or timedelta(0))
+        return self._local() + self._ahead
 
     async def measure(self) -> bool:
         """Raises Unavailable if the database does not answer. Returns False: a chore with nothing left to do."""
         before, begun = self._local(), time.monotonic()
         at = await self._db.glance(_now)
         took = timedelta(seconds=time.monotonic() - begun)
-        if self._ahead is None or took <= SLOWEST:
-            self._ahead = (at - micros(before)) * MICROSECOND - took / 2
+        most = (at - micros(before)) * MICROSECOND
+        self._ahead = max(most - took, min(self._ahead, most))
         return False
 
 
