@@ -33,6 +33,7 @@ GRAPHS = (
         "endless",
         "blocking",
         "walking",
+        "napping",
     ),
     *("typed", "agent", "langchain_agent", "informed_agent", "forgetful_agent", "monotonous_agent"),
     *("summing_agent", "helpless_agent", "speechless_agent"),

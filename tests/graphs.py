@@ -159,6 +159,23 @@ async def walk(state: Notes) -> Notes:
     return {"log": [step]}
 
 
+class Nap(TypedDict):
+    name: str
+    seconds: float
+    marks: str
+
+
+async def nap(state: Nap) -> None:
+    with Path(state["marks"]).open("a") as file:  # noqa: ASYNC230 - a line
+        file.write(f"{state['name']}\n")
+    await asyncio.sleep(state["seconds"])
+
+
+def napping() -> StateGraph[Nap]:
+    """One node that says its name and sleeps."""
+    return chain(Nap, nap)
+
+
 def walking() -> StateGraph[Notes]:
     """Forty steps that take four seconds."""
     graph = StateGraph(Notes)

@@ -155,7 +155,6 @@ async def test_turns_are_forgotten_when_no_thread_waits(store: Store, database: 
 
 
 async def test_threads_opened_at_once_take_turns_too(store: Store) -> None:
-    await queue(store, "a")
     await asyncio.gather(*(queue(store, f"a{number}") for number in range(64)))
     await claimed(store, 4)
     await queue(store, "b0", "b")

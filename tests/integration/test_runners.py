@@ -1,5 +1,7 @@
 """What every runner does: the local one beside the API on both databases, and workers on a job queue apart from it."""
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -179,6 +181,38 @@ async def test_a_run_starts_later_and_by_a_schedule(cluster: Cluster) -> None:
         return await cluster.statuses(thread_id) == ["success", "success"]
 
     await until(over)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "seconds"),
+    [(12, 0.2), pytest.param(1000, 1.0, marks=[pytest.mark.long, pytest.mark.timeout(600)])],
+)
+async def test_a_tenant_with_many_waiting_runs_delays_another_by_one_round(
+    runner: str, where: str, tmp_path: Path, waiting: int, seconds: float
+) -> None:
+    marks = tmp_path / "marks"
+    processes = 2 if runner == "workers" else 1
+    environ = {"CLEW_RUNNER_KIND": runner.partition("-")[0], "CLEW_RUNNER_CONCURRENCY": "1"}
+
+    def begun() -> list[str]:
+        return marks.read_text().split() if marks.exists() else []
+
+    async with cluster_on(
+        where, tmp_path, workers=processes if runner == "workers" else 0, **environ
+    ) as cluster:
+
+        async def start(tenant: str) -> None:
+            given = {"name": tenant, "seconds": seconds, "marks": str(marks)}
+            opening = Opening(owner=Owner(tenant=tenant), graph="napping")
+            await cluster.house.app.execution.commands.start(opening, Request(graph_input=given))
+
+        await asyncio.gather(*(start("many") for _ in range(waiting)))
+        await until(lambda: len(begun()) >= processes)
+        await start("single")
+        before, ordered = len(begun()), time.monotonic()
+        await until(lambda: "single" in begun())
+        print(f"waited {time.monotonic() - ordered:.2f} s")  # noqa: T201 - the figure of this test
+        assert begun().index("single") - before <= 1, "of another tenant one round may have begun just then"
 
 
 async def test_workers_run_only_the_graphs_they_are_for(postgres_url: str, tmp_path: Path) -> None:

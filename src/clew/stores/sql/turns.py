@@ -38,12 +38,12 @@ def queueing(priority: int, tenant: int, turn: int) -> dict[str, str]:
 
 
 def take_tag(tenant: str, priority: int | None) -> Statement:
-    """Before the tag is computed: other processes that queue threads of this tenant wait until this transaction ends.
+    """Before the tag is computed: others that queue threads of this tenant wait until this transaction ends.
 
-    Where no thread waits, there is no order yet to keep."""
+    Also where no thread waits yet: of several that begin at once, each would get the first turn."""
     return Statement(
         "SELECT 1 /*+ , pg_advisory_xact_lock(hashtextextended('turn ' || CAST($1 AS TEXT), $2)) */"
-        f" WHERE CAST($1 AS TEXT) IS NOT NULL AND EXISTS (SELECT 1 FROM threads WHERE {WAITING} AND rank = CAST($2 AS BIGINT))",
+        " WHERE CAST($1 AS TEXT) IS NOT NULL AND CAST($2 AS BIGINT) IS NOT NULL",
         (tenant, priority or 0),
     )
 
