@@ -9,7 +9,7 @@ from typing import Any
 
 from procrastinate import App, PsycopgConnector
 from procrastinate.exceptions import ConnectorException
-from procrastinate.jobs import DeleteJobCondition, Job, Status
+from procrastinate.jobs import DeleteJobCondition, Job, Notification, Status
 from procrastinate.manager import JobManager, NotificationCallback
 from procrastinate.worker import Worker
 
@@ -42,10 +42,16 @@ class ToughJobManager(JobManager):
     def __init__(self, connector: PsycopgConnector) -> None:
         super().__init__(connector)
         self._notify: NotificationCallback | None = None
+        self._notified = 0
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
         try:
-            return await super().fetch_job(queues, worker_id)
+            while True:
+                notified = self._notified
+                job = await super().fetch_job(queues, worker_id)
+                # The worker forgets a notification that arrives meanwhile, and would find its job a polling interval later.
+                if job is not None or notified == self._notified:
+                    return job
         except ConnectorException as exc:
             # If a job was taken all the same, it is put back: no runner holds its thread.
             logger.warning("cannot fetch a job: %s", _cause(exc))
@@ -76,10 +82,14 @@ class ToughJobManager(JobManager):
     async def listen_for_jobs(
         self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
     ) -> None:
-        self._notify, wait = on_notification, SHORTEST_WAIT
+        async def notify(*, channel: str, notification: Notification) -> None:
+            self._notified += 1
+            await on_notification(channel=channel, notification=notification)
+
+        self._notify, wait = notify, SHORTEST_WAIT
         while True:
             try:
-                await super().listen_for_jobs(on_notification=on_notification, queues=queues)
+                await super().listen_for_jobs(on_notification=notify, queues=queues)
             except ConnectorException as exc:
                 if wait == SHORTEST_WAIT:
                     logger.warning("no notifications of jobs, they are polled for: %s", _cause(exc))
