@@ -22,11 +22,11 @@ from urllib.parse import parse_qs, urlsplit
 Way = Literal["unsent", "unanswered", "half", "fatal", "late", "frozen"]
 WAYS: tuple[Way, ...] = ("unsent", "unanswered", "half", "fatal", "late")
 
-_SOCKET = ".s.PGSQL.5432"
+SOCKET = ".s.PGSQL.5432"
 # What a server answers to: a simple query, Sync, Flush.
-_REQUESTS = frozenset(b"QSH")
+REQUESTS = frozenset(b"QSH")
 # How an answer ends: ReadyForQuery; to a Flush after Describe, RowDescription or NoData; and an error.
-_ENDS = {ord("Q"): b"Z", ord("S"): b"Z", ord("H"): b"TnE"}
+ENDS = {ord("Q"): b"Z", ord("S"): b"Z", ord("H"): b"TnE"}
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class PostgresProxy:
         up_reader, up_writer = await asyncio.open_unix_connection(str(self._upstream))
         backend = _Backend(up_reader, writer, self._is_open)
         try:
-            up_writer.write(await _message(reader, has_type=False))
+            up_writer.write(await read_message(reader, has_type=False))
             answers = asyncio.create_task(backend.pass_on())
             try:
                 await self._requests_of(reader, writer, up_writer, backend)
@@ -100,10 +100,10 @@ class PostgresProxy:
         backend: "_Backend",
     ) -> None:
         while True:
-            message = await _message(reader)
+            message = await read_message(reader)
             await self._is_open.wait()
             cut = self._cut
-            is_it = message[0] in _REQUESTS and next(self._requests) == (cut.at if cut else -1)
+            is_it = message[0] in REQUESTS and next(self._requests) == (cut.at if cut else -1)
             if cut is None or not is_it or cut.is_done:
                 up_writer.write(message)
                 continue
@@ -111,16 +111,16 @@ class PostgresProxy:
             if cut.way == "unsent":
                 return
             if cut.way == "fatal":
-                writer.write(_last_words(cut.sqlstate))
+                writer.write(last_words(cut.sqlstate))
                 return
-            backend.hold(_ENDS[message[0]])
+            backend.hold(ENDS[message[0]])
             up_writer.write(message)
             answer = await backend.held
             if cut.way == "half":
                 writer.write(answer[: len(answer) // 2])
             if cut.way == "late":
-                writer.write(answer + _last_words(cut.sqlstate))
-                await _message(reader)
+                writer.write(answer + last_words(cut.sqlstate))
+                await read_message(reader)
             if cut.way == "frozen":
                 writer.write(answer)
                 await asyncio.get_running_loop().create_future()
@@ -146,7 +146,7 @@ class _Backend:
         held = b""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
-                message = await _message(self._reader)
+                message = await read_message(self._reader)
                 await self._is_open.wait()
                 if not self._ends:
                     self._writer.write(message)
@@ -157,13 +157,13 @@ class _Backend:
         self._writer.close()
 
 
-async def _message(reader: asyncio.StreamReader, *, has_type: bool = True) -> bytes:
+async def read_message(reader: asyncio.StreamReader, *, has_type: bool = True) -> bytes:
     head = await reader.readexactly(5 if has_type else 4)
     (size,) = struct.unpack("!I", head[-4:])
     return head + await reader.readexactly(size - 4)
 
 
-def _last_words(sqlstate: str) -> bytes:
+def last_words(sqlstate: str) -> bytes:
     fields = (b"SFATAL", b"VFATAL", b"C" + sqlstate.encode(), b"Mterminating connection")
     body = b"".join(field + b"\0" for field in fields) + b"\0"
     return b"E" + struct.pack("!I", len(body) + 4) + body
@@ -176,8 +176,8 @@ async def postgres_proxy(url: str) -> AsyncGenerator[tuple[PostgresProxy, str]]:
     (host,) = parse_qs(parts.query)["host"]
     # Not pytest's own folder: the path of a Unix socket has to be short.
     with tempfile.TemporaryDirectory(prefix="clew-proxy-") as folder:
-        proxy = PostgresProxy(Path(host, _SOCKET))
-        server = await asyncio.start_unix_server(proxy.serve, Path(folder, _SOCKET))
+        proxy = PostgresProxy(Path(host, SOCKET))
+        server = await asyncio.start_unix_server(proxy.serve, Path(folder, SOCKET))
         try:
             yield proxy, f"postgresql://postgres@{parts.path}?host={folder}"
         finally:

@@ -252,11 +252,17 @@ async def test_queued_runs_are_dated_by_the_same_clock(stage: Stage, door: Door)
 
 
 @pytest.mark.parametrize("stage", ["postgres"], indirect=True)
-async def test_a_server_stays_within_its_budget_of_connections(stage: Stage, door: Door) -> None:
-    """docs/howto/deploy.md: its pool, and three beside it (heartbeat, notifications, the lock that shows it lives)."""
+@pytest.mark.parametrize(("kind", "beside"), [("local", 3), ("workers", 6)])
+async def test_a_server_stays_within_its_budget_of_connections(
+    stage: Stage, door: Door, kind: str, beside: int
+) -> None:
+    """docs/howto/deploy.md: its pool, three beside it (heartbeat, notifications, the lock that shows it lives), and three
+    of the job queue."""
     pool, most = 3, 0
     name = stage.environ["CLEW_DATABASE_URL"].partition("?")[0].rpartition("/")[2]
-    with stage.serving(CLEW_DATABASE_POOL_MAX=str(pool), CLEW_RUNNER_CONCURRENCY="30") as server:
+    with stage.serving(
+        CLEW_DATABASE_POOL_MAX=str(pool), CLEW_RUNNER_KIND=kind, CLEW_RUNNER_CONCURRENCY="30"
+    ) as server:
         async with clients_of(server) as clients:
             words = [f"w{number}" for number in range(20)]
             await asyncio.gather(
@@ -265,9 +271,9 @@ async def test_a_server_stays_within_its_budget_of_connections(stage: Stage, doo
             ending = asyncio.create_task(door.entered(*words))
             while not ending.done():
                 ((count,),) = stage.sql(
-                    f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'clew'"
+                    f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name LIKE 'clew%'"
                 )
                 most = max(most, count)
                 await asyncio.sleep(0.02)  # a sample now and then
             await ending
-    assert pool < most <= pool + 3
+    assert pool < most <= pool + beside
