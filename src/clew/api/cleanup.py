@@ -5,9 +5,9 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
 
@@ -48,8 +48,19 @@ UserId = Annotated[
     str | None, Query(max_length=256, description="Only this user's, of that tenant or of `default`.")
 ]
 
-# A tenant by name and by number, a user by name and by number.
-Whose: TypeAlias = tuple[str | None, int | None, str | None, int | None]
+
+@dataclass(frozen=True, slots=True)
+class CleanupQuery:
+    """What the address of a cleanup says: how old, how, and of which tenant and user, each by name or by number."""
+
+    days_old: DaysOld = None
+    dry_run: DryRun = False
+    soft: Soft = False
+    force: Force = False
+    tenant: Tenant = None
+    user_id: UserId = None
+    mandate_id: MandateId = None
+    user_number: UserNumber = None
 
 
 class CleanupOut(BaseModel):
@@ -147,69 +158,38 @@ class Sweep:
 
 def cleanup_router(sweep: Sweep) -> APIRouter:
     router = Router(prefix="/api/optimize", tags=["optimize"])
+    refusals = errors(Unauthenticated, Invalid, NotFound, OutOfRange, InvalidState, Unavailable)
 
-    @router.post(
-        "/cleanup",
-        dependencies=[PUBLIC],
-        responses=errors(Unauthenticated, Invalid, NotFound, OutOfRange, InvalidState, Unavailable),
-    )
-    async def clean_up(
-        request: HttpRequest,
-        days_old: DaysOld = None,
-        dry_run: DryRun = False,
-        soft: Soft = False,
-        force: Force = False,
-        tenant: Tenant = None,
-        user_id: UserId = None,
-        mandate_id: MandateId = None,
-        user_number: UserNumber = None,
-    ) -> CleanupOut:
+    @router.post("/cleanup", dependencies=[PUBLIC], responses=refusals)
+    async def clean_up(request: HttpRequest, query: Annotated[CleanupQuery, Depends()]) -> CleanupOut:
         """Delete threads that are due. Asks for CLEANUP_API_KEY or CRON_SECRET, not for an API key of a caller."""
-        return await cleaned_up(
-            request, days_old, dry_run, soft, force, (tenant, mandate_id, user_id, user_number)
-        )
+        return await _cleaned_up(sweep, request, query)
 
-    @router.get(
-        "/cleanup",
-        dependencies=[PUBLIC],
-        responses=errors(Unauthenticated, Invalid, NotFound, OutOfRange, InvalidState, Unavailable),
-    )
-    async def clean_up_by_cron(
-        request: HttpRequest,
-        days_old: DaysOld = None,
-        dry_run: DryRun = False,
-        soft: Soft = False,
-        force: Force = False,
-        tenant: Tenant = None,
-        user_id: UserId = None,
-        mandate_id: MandateId = None,
-        user_number: UserNumber = None,
-    ) -> CleanupOut:
+    @router.get("/cleanup", dependencies=[PUBLIC], responses=refusals)
+    async def clean_up_by_cron(request: HttpRequest, query: Annotated[CleanupQuery, Depends()]) -> CleanupOut:
         """The same as POST, for cron services that can only send GET."""
-        return await cleaned_up(
-            request, days_old, dry_run, soft, force, (tenant, mandate_id, user_id, user_number)
-        )
-
-    async def cleaned_up(
-        request: HttpRequest,
-        days_old: str | None,
-        dry_run: bool,
-        soft: bool,
-        force: bool,
-        whose: Whose,
-    ) -> CleanupOut:
-        query = request.url.query
-        target = f"{CLEANUP}?{query}" if query else CLEANUP
-        try:
-            async with sweep.in_time():
-                await sweep.gate.admit(request.headers, request.method, target)
-                owner = await sweep.owner(*whose)
-                return await sweep(_days(days_old), owner=owner, dry_run=dry_run, soft=soft, force=force)
-        except Unavailable as exc:
-            logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
-            raise
+        return await _cleaned_up(sweep, request, query)
 
     return router
+
+
+async def _cleaned_up(sweep: Sweep, request: HttpRequest, query: CleanupQuery) -> CleanupOut:
+    sent = request.url.query
+    target = f"{CLEANUP}?{sent}" if sent else CLEANUP
+    try:
+        async with sweep.in_time():
+            await sweep.gate.admit(request.headers, request.method, target)
+            owner = await sweep.owner(query.tenant, query.mandate_id, query.user_id, query.user_number)
+            return await sweep(
+                _days(query.days_old),
+                owner=owner,
+                dry_run=query.dry_run,
+                soft=query.soft,
+                force=query.force,
+            )
+    except Unavailable as exc:
+        logger.error("no cleanup: %s", exc, extra={"code": exc.code})  # noqa: TRY400 - it says enough
+        raise
 
 
 def _days(text: str | None) -> int | None:

@@ -78,6 +78,12 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
         thread = await access.at(thread_id, caller.owner)
         return WholeThreadOut.of(thread, await numbering.owner(thread.owner))
 
+    return router
+
+
+def thread_events_router(store: Store, *, access: ThreadAccess) -> APIRouter:
+    router = Router(prefix="/api/threads", tags=["threads"])
+
     @router.get("/{thread_id}/events", dependencies=[needs("read")], responses=errors(Invalid, NotFound))
     async def list_events(
         caller: Caller,

@@ -40,7 +40,7 @@ from clew.api.search import search_router
 from clew.api.start_policy import StartPolicy
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
-from clew.api.threads import threads_router
+from clew.api.threads import thread_events_router, threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
 from clew.api.workflow_views import WorkflowViews
 from clew.api.workflows import Workflows, command_router, read_router, start_router
@@ -358,6 +358,7 @@ def _operation_routers(services: Services, execution: "Execution", shared: HttpS
         page_router(WEB, authenticator=shared.authenticator, version=__version__),
         health_router(Readiness(stores.version, services.stopping), services.metrics),
         threads_router(services.store, access=services.access, numbering=services.numbering),
+        thread_events_router(services.store, access=services.access),
         queue_router(stores.queue, services.store, execution.commands),
         audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
