@@ -5,6 +5,7 @@ They are forked from a process that has imported everything already: that takes 
 
 import atexit
 import os
+import random
 import re
 import signal
 import socket
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,15 @@ def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+def port_to_keep() -> int:
+    """A free port that the kernel gives nobody by chance, so that a server can be started there again."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 def lives(pid: int) -> bool:

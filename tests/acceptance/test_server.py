@@ -23,7 +23,7 @@ import pytest
 from clew.config import load_settings
 from clew.server.database import open_stores
 from clew.stores.migrations import migrations
-from tests.processes import Server, begin_upload, clew, environment, one_line, serving, until
+from tests.processes import Server, begin_upload, clew, environment, one_line, port_to_keep, serving, until
 from tests.samples import opened
 
 GRACE = 1.0
@@ -256,14 +256,13 @@ class TestEnd:
             assert server.wait()[0] == 0
 
     def test_killed_and_started_again_it_knows_everything(self, tmp_path: Path) -> None:
-        with serving(tmp_path) as server:
+        with serving(tmp_path, port=port_to_keep()) as server:
             commit(tmp_path, "t1")
             assert server.get("/api/threads/t1").status_code == 404  # another tenant's
             made = clew(tmp_path, "keys", "create", "--name", "n", "--tenant", "acme", "--json")
             key = json.loads(made.stdout)["key"]
             server.signal(signal.SIGKILL)
             assert server.wait()[0] == -signal.SIGKILL
-        # At the same address, and at once: before long somebody else might have it.
         with serving(tmp_path, port=server.port) as server:
             answer = server.get("/api/threads/t1/events", Authorization=f"Bearer {key}").json()
         assert [event["type"] for event in answer["events"]] == ["round_started", "user_msg"]

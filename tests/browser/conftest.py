@@ -1,5 +1,7 @@
 """One server for the tests of a process, one browser for a module, a visit for each test."""
 
+import fcntl
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,12 +40,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def crowded(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server with 5,000 threads that ended, and one whose round has 1,000 events."""
+    base = tmp_path_factory.getbasetemp()
+    # The processes of pytest-xdist have their folders beside each other. The first that gets here writes the threads.
+    shared = base.parent if hasattr(request.config, "workerinput") else base
+    with (shared / "crowded.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "crowd").exists():
+            made = tmp_path_factory.mktemp("crowd")
+            # In a process of its own: Playwright has an event loop in this thread.
+            command = [sys.executable, "-m", "tests.browser.seeding", str(made), "5000", "1000"]
+            subprocess.run(command, cwd=ROOT, check=True)
+            made.rename(shared / "crowd")
     folder = tmp_path_factory.mktemp("crowded")
-    # In a process of its own: Playwright has an event loop in this thread.
-    command = [sys.executable, "-m", "tests.browser.seeding", str(folder), "5000", "1000"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    shutil.copytree(shared / "crowd", folder, dirs_exist_ok=True)
     with page_serving(folder, CLEW_CLEANUP_CRON_SECRET="hush-hush") as server:
         yield server
 

@@ -1,29 +1,18 @@
 """The dashboard: filters, the inbox, the views of a thread, and what an operator does."""
 
 import re
-import signal
 from pathlib import Path
 
 import httpx
 import pytest
+from axe_playwright_python.base import AxeResults  # type: ignore[import-untyped]
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Dialog, expect
 
-from tests.browser.visits import Visit, page_serving, visiting
+from tests.browser.visits import Visit, comes_to, page_serving, start, visiting
 from tests.processes import SECONDS, Server, until
 
 MAIL = "tools: send_mail to=ann@example.com"
-
-
-def start(server: Server, graph: str, prompt: str) -> str:
-    answer = httpx.post(
-        f"{server.address}/api/workflows/start", json={"graph": graph, "prompt": prompt}, timeout=SECONDS
-    )
-    return str(answer.raise_for_status().json()["id"])
-
-
-def comes_to(server: Server, thread: str, status: str) -> None:
-    until(lambda: server.get(f"/api/threads/{thread}").json()["status"] == status)
 
 
 def test_the_list_shows_every_page_and_its_filter_is_in_the_address(visit: Visit, server: Server) -> None:
@@ -158,49 +147,29 @@ def test_an_operator_cleans_up_restores_and_pauses(browser: Browser, tmp_path: P
         visit.check(server)
 
 
-@pytest.mark.parametrize("tab", ["run", "log", "graph"])
-def test_a_live_view_goes_on_after_the_server_was_killed(browser: Browser, tmp_path: Path, tab: str) -> None:
-    with visiting(browser) as visit:
-        page = visit.page
-        with page_serving(tmp_path) as server:
-            thread = start(server, "agent", MAIL)
-            comes_to(server, thread, "blocked")
-            visit.open(f"{server.address}/#/threads/{thread}/{tab}")
-            expect(page.locator(".span, .events li, .node").first).to_be_visible()
-            server.signal(signal.SIGKILL)
-            server.wait()
-        with page_serving(tmp_path, port=server.port) as revived:
-            httpx.post(
-                f"{revived.address}/api/workflows/{thread}/approve", timeout=SECONDS
-            ).raise_for_status()
-            visit.wait_for_status("completed")
-            if tab == "log":
-                events = revived.get(f"/api/threads/{thread}/events").json()["events"]
-                expect(page.locator(".events .seq")).to_have_text([str(event["seq"]) for event in events])
-            if tab == "graph":
-                expect(page.locator(".node.current")).to_have_count(0)
-            visit.check(revived, network=True)
-
-
-# Each view, by its address, and what it has once its data is there.
+# Each view, by its address, and what it alone has once its data is there.
 PLACES = {
     "": ".composer",
-    "waiting": ".waiting",
-    "operate/storage": ".figures",
-    "operate/queue": ".figures",
+    "waiting": ".inbox .waiting",
+    "operate/storage": "[aria-label=Storage] .figures",
+    "operate/queue": "[aria-label=Queue] .figures",
     "operate/metrics": ".chart",
-    "operate/crons": ".empty",
-    "operate/assistants": "td",
-    "operate/store": ".panel input",
+    "operate/crons": "[aria-label=Crons] .empty",
+    "operate/assistants": "[aria-label=Assistants] td",
+    "operate/webhooks": "[aria-label=Webhooks] .empty",
+    "operate/store": "[aria-label=Store] input",
+    "operate/files": "[aria-label=Files]",
     "operate/keys": ".scopes",
-    "operate/settings": "td",
-    "threads/{thread}": ".waiting",
+    "operate/settings": "[aria-label=Settings] td",
+    "operate/audit": "[aria-label=Audit] .empty",
+    "threads/{thread}": ".reading > .waiting",
     "threads/{thread}/run": ".span",
     "threads/{thread}/graph": ".node",
     "threads/{thread}/state": ".values pre",
-    "threads/{thread}/documents": ".panel",
+    "threads/{thread}/documents": ".panel > .empty",
     "threads/{thread}/log": ".events li",
 }
+AXE = Axe()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -209,11 +178,16 @@ def test_every_view_is_accessible_and_fits(browser: Browser, server: Server, sch
     thread = start(server, "agent", MAIL)
     comes_to(server, thread, "blocked")
     with visiting(browser, viewport={"width": width, "height": 800}, color_scheme=scheme) as visit:
+        visit.open(f"{server.address}/")
+        visit.page.evaluate(AXE.axe_script)
         for place, sign in PLACES.items():
-            visit.page.goto("about:blank")
-            visit.open(f"{server.address}/#/{place.format(thread=thread)}")
+            visit.page.goto(f"{server.address}/#/{place.format(thread=thread)}")
             visit.page.locator(sign).first.wait_for()
-            found = Axe().run(visit.page)
+            # The list is the same beside all of them.
+            scope = {"include": [["html"]], "exclude": [["aside ul"]] if place else []}
+            found = AxeResults(
+                visit.page.evaluate("(scope) => axe.run(scope, {resultTypes: ['violations']})", scope)
+            )
             assert found.violations_count == 0, f"{place}: {found.generate_report()}"
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, place
         visit.check(server)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +20,11 @@ def crowded_visit(browser: Browser, crowded: Server) -> Iterator[Visit]:
     with visiting(browser) as visit:
         visit.open(f"{crowded.address}/")
         yield visit
+
+
+def recent(server: Server) -> list[Any]:
+    points: list[Any] = server.get("/api/metrics/recent").json()["points"]
+    return points
 
 
 def operate(page: Page, section: str) -> None:
@@ -62,6 +68,8 @@ def test_charts_show_the_last_hours(crowded_visit: Visit, crowded: Server) -> No
     )
     thread = answer.json()["id"]
     until(lambda: crowded.get(f"/api/threads/{thread}").json()["status"] == "failed")
+    # Of a minute that has just begun nothing is drawn.
+    until(lambda: any(one["failedRounds"] and one["seconds"] >= 5 for one in recent(crowded)))
     operate(page, "Metrics")
     expect(page.locator(".chart")).to_have_count(5)
     expect(

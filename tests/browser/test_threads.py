@@ -1,26 +1,15 @@
 """Starting threads and answering what they wait for: forms, assistants, examples, reviews, deadlines; what a chat shows."""
 
 import re
-import signal
 from pathlib import Path
 
-import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import APIResponse, Browser, Route, expect
 
-from tests.browser.visits import PATIENCE, Visit, page_serving, visiting
-from tests.processes import SECONDS, Server, until
+from tests.browser.visits import PATIENCE, Visit, comes_to, page_serving, start, visiting
+from tests.processes import Server
 
 MAIL = "tools: send_mail to=ann@example.com"
-
-
-def start(server: Server, graph: str, prompt: str) -> str:
-    answer = server.post("/api/workflows/start", {"graph": graph, "prompt": prompt})
-    return str(answer.raise_for_status().json()["id"])
-
-
-def comes_to(server: Server, thread: str, status: str) -> None:
-    until(lambda: server.get(f"/api/threads/{thread}").json()["status"] == status)
 
 
 def test_a_graph_is_started_from_a_form_or_from_json(visit: Visit, server: Server) -> None:
@@ -130,15 +119,17 @@ def test_who_answered_meanwhile_is_told(visit: Visit, server: Server) -> None:
     page = visit.page
     thread = start(server, "agent", MAIL)
     comes_to(server, thread, "blocked")
-    # This page does not hear of the other answer before it sends its own.
-    page.route(
-        "**/api/threads?status=blocked*", lambda route: route.fallback() if not answered else route.abort()
-    )
-    answered: list[bool] = []
+    # This page does not hear of the other answer before it sends its own: it gets the first list again and again.
+    listed: list[APIResponse] = []
+
+    def as_before(route: Route) -> None:
+        listed.extend([] if listed else [route.fetch()])
+        route.fulfill(response=listed[0])
+
+    page.route("**/api/threads?status=blocked*", as_before)
     page.goto(f"{server.address}/#/waiting")
     card = page.get_by_role("article").filter(has=page.locator(f'a[href*="{thread}"]'))
     card.get_by_role("button", name="Approve").wait_for()
-    answered.append(True)
     server.post(f"/api/workflows/{thread}/approve", {}).raise_for_status()
     card.get_by_role("button", name="Approve").click()
     expect(page.locator(".notice")).to_contain_text("it was approved")
@@ -176,42 +167,3 @@ def test_data_is_no_bubble_and_code_has_colours(visit: Visit, server: Server) ->
     expect(code.locator(".tok-string")).to_have_text('"hello"')
     expect(code.locator(".tok-number")).to_have_text("42")
     visit.check(server)
-
-
-@pytest.mark.parametrize("place", ["waiting", "operate/metrics", "operate/crons", "threads/{thread}/state"])
-def test_a_view_goes_on_after_the_server_was_killed(browser: Browser, tmp_path: Path, place: str) -> None:
-    with visiting(browser) as visit:
-        page = visit.page
-        with page_serving(tmp_path) as server:
-            thread = start(server, "agent", MAIL)
-            comes_to(server, thread, "blocked")
-            visit.open(f"{server.address}/#/{place.format(thread=thread)}")
-            expect(page.locator(".waiting, .chart, .empty, .values").first).to_be_visible()
-            server.signal(signal.SIGKILL)
-            server.wait()
-        if not place.startswith("threads"):  # asked for every few seconds
-            expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_be_visible()
-        with page_serving(tmp_path, port=server.port) as revived:
-            httpx.post(
-                f"{revived.address}/api/workflows/{thread}/approve", timeout=SECONDS
-            ).raise_for_status()
-            expect(page.get_by_role("alert")).to_have_count(0, timeout=2 * PATIENCE)
-            if place == "waiting":
-                expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
-            if place.startswith("threads"):
-                visit.wait_for_status("completed")
-                expect(page.locator(".checkpoints li").first).to_contain_text("end")
-            visit.check(revived, network=True)
-
-
-def test_a_round_that_was_recovered_says_so(browser: Browser, tmp_path: Path) -> None:
-    with visiting(browser) as visit:
-        with page_serving(tmp_path) as server:
-            thread = start(server, "slow", "go")
-            visit.open(f"{server.address}/#/threads/{thread}/run")
-            expect(visit.page.locator(".span").first).to_be_visible()
-            server.signal(signal.SIGKILL)
-            server.wait()
-        with page_serving(tmp_path, port=server.port) as revived:
-            expect(visit.page.locator(".span.recovery")).to_contain_text("interrupted", timeout=2 * PATIENCE)
-            visit.check(revived, network=True)

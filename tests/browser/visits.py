@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 from tests.app import graphs_yaml
-from tests.processes import ROOT, Server, serving
+from tests.processes import ROOT, Server, serving, until
 
 # What a page shows soon may be late on a busy machine. Whoever waits for it waits no longer than it takes.
 PATIENCE = 30_000
@@ -100,6 +100,16 @@ class Visit:
         assert self.complaints == []
         assert self.page.evaluate("window.violations") == []
         assert network or self.network == []
+
+
+def start(server: Server, graph: str, prompt: str) -> str:
+    """A thread that the page has not started. Returns its id."""
+    answer = server.post("/api/workflows/start", {"graph": graph, "prompt": prompt})
+    return str(answer.raise_for_status().json()["id"])
+
+
+def comes_to(server: Server, thread: str, status: str) -> None:
+    until(lambda: server.get(f"/api/threads/{thread}").json()["status"] == status)
 
 
 @contextmanager

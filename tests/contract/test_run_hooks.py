@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clew.domain.errors import Conflict, Duplicate
+from clew.domain.errors import Conflict, Duplicate, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.records import Incoming, RunHook
 from clew.domain.thread import Owner, Status
 from clew.ports.inbox import Inbox
-from clew.ports.run_hooks import PER_TENANT, RunHookStore
+from clew.ports.run_hooks import PER_TENANT, FailedWebhooks, RunHookStore
 from clew.ports.thread_metadata import ThreadSearch
 from clew.ports.threads import Store
 from clew.stores.sql.inbox import InboxRows
@@ -32,6 +32,11 @@ LONG = timedelta(days=1)
 
 @pytest.fixture
 def hooks(database: Database) -> RunHookStore:
+    return RunHookRows(database)
+
+
+@pytest.fixture
+def failed(database: Database) -> FailedWebhooks:
     return RunHookRows(database)
 
 
@@ -100,6 +105,45 @@ async def test_a_discarded_hook_is_gone(hooks: RunHookStore, database: Database)
     await hooks.discard(hook())
     await hooks.snooze(hook(), wait=AT_ONCE)
     assert await claimed(hooks) == []
+
+
+async def test_a_webhook_that_is_given_up_is_listed_for_its_owner_and_claimed_no_more(
+    hooks: RunHookStore, failed: FailedWebhooks, store: Store, database: Database
+) -> None:
+    change = opened("t")
+    await store.commit(change)
+    await store.commit(recorded(change.thread, RoundFinished(status=Status.COMPLETED)))
+    await add(database, hook())
+    (held,) = await claimed(hooks)
+    await hooks.give_up(replace(held, attempts=11), reason="answered 500")
+    await hooks.heartbeat(held, lease=AT_ONCE)
+    assert await claimed(hooks) == []
+    for owner in (None, ANN):
+        (one,) = await failed.failed(owner)
+        assert (one.run_id, one.url, one.attempts, one.reason) == ("r", hook().webhook, 11, "answered 500")
+        assert one.owner == ANN
+    stranger = Owner(tenant="another")
+    assert await failed.failed(stranger) == []
+    for act in (failed.call_again, failed.dismiss):
+        with pytest.raises(NotFound):
+            await act("r", stranger)
+    await failed.call_again("r", ANN)
+    assert await failed.failed(ANN) == []
+    assert await claimed(hooks) == [hook()], "with all its attempts"
+
+
+async def test_a_webhook_that_was_given_up_is_dismissed_once(
+    hooks: RunHookStore, failed: FailedWebhooks, store: Store, database: Database
+) -> None:
+    await store.commit(opened("t"))
+    await add(database, hook(), hook("due"))
+    await hooks.give_up(hook(), reason="not reached")
+    with pytest.raises(NotFound):
+        await failed.dismiss("due", ANN)
+    await failed.dismiss("r", ANN)
+    assert await failed.failed() == []
+    with pytest.raises(NotFound):
+        await failed.dismiss("r", ANN)
 
 
 async def test_a_hook_that_is_written_again_only_waits_anew(hooks: RunHookStore, database: Database) -> None:

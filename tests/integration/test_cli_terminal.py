@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import Server, clew, one_line, serving, until
+from tests.processes import Server, clew, one_line, port_to_keep, serving, until
 from tests.terminals import COLUMNS, terminal
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -157,7 +157,7 @@ def test_chat_with_a_file_continues_after_a_kill(project: Path) -> None:
 
 
 def test_approve_and_tail_through_a_killed_server(project: Path) -> None:
-    with serving(project) as server:
+    with serving(project, port=port_to_keep()) as server:
         thread_id, port = start(server, "refund", amount=7), server.port
         address = server.address
         assert run_json(project, "pending", CLEW_URL=address)["toolCalls"][0]["workflowId"] == thread_id

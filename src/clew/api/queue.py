@@ -135,7 +135,7 @@ class QueueRoutes:
         self, caller: Caller, tenant: Tenant = None, limit: Annotated[int, Query(ge=0, le=1000)] = 100
     ) -> QueueOut:
         """What waits and runs now, by graph and tenant, and the processes on this database."""
-        owner = _owner(caller, tenant)
+        owner = owner_of(caller, tenant)
         loads = await self.queue.loads(owner)
         return QueueOut(
             waiting=sum(one.waiting for one in loads),
@@ -151,7 +151,7 @@ class QueueRoutes:
         self, caller: Caller, thread_id: ThreadId, tenant: Tenant = None
     ) -> QueueChangeOut:
         """Stop a run that waits. One that runs is left alone."""
-        owner = _owner(caller, tenant)
+        owner = owner_of(caller, tenant)
         await self.queue.require_waiting(thread_id, owner)
         thread = await self.commands.stop(thread_id, owner)
         return QueueChangeOut(thread_id=thread_id, status=thread.status)
@@ -160,11 +160,11 @@ class QueueRoutes:
         self, caller: Caller, thread_id: ThreadId, tenant: Tenant = None
     ) -> QueueChangeOut:
         """Start a run that waits before all others, of any priority and tenant."""
-        await self.store.move_to_front(thread_id, _owner(caller, tenant))
+        await self.store.move_to_front(thread_id, owner_of(caller, tenant))
         return QueueChangeOut(thread_id=thread_id, status="front")
 
 
-def _owner(caller: Principal, tenant: str | None) -> Owner | None:
+def owner_of(caller: Principal, tenant: str | None) -> Owner | None:
     """Whose runs are shown; None for those of all tenants. Raises Forbidden."""
     if tenant is None or tenant == caller.tenant:
         return caller.itself

@@ -137,6 +137,19 @@ class RunHook:
     wait: timedelta = field(default=timedelta(), compare=False)  # before its first check
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedWebhook:
+    """A webhook that was given up, and is kept until it is called again, dismissed, or its thread is deleted."""
+
+    run_id: str
+    thread_id: str
+    owner: Owner
+    url: str
+    attempts: int
+    reason: str
+    failed_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class StreamPart:
     """A part of what a run streams: JSON under a name."""

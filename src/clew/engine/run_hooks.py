@@ -87,7 +87,7 @@ class RunHooks:
             await self._end(hook)
 
     async def _post(self, hook: RunHook, thread: Thread, run: Run) -> RunHook | None:
-        """The hook without a webhook, or None if the call failed and the hook was snoozed."""
+        """The hook without a webhook, or None if the call failed and the hook was snoozed or given up."""
         body = self._report(run, await self._values(thread, run))
         attempts = hook.attempts + 1
         failpoint("webhook_before_send")
@@ -109,6 +109,10 @@ class RunHooks:
                 await self._hooks.snooze(replace(hook, attempts=attempts), wait=wait)
                 return None
             logger.warning("a webhook is given up: %s", exc, extra=extra)
+            # A temporary thread is deleted all the same, and what is known of its webhook with it.
+            if not hook.is_temporary:
+                await self._hooks.give_up(replace(hook, attempts=attempts), reason=str(exc))
+                return None
         failpoint("webhook_after_send")
         return replace(hook, webhook="")
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from clew.domain.records import RunHook
+from clew.domain.records import FailedWebhook, RunHook
+from clew.domain.thread import Owner
 
 # So many hooks of one tenant are worked on at once in a process: receivers that hang leave room for other tenants.
 PER_TENANT = 32
@@ -39,6 +40,26 @@ class RunHookStore(Protocol):
 
     async def discard(self, hook: RunHook) -> None:
         """The hook is done."""
+        ...
+
+    async def give_up(self, hook: RunHook, *, reason: str) -> None:
+        """Keep a hook whose webhook is called no more, for people to see. No claim finds it."""
+        ...
+
+
+class FailedWebhooks(Protocol):
+    """Webhooks that were given up. Of an owner's threads, or of all for None."""
+
+    async def failed(self, owner: Owner | None = None, *, limit: int = 100) -> Sequence[FailedWebhook]:
+        """The most recent first."""
+        ...
+
+    async def call_again(self, run_id: str, owner: Owner | None = None) -> None:
+        """Make it due now, with all its attempts. Raises NotFound."""
+        ...
+
+    async def dismiss(self, run_id: str, owner: Owner | None = None) -> None:
+        """Raises NotFound."""
         ...
 
 

@@ -42,6 +42,7 @@ from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
 from clew.api.threads import thread_events_router, threads_router
 from clew.api.tool_calls import approvals_router, tool_calls_router
+from clew.api.webhooks import webhooks_router
 from clew.api.workflow_views import WorkflowViews
 from clew.api.workflows import Workflows, command_router, read_router, start_router
 from clew.api.ws import ws_router
@@ -74,6 +75,7 @@ from clew.server.queue import queue_watch, set_order, set_quotas
 from clew.server.services import EVERYTHING, ProcessRole, Services
 from clew.server.store_index import open_index
 from clew.stores.commit_metrics import CommitMetrics
+from clew.stores.sql.run_hooks import RunHookRows
 from clew.telemetry import Metrics, shared_metrics
 from clew.telemetry.recent import STEP_SECONDS, RecentMetrics
 
@@ -360,6 +362,7 @@ def _operation_routers(services: Services, execution: "Execution", shared: HttpS
         threads_router(services.store, access=services.access, numbering=services.numbering),
         thread_events_router(services.store, access=services.access),
         queue_router(stores.queue, services.store, execution.commands),
+        webhooks_router(RunHookRows(stores.db)),
         audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),

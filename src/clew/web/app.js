@@ -28,7 +28,7 @@ function App({ model }) {
       <${View} model=${model} current=${current} />
     </main>
     <div class="notice" role="status">${notice && html`<p>${notice} <button class="quiet" onClick=${() => model.notify("")}>Close</button></p>`}</div>
-    ${deleting && html`<${DeleteDialog} key=${deleting} model=${model} thread=${deleting.thread} />`}
+    ${deleting && html`<${DeleteDialog} key=${deleting} model=${model} asked=${deleting} />`}
     ${redacting && html`<${RedactDialog} key=${redacting} model=${model} what=${redacting} />`}
     ${isHelpOpen && html`<${Help} model=${model} />`}
     ${model.isLockedOut && key !== "withheld" && html`<${KeyDialog} model=${model} />`}`;

@@ -24,8 +24,9 @@ export class Dialog extends Component {
   }
 }
 
-export function DeleteDialog({ model, thread }) {
-  const keep = () => model.confirmDeletion(null);
+export function DeleteDialog({ model, asked }) {
+  const { thread } = asked;
+  const keep = () => model.leaveDeletion(asked);
   return html`<${Dialog} label="Delete this thread" onClose=${keep}>
     <h2>Delete “${thread.name || "Untitled"}”?</h2>
     <p>This permanently deletes its messages and documents.</p>
@@ -49,8 +50,9 @@ export class RedactDialog extends Component {
     }
   }
 
-  render({ model, what: { message, document } }, { isSending, problem }) {
-    const keep = () => model.leaveRedaction();
+  render({ model, what }, { isSending, problem }) {
+    const { message, document } = what;
+    const keep = () => model.leaveRedaction(what);
     return html`<${Dialog} label=${document ? "Delete this file" : "Delete this message"} onClose=${keep}>
       <h2>Delete “${document ? fileName(document) : excerpt(message.text)}”?</h2>
       <p>${document ? OF_A_FILE : OF_A_MESSAGE}</p>

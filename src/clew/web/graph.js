@@ -1,7 +1,7 @@
 // The picture of a graph: nodes in layers from start to end, with those the last round visited, is in, or failed in.
 
 import { fetchJson } from "./api.js";
-import { html } from "./html.js";
+import { Component, html } from "./html.js";
 import { Loaded } from "./loaded.js";
 
 const WIDTH = 168;
@@ -28,27 +28,77 @@ function marks(timeline) {
   return found;
 }
 
-function Picture({ drawn, marks }) {
-  const places = layout(drawn);
-  const width = Math.max(...[...places.values()].map(({ x }) => x + WIDTH)) + GAP.x;
-  const height = Math.max(...[...places.values()].map(({ y }) => y + HEIGHT)) + GAP.y / 2;
-  const of = (id) => marks.get(id) ?? marks.get(id.split(":").at(-1)) ?? "";
-  const said = drawn.nodes.map(({ id }) => `${label(id)}${of(id) ? ` (${of(id)})` : ""}`).join(", ");
-  return html`<div class="wide" tabindex="0" role="group" aria-label="Picture of the graph"><svg class="graph-picture" role="img" aria-label=${`Nodes: ${said}`} viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
-    <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
-    ${drawn.edges.map((edge) => html`<path key=${`${edge.source}>${edge.target}`} class=${edge.conditional ? "edge maybe" : "edge"} d=${curve(places.get(edge.source), places.get(edge.target))} marker-end="url(#tip)" />`)}
-    ${drawn.nodes.map(({ id }) => {
-      const { x, y } = places.get(id);
-      return html`<g key=${id} class="node ${of(id)}" transform=${`translate(${x} ${y})`}>
-        <rect width=${WIDTH} height=${HEIGHT} rx=${id.startsWith("__") ? HEIGHT / 2 : 8} />
-        <text x=${WIDTH / 2} y=${HEIGHT / 2}>${label(id)}</text><title>${id}</title>
-      </g>`;
-    })}
-  </svg></div>`;
+// Subgraphs are closed at first: one node each, which opens.
+class Picture extends Component {
+  state = { open: new Set() };
+
+  #toggle(name) {
+    const { open } = this.state;
+    this.setState({ open: open.has(name) ? new Set([...open].filter((one) => one !== name && !one.startsWith(`${name}:`))) : new Set([...open, name]) });
+  }
+
+  render({ drawn: whole, marks }, { open }) {
+    const drawn = folded(whole, open);
+    const places = layout(drawn);
+    const width = Math.max(...[...places.values()].map(({ x }) => x + WIDTH)) + GAP.x;
+    const height = Math.max(...[...places.values()].map(({ y }) => y + HEIGHT)) + GAP.y / 2;
+    const of = (id) => stateOf(id, marks, whole);
+    const said = drawn.nodes.map(({ id }) => `${label(id)}${of(id) ? ` (${of(id)})` : ""}`).join(", ");
+    return html`${drawn.groups.length > 0 && html`<div class="bar-of-tools" role="group" aria-label="Subgraphs">Subgraphs
+        ${drawn.groups.map((name) => html`<button key=${name} class="chip status" aria-pressed=${open.has(name)} onClick=${() => this.#toggle(name)}>${name.replaceAll(":", " › ")}</button>`)}
+      </div>`}
+      <div class="wide" tabindex="0" role="group" aria-label="Picture of the graph"><svg class="graph-picture" role="img" aria-label=${`Nodes: ${said}`} viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
+      <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
+      ${[...open].map((name) => html`<${Frame} key=${name} name=${name} places=${places} />`)}
+      ${drawn.edges.map((edge) => html`<path key=${`${edge.source}>${edge.target}`} class=${edge.conditional ? "edge maybe" : "edge"} d=${curve(places.get(edge.source), places.get(edge.target))} marker-end="url(#tip)" />`)}
+      ${drawn.nodes.map(({ id, isGroup }) => {
+        const { x, y } = places.get(id);
+        return html`<g key=${id} class="node ${of(id)} ${isGroup ? "group" : ""}" transform=${`translate(${x} ${y})`} onClick=${isGroup ? () => this.#toggle(id) : null}>
+          ${isGroup && html`<rect x="4" y="4" width=${WIDTH} height=${HEIGHT} rx="8" />`}
+          <rect width=${WIDTH} height=${HEIGHT} rx=${id.startsWith("__") ? HEIGHT / 2 : 8} />
+          <text x=${WIDTH / 2} y=${HEIGHT / 2}>${label(id)}${isGroup ? " ▸" : ""}</text><title>${id}</title>
+        </g>`;
+      })}
+    </svg></div>`;
+  }
+}
+
+// Around the nodes of an open subgraph.
+function Frame({ name, places }) {
+  const inside = [...places].filter(([id]) => id.startsWith(`${name}:`)).map(([, place]) => place);
+  if (!inside.length) return null;
+  const [left, top] = ["x", "y"].map((axis) => Math.min(...inside.map((place) => place[axis])) - 12);
+  const [right, bottom] = [WIDTH, HEIGHT].map((size, axis) => Math.max(...inside.map((place) => place["xy"[axis]])) + size + 12);
+  return html`<rect class="frame" x=${left} y=${top} width=${right - left} height=${bottom - top} rx="12" />`;
+}
+
+// A subgraph that is not open takes the place of its nodes, and of the edges that lead into it and out of it.
+function folded({ nodes, edges }, open) {
+  const shown = (id) => {
+    const parts = id.split(":");
+    return parts.map((_, count) => parts.slice(0, count + 1).join(":")).find((part) => part === id || !open.has(part));
+  };
+  const around = nodes.flatMap(({ id }) => id.split(":").slice(0, -1).map((_, count) => id.split(":").slice(0, count + 1).join(":")));
+  const groups = [...new Set(around)].filter((name) => shown(name) === name);
+  const kept = new Map(nodes.map(({ id }) => [shown(id), { id: shown(id), isGroup: shown(id) !== id }]));
+  const joined = new Map();
+  for (const { source, target, conditional } of edges) {
+    const [from, to] = [shown(source), shown(target)];
+    if (from === to && source !== target) continue;
+    const known = joined.get(`${from}>${to}`);
+    joined.set(`${from}>${to}`, { source: from, target: to, conditional: Boolean(conditional) && (known?.conditional ?? true) });
+  }
+  return { nodes: [...kept.values()], edges: [...joined.values()], groups };
+}
+
+// Of a subgraph: where the round is in it, or was last.
+function stateOf(id, marks, { nodes }) {
+  const states = nodes.filter((node) => node.id === id || node.id.startsWith(`${id}:`)).map((node) => marks.get(node.id) ?? marks.get(node.id.split(":").at(-1)));
+  return ["failed", "current", "visited"].find((state) => states.includes(state)) ?? marks.get(id) ?? "";
 }
 
 function label(id) {
-  const name = id === "__start__" ? "start" : id === "__end__" ? "end" : id;
+  const name = id === "__start__" ? "start" : id === "__end__" ? "end" : id.split(":").at(-1);
   return name.length > 22 ? `${name.slice(0, 21)}…` : name;
 }
 

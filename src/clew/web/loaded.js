@@ -1,34 +1,51 @@
 // What the server answers to one question: asked when the view opens, again every few seconds, and after a change.
 
 import { Component, html } from "./html.js";
+import { backoff } from "./stream.js";
 
 // `load` asks; `every` is in seconds; the child is a function of the answer and of a way to ask again.
 export class Loaded extends Component {
   state = { value: undefined, error: null };
   #turn = 0;
+  #failures = 0;
   #timer = null;
 
   componentDidMount() {
+    document.addEventListener("visibilitychange", this.#seen);
     this.#ask();
-    const { every } = this.props;
-    if (every) this.#timer = setInterval(() => document.hidden || this.#ask(), every * 1000);
   }
 
   componentWillUnmount() {
-    clearInterval(this.#timer);
+    document.removeEventListener("visibilitychange", this.#seen);
+    clearTimeout(this.#timer);
     this.#turn = -1;
   }
+
+  // Who comes back to the page sees what is true now.
+  #seen = () => this.props.every && !document.hidden && this.#ask();
 
   // An answer that comes after a later question was asked is not shown.
   async #ask() {
     const turn = ++this.#turn;
+    clearTimeout(this.#timer);
+    let wait = (this.props.every ?? 0) * 1000;
     try {
       const value = await this.props.load();
-      if (turn === this.#turn) this.setState({ value, error: null });
+      if (turn !== this.#turn) return;
+      this.#failures = 0;
+      this.setState({ value, error: null });
     } catch (error) {
       this.props.model.noteRefusal(error);
-      if (turn === this.#turn) this.setState({ error });
+      if (turn !== this.#turn) return;
+      if (error.passes) wait = backoff(this.#failures++);
+      this.setState({ error });
     }
+    if (wait) this.#askIn(wait);
+  }
+
+  // Not while the page is hidden.
+  #askIn(wait) {
+    this.#timer = setTimeout(() => (document.hidden ? this.#askIn(wait) : this.#ask()), wait);
   }
 
   render({ children }, { value, error }) {

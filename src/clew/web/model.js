@@ -169,7 +169,7 @@ export class Model {
 
   filter(part) {
     const [path] = location.hash.split("?");
-    const { filter } = this.state.route;
+    const { filter } = parse(location.hash); // a part that was chosen a moment ago may not have arrived in the state
     location.hash = `${path || "#/"}${toStart({ ...filter, ...part }).slice(2)}`;
   }
 
@@ -439,7 +439,12 @@ export class Model {
   }
 
   confirmDeletion(thread) {
-    this.change({ deleting: thread && { thread } });
+    this.change({ deleting: { thread } });
+  }
+
+  // A dialog tells late that it was closed: the same may have been asked again by then, which is another question.
+  leaveDeletion(asked) {
+    if (this.state.deleting === asked) this.change({ deleting: null });
   }
 
   async delete(thread) {
@@ -481,8 +486,8 @@ export class Model {
     this.change({ redacting: { thread: this.id, message, document } });
   }
 
-  leaveRedaction() {
-    this.change({ redacting: null });
+  leaveRedaction(asked) {
+    if (this.state.redacting === asked) this.change({ redacting: null });
   }
 
   // Throws what went wrong while the question is there to show it. Of what is gone the log tells.
@@ -498,7 +503,7 @@ export class Model {
         throw error;
       }
     }
-    if (this.state.redacting === what) this.leaveRedaction();
+    this.leaveRedaction(what);
   }
 
   async #act(verb) {

@@ -39,9 +39,9 @@ function Storage({ model }) {
       <${Bars} title="Threads by status" counts=${usage.byStatus} />
       <${Bars} title="Threads by graph" counts=${usage.byGraph} />
       ${usage.tables && html`<${Bars} title="Bytes by table" counts=${usage.tables} written=${size} most=${12} />`}
-      <${CleanUp} model=${model} done=${again} />`}
-  <//>
-  <${Trash} model=${model} />`;
+      <${CleanUp} model=${model} done=${again} />
+      ${usage.deleted > 0 && html`<${Trash} key=${usage.deleted} model=${model} done=${again} />`}`}
+  <//>`;
 }
 
 class CleanUp extends Component {
@@ -97,17 +97,17 @@ class CleanUp extends Component {
   }
 }
 
-function Trash({ model }) {
-  const restore = (id, again) => async () => {
+function Trash({ model, done }) {
+  const restore = (id) => async () => {
     await post(`api/threads/${encodeURIComponent(id)}/undelete`);
-    again();
+    done();
     model.loadThreads();
   };
   return html`<${Loaded} model=${model} load=${() => fetchJson(`api/threads/deleted?limit=${PAGE}`)}>
-    ${({ threads }, again) => threads.length > 0 && html`<section><h2>Trash</h2>
+    ${({ threads }) => threads.length > 0 && html`<section><h2>Trash</h2>
       <${Table} head=${["Thread", "Graph", "Deleted for good", ""]} rows=${threads.map((one) => [
         one.name || "Untitled", one.graph, html`<${When} at=${one.goneAt} />`,
-        html`<${Action} model=${model} act=${restore(one.id, again)}>Restore<//>`,
+        html`<${Action} model=${model} act=${restore(one.id)}>Restore<//>`,
       ])} /></section>`}
   <//>`;
 }
@@ -141,4 +141,17 @@ function Settings({ model }) {
   <//>`;
 }
 
-const VIEWS = { storage: Storage, queue: Queue, metrics: Metrics, crons: Crons, assistants: Assistants, store: Items, files: Files, keys: Keys, settings: Settings, audit: Audit };
+function Webhooks({ model }) {
+  const whose = model.may("operator") ? "tenant=*" : "";
+  const path = (one) => `api/webhooks/${encodeURIComponent(one.runId)}`;
+  return html`<p class="hint">Webhooks of runs that were called many times in vain. They are kept until you dismiss them or their thread is deleted.</p>
+  <${Loaded} model=${model} load=${() => fetchJson(`api/webhooks/failed?${whose}`)} every=${10}>
+    ${({ webhooks }, again) => (webhooks.length ? html`<${Table} label="Failed webhooks" head=${["Given up", "Address", "Thread", "Calls", "Reason", "", ""]} rows=${webhooks.map((one) => [
+      html`<${When} at=${one.failedAt} />`, one.url, html`<a href=${toThread(one.threadId)}>${one.threadId.slice(0, 13)}</a>`, one.attempts, one.reason,
+      html`<${Action} model=${model} label=${`Call the webhook of ${one.runId} again`} act=${() => post(`${path(one)}/retry?${whose}`).then(again)}>Call again<//>`,
+      html`<${Action} model=${model} label=${`Dismiss the webhook of ${one.runId}`} act=${() => ask(`${path(one)}?${whose}`, { method: "DELETE" }).then(again)}>Dismiss<//>`,
+    ])} />` : html`<p class="empty">No webhook was given up.</p>`)}
+  <//>`;
+}
+
+const VIEWS = { storage: Storage, queue: Queue, metrics: Metrics, crons: Crons, assistants: Assistants, webhooks: Webhooks, store: Items, files: Files, keys: Keys, settings: Settings, audit: Audit };

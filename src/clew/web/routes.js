@@ -8,6 +8,7 @@ export const SECTIONS = {
   metrics: "metrics",
   crons: "read",
   assistants: "read",
+  webhooks: "admin",
   store: "read",
   files: "read",
   keys: "admin",

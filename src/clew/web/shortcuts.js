@@ -2,7 +2,7 @@
 
 import { html } from "./html.js";
 import { Dialog } from "./dialogs.js";
-import { toStart, toThread, toWaiting } from "./routes.js";
+import { parse, toStart, toThread, toWaiting } from "./routes.js";
 
 const SHORTCUTS = [
   ["j / k", "Open the next or the previous thread of the list"],
@@ -28,8 +28,9 @@ function go(write, model) {
 }
 
 function step(model, by) {
-  const { threads, current, route } = model.state;
-  const place = threads.findIndex(({ id }) => id === current?.id);
+  const { threads, route } = model.state;
+  const { id: open } = parse(location.hash); // the model hears of a new address a moment later, maybe after the next key
+  const place = threads.findIndex(({ id }) => id === open);
   const next = threads[place < 0 ? 0 : place + by];
   if (next) location.hash = toThread(next.id, route.filter, route.tab);
 }

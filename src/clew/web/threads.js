@@ -1,7 +1,7 @@
 // The list of threads, newest first, with the number of threads in each status and a filter.
 
 import { fetchJson, post, save } from "./api.js";
-import { html } from "./html.js";
+import { Component, html } from "./html.js";
 import { Action } from "./loaded.js";
 import { toOperate, toStart, toThread, toWaiting } from "./routes.js";
 import { ago, moment, STATUS } from "./words.js";
@@ -29,17 +29,43 @@ export function Threads({ model }) {
 }
 
 // Searches while the user writes; the address gets the words once they rest.
+const REST = 250;
+
 function Search({ model }) {
   const { route, threads, isLoaded } = model.state;
-  const look = (event) => {
-    clearTimeout(model.searchTimer);
-    const q = event.target.value.trim();
-    model.searchTimer = setTimeout(() => q !== model.state.route.filter.q && model.filter({ q }), 250);
-  };
   return html`<div class="search" role="search">
-    <input type="search" id="search" aria-label="Search in messages and names" placeholder="Search messages" maxlength="500" value=${route.filter.q} onInput=${look} />
+    <${Written} type="search" id="search" aria-label="Search in messages and names" placeholder="Search messages" maxlength="500" value=${route.filter.q} rest=${REST} save=${(q) => model.filter({ q })} />
     ${route.filter.q && isLoaded && html`<span class="hint" role="status">${threads.length === 1 ? "1 thread" : `${threads.length} threads`} with these words, the most recently active first</span>`}
   </div>`;
+}
+
+// A field of the filter. The address gets its text at the end, or after a rest; until then no paint takes a letter away.
+class Written extends Component {
+  state = { text: this.props.value };
+  #timer = null;
+
+  // The address may change without the field: by a link, or the way back.
+  componentDidUpdate({ value: before }) {
+    const { value } = this.props;
+    if (before !== value && this.#timer === null && this.state.text.trim() !== value) this.setState({ text: value });
+  }
+
+  #save(text) {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    if (text.trim() !== this.props.value) this.props.save(text.trim());
+  }
+
+  #write(text) {
+    this.setState({ text });
+    clearTimeout(this.#timer);
+    const { rest } = this.props;
+    if (rest) this.#timer = setTimeout(() => this.#save(text), rest);
+  }
+
+  render({ value: _, rest: __, save: ___, ...others }, { text }) {
+    return html`<input ...${others} value=${text} onInput=${(event) => this.#write(event.target.value)} onChange=${(event) => this.#save(event.target.value)} />`;
+  }
 }
 
 function Filter({ model }) {
@@ -71,7 +97,7 @@ function More({ model, filter }) {
     <summary>Time, user, order</summary>
     ${choice("Time of the last activity", "since", TIMES)}
     ${choice("Order", "sort", ORDERS)}
-    ${model.state.me?.user === "" && html`<input aria-label="Threads of this user" placeholder="User" maxlength="256" value=${filter.user} onChange=${(event) => model.filter({ user: event.target.value.trim() })} />`}
+    ${model.state.me?.user === "" && html`<${Written} aria-label="Threads of this user" placeholder="User" maxlength="256" value=${filter.user} save=${(user) => model.filter({ user })} />`}
   </details>`;
 }
 

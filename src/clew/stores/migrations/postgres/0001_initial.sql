@@ -416,11 +416,15 @@ CREATE TABLE run_hooks (
     is_temporary INTEGER NOT NULL,
     due_at       BIGINT NOT NULL,
     attempts     INTEGER NOT NULL,
-    claimed_by   TEXT
+    claimed_by   TEXT,
+    -- When its webhook was given up, and why. It is never due again, unless a person asks for it.
+    failed_at    BIGINT,
+    reason       TEXT
 );
 
 CREATE INDEX run_hooks_due ON run_hooks (due_at);
 CREATE INDEX run_hooks_by_thread ON run_hooks (thread_id);
+CREATE INDEX run_hooks_failed ON run_hooks (failed_at) WHERE failed_at IS NOT NULL;
 -- A process works on it; after the death of that process it is due.
 CREATE INDEX run_hooks_claimed ON run_hooks (claimed_by) WHERE claimed_by IS NOT NULL;
 
