@@ -121,6 +121,7 @@ EVERY_BODY: Sequence[Body] = (
         number=2,
         tokens_in=10,
         tokens_out=20,
+        model="gpt-5-mini",
         cancelled=True,
     ),
     ToolCall(

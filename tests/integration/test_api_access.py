@@ -53,6 +53,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/api/threads/counts"): "read",
     ("GET", "/api/threads/search"): "read",
     ("GET", "/api/threads/usage"): "read",
+    ("GET", "/api/usage"): "read",
     ("GET", "/api/threads/deleted"): "read",
     ("POST", "/api/threads/cleanup"): "admin",
     ("GET", "/api/threads/{thread_id}/export"): "read",

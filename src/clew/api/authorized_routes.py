@@ -395,7 +395,8 @@ _ROUTES: Mapping[str, Callable[[AskedRequest], Iterator[AuthorizationCheck]]] = 
     "create_thread": _creates_thread,
     **dict.fromkeys(("search_threads", "count_threads", "list_threads", "list_workflows"), _searches_threads),
     **dict.fromkeys(
-        ("search_messages", "thread_counts", "thread_usage", "deleted_threads"), _searches_threads
+        ("search_messages", "thread_counts", "thread_usage", "token_usage", "deleted_threads"),
+        _searches_threads,
     ),
     "patch_thread": _updates_thread,
     "update_thread_state": _updates_state,

@@ -15,6 +15,7 @@ from clew.api.schemas import ErrorOut
 from clew.domain.errors import (
     AlreadyDone,
     AtCapacity,
+    BudgetSpent,
     ClewError,
     ConfigError,
     Conflict,
@@ -237,8 +238,8 @@ def _headers(exc: ClewError) -> dict[str, str]:
             return {"Retry-After": str(ceil(exc.retry_after)), "Connection": "close"}
         case TooMany():
             return {"Retry-After": str(ceil(exc.retry_after))}
-        case QuotaExceeded():
-            return {}  # waiting does not help
+        case QuotaExceeded() | BudgetSpent():
+            return {}  # waiting a moment does not help
         case AtCapacity():
             return {"Retry-After": str(CROWDED_SECONDS)}
         case Transient(retry_after=float(seconds)):

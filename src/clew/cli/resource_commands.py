@@ -1,4 +1,4 @@
-"""`clew graphs`, `assistants`, `crons` and `store`, declared; the code is in resources.py."""
+"""`clew graphs`, `assistants`, `usage`, `crons` and `store`, declared; the code is in resources.py."""
 
 from typing import Annotated
 
@@ -16,6 +16,7 @@ ItemKey = Annotated[str, typer.Argument(help="The item's key.")]
 def add_to(app: typer.Typer) -> None:
     app.command("graphs")(graphs)
     app.command("assistants")(assistants)
+    app.command("usage")(usage)
     app.add_typer(crons, name="crons")
     app.add_typer(store, name="store")
 
@@ -41,6 +42,29 @@ def assistants(
     from clew.cli.resources import assistants  # noqa: PLC0415 - heavy
 
     assistants(graph=graph, target=Target(url=url, key=key, config=config, tenant=tenant), as_json=as_json)
+
+
+def usage(
+    by: Annotated[str, typer.Option(help="graph, user, tenant, model or day.")] = "graph",
+    since: Annotated[
+        str | None, typer.Option(help="First day, as in 2026-11-01; default: of the last 30.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Last day; default: today.")] = None,
+    thread: Annotated[
+        str | None, typer.Option(help="Only this thread, by its id or the beginning of it.")
+    ] = None,
+    url: Url = None,
+    key: Key = None,
+    tenant: Tenant = "default",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the tokens that models used, and what they cost."""
+    from clew.cli.client import Target  # noqa: PLC0415 - heavy
+    from clew.cli.resources import usage  # noqa: PLC0415 - heavy
+
+    target = Target(url=url, key=key, config=config, tenant=tenant)
+    usage(by=by, since=since, until=until, thread=thread, target=target, as_json=as_json)
 
 
 @crons.command("list")

@@ -1,4 +1,4 @@
-"""`clew graphs`, `assistants`, `crons` and `store`: what a server has, through the API."""
+"""`clew graphs`, `assistants`, `usage`, `crons` and `store`: what a server has, through the API."""
 
 from typing import Any
 
@@ -51,6 +51,39 @@ def assistants(*, graph: str | None, target: Target, as_json: bool) -> None:
             (one["assistant_id"], one["graph_id"], one["name"] or "", f"v{one['version']}") for one in found
         ]
         say_table(["id", "graph", "name", "version"], rows, whole=("id",))
+
+
+def usage(
+    *, by: str, since: str | None, until: str | None, thread: str | None, target: Target, as_json: bool
+) -> None:
+    async def work() -> Any:
+        async with open_api(target) as api:
+            if thread is None:
+                return await api.get("/api/usage", by=by, since=since, until=until)
+            return await api.get("/api/usage", thread_id=(await api.thread(thread))["id"])
+
+    found = run(work())
+    if as_json:
+        say_json(found)
+        return
+    if not found["usage"]:
+        say("No model used any tokens.")
+        return
+    title = "" if thread is not None or by == "model" else by
+    rows = [(one["name"] or "(none)", one["model"] or "(not said)", *_numbers(one)) for one in found["usage"]]
+    rows.append(("total", "", *_numbers(found)))
+    columns = [title, "model", "tokens in", "tokens out", "cost"]
+    say_table(
+        columns if title else columns[1:],
+        rows if title else [(row[1] or row[0], *row[2:]) for row in rows],
+        whole=columns[2:],
+        short=columns[:2],
+    )
+
+
+def _numbers(one: Any) -> tuple[str, str, str]:
+    cost = "" if one["cost"] is None else f"{one['cost']:.4f}"
+    return f"{one['tokensIn']:,}", f"{one['tokensOut']:,}", cost
 
 
 def crons(*, target: Target, as_json: bool) -> None:

@@ -13,6 +13,7 @@ Soft = Annotated[bool, typer.Option("--soft", help="Soft delete: it can be resto
 def add_to(app: typer.Typer, threads: typer.Typer) -> None:
     app.command("cleanup")(cleanup)
     app.command("export")(export)
+    app.command("import")(import_thread)
     threads.command("export")(export)
     threads.command("usage")(usage)
     threads.command("delete")(delete)
@@ -65,6 +66,21 @@ def export(
     from clew.cli.retention import export  # noqa: PLC0415 - heavy
 
     export(thread_id, output=output, target=Target(url=url, key=key, config=config), as_json=as_json)
+
+
+def import_thread(
+    file: Annotated[Path, typer.Argument(help="A zip that `clew export` wrote.")],
+    tenant: Annotated[
+        str | None, typer.Option(help="The tenant that gets the thread; default: whose it was.")
+    ] = None,
+    user: Annotated[str, typer.Option(help="The user that gets it; needs --tenant.")] = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a thread from an export: its log, documents and newest state."""
+    from clew.cli.importing import import_thread  # noqa: PLC0415 - heavy
+
+    import_thread(file, tenant=tenant, user=user, config=config, as_json=as_json)
 
 
 def usage(

@@ -1,6 +1,7 @@
 """Configuration: environment, clew.yaml and langgraph.json as one frozen value, read once at the start."""
 
 from clew.config.apps import AppSection, read_app_section
+from clew.config.budgets import BudgetSettings
 from clew.config.channels import Channel
 from clew.config.client import (
     ClientSettings,
@@ -30,6 +31,7 @@ from clew.config.settings import Settings
 
 __all__ = [
     "AppSection",
+    "BudgetSettings",
     "Channel",
     "ClientSettings",
     "DatabaseUrl",

@@ -71,6 +71,14 @@ def whole(low: int, high: int) -> SettingKind[int]:
 
 
 def seconds(low: float, high: float) -> SettingKind[float]:
+    return _float(low, high, f"seconds from {low:g} to {high:g}")
+
+
+def amount(low: float, high: float) -> SettingKind[float]:
+    return _float(low, high, f"a number from {low:g} to {high:g}")
+
+
+def _float(low: float, high: float, expected: str) -> SettingKind[float]:
     def read(raw: object) -> float:
         if isinstance(raw, str) and _NUMBER.fullmatch(raw):
             raw = float(raw)
@@ -78,7 +86,7 @@ def seconds(low: float, high: float) -> SettingKind[float]:
             return float(raw)
         raise ValueError
 
-    return SettingKind(f"seconds from {low:g} to {high:g}", read)
+    return SettingKind(expected, read)
 
 
 def choice(*options: str) -> SettingKind[str]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pydantic import SecretStr
 
 from clew.config.apps import read_app_sections
+from clew.config.budgets import read_prices, require_prices
 from clew.config.channels import read_channels
 from clew.config.files import read_dotenv, read_json, read_yaml, require_set
 from clew.config.graphs import read_graphs, read_langgraph_json
@@ -41,6 +42,7 @@ _BASIC = (
 )
 _TOP = {section for section, names in _IN_FILE.items() if names} | {
     "profiles",
+    "prices",
     "mcp",
     "graphs",
     "channels",
@@ -85,10 +87,13 @@ def load_settings(
         keys.below("checkpointer", "ttl"), made.threads, made.cleanup, sources
     )
     nothing = ConfigNode(cwd, "", None)
+    prices = read_prices(top.get("prices", nothing))
+    require_prices(made.budgets, prices, sources)
     profiles = read_profiles(top.get("profiles", nothing), made.models, sources, environ)
     return Settings(
         **{**dict(made), "database": database, "cleanup": cleanup},
         profiles=MappingProxyType(dict(profiles.named)),
+        prices=MappingProxyType(prices),
         profile_keys=MappingProxyType(dict(profiles.keys)),
         custom_auth=project.auth,
         custom_encryption=project.encryption,

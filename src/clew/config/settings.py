@@ -21,6 +21,7 @@ from clew.config.agents import (
     TrackerSettings,
 )
 from clew.config.apps import AppSection
+from clew.config.budgets import BudgetSettings
 from clew.config.channels import Channel
 from clew.config.client import ClientSettings
 from clew.config.database import DatabaseUrl
@@ -56,7 +57,7 @@ from clew.config.queue import QueueSettings
 from clew.config.quotas import QuotaSettings
 from clew.config.store_index import StoreIndexSource
 from clew.domain.crons import Schedule
-from clew.domain.profile import Profile
+from clew.domain.profile import Price, Profile
 from clew.domain.runs import WebhookPolicy
 
 
@@ -334,6 +335,7 @@ class Sections(BaseSettings):
     runner: RunnerSettings = Field(default_factory=RunnerSettings)
     queue: QueueSettings = Field(default_factory=QueueSettings)
     quotas: QuotaSettings = Field(default_factory=QuotaSettings)
+    budgets: BudgetSettings = Field(default_factory=BudgetSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
@@ -383,6 +385,7 @@ class Settings:
     runner: RunnerSettings
     queue: QueueSettings
     quotas: QuotaSettings
+    budgets: BudgetSettings
     limits: LimitSettings
     logs: LogSettings
     traces: TraceSettings
@@ -408,6 +411,8 @@ class Settings:
     """`encryption` of langgraph.json."""
     custom_priority: CodeSource | None
     """`priority` of langgraph.json."""
+    prices: Mapping[str, Price]
+    """Of models, by name."""
     graphs: Mapping[str, GraphSource]
     http: ProjectHttp
     """`http` of langgraph.json."""

@@ -7,6 +7,7 @@ Errors of Clew, by class and code.
     - AlreadyReserved    WORKFLOW_CONFLICT    another active workflow holds the reservation
   x AtCapacity           CONCURRENCY_LIMIT    as many are active as may be; try again later
     - QuotaExceeded      QUOTA_EXCEEDED   the tenant stores as much as it may; something must be deleted first
+    - BudgetSpent        BUDGET_SPENT     models used as many tokens, or cost as much, as they may in this period
   x Conflict             CONFLICT         another writer was first; read again and decide again
     - LostLease          LOST_LEASE       another runner holds the thread now; write nothing more
   x Duplicate            DUPLICATE        the key was used before, for something else
@@ -71,6 +72,12 @@ class QuotaExceeded(AtCapacity):
     """The tenant stores as much as it may; delete something first."""
 
     code = "QUOTA_EXCEEDED"
+
+
+class BudgetSpent(AtCapacity):
+    """Models used as many tokens, or cost as much, as they may in this period."""
+
+    code = "BUDGET_SPENT"
 
 
 class Conflict(ClewError):

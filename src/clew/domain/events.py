@@ -121,7 +121,12 @@ class AssistantMessage:
     ref: str = ""  # the graph's own id of this message, by which it is known again after a crash
     tokens_in: int = 0
     tokens_out: int = 0
+    model: str = ""  # that used the tokens
     cancelled: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

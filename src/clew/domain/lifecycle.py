@@ -86,6 +86,10 @@ class Change:
         )
 
     @property
+    def uses_tokens(self) -> bool:
+        return any(isinstance(event.body, AssistantMessage) and event.body.tokens for event in self.events)
+
+    @property
     def changes_ttl(self) -> bool:
         return any(isinstance(event.body, TtlChanged) for event in self.events)
 

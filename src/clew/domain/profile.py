@@ -1,12 +1,16 @@
-"""Profile, by name: which driver asks the model and with which options, which tracker gives the issues, how failures are retried."""
+"""Profile, by name: which driver asks the model and with which options, which tracker gives the issues, how failures are
+retried; and the budgets of a round, and of owners and graphs in a period."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from clew.domain.errors import Invalid
+from clew.domain.errors import BudgetSpent, Invalid
+from clew.domain.events import AssistantMessage, Event
 from clew.domain.retry import RetryPolicy
 
 API_DRIVERS = ("api:openai", "api:anthropic", "api:azure", "api:google", "api:bedrock", "api:ollama")
@@ -31,6 +35,8 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 _ONLY = {"api_version": "api:azure", "region": "api:bedrock"}
 # Options of drivers that ask a model over HTTP.
 _OF_MODELS = ("temperature", "max_tokens", "timeout", "headers", "vision", "api_version", "region")
+
+EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +186,105 @@ def _command(value: object) -> tuple[str, ...]:
 def _plain(value: object) -> str | None:
     """A value of a user's YAML, if it is text."""
     return value if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Of a million tokens of one model."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Tokens of one model. `name` says whose: a graph, a user, a day, as it was asked for."""
+
+    name: str = ""
+    model: str
+    tokens_in: int
+    tokens_out: int
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+    def cost(self, prices: Mapping[str, Price]) -> float | None:
+        """None without a price of this model. A price of `gpt-5` is one of `gpt-5-2025-08-07`, too."""
+        names = [name for name in prices if self.model == name or self.model.startswith(f"{name}-")]
+        price = prices[max(names, key=len)] if names else None
+        if price is None:
+            return None
+        return (self.tokens_in * price.input + self.tokens_out * price.output) / 1_000_000
+
+
+class SpendingPeriod(StrEnum):
+    """How long a limit counts before it begins anew, in UTC."""
+
+    DAY = "day"
+    MONTH = "month"
+
+    def begin(self, now: datetime) -> date:
+        today = now.astimezone(UTC).date()
+        return today if self is SpendingPeriod.DAY else today.replace(day=1)
+
+    def end(self, now: datetime) -> date:
+        """The first day of the next one."""
+        if self is SpendingPeriod.DAY:
+            return self.begin(now) + timedelta(days=1)
+        return (self.begin(now) + timedelta(days=31)).replace(day=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingLimit:
+    """Tokens and money of one tenant, user or graph in a period; 0 is any amount."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.tokens or self.cost)
+
+    def require_left(
+        self, what: str, spent: Sequence[Spent], prices: Mapping[str, Price], *, until: date
+    ) -> None:
+        """Raises BudgetSpent. A model without a price costs nothing here."""
+        tokens = sum(one.tokens for one in spent)
+        cost = sum(one.cost(prices) or 0.0 for one in spent)
+        if self.tokens and tokens >= self.tokens:
+            used = f"{tokens} of {self.tokens} tokens"
+        elif self.cost and cost >= self.cost:
+            used = f"{cost:.4g} of {self.cost:g}"
+        else:
+            return
+        raise BudgetSpent(f"the budget of {what} is spent ({used}); the next one begins on {until}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingLimits:
+    period: SpendingPeriod = SpendingPeriod.MONTH
+    tenant: SpendingLimit = SpendingLimit()
+    user: SpendingLimit = SpendingLimit()
+    graph: SpendingLimit = SpendingLimit()
+
+    def __bool__(self) -> bool:
+        return bool(self.tenant or self.user or self.graph)
+
+
+def day_number(day: date) -> int:
+    return (day - EPOCH).days
+
+
+def spent_in(events: Iterable[Event]) -> list[Spent]:
+    """By model, in the order of their names."""
+    found: dict[str, Spent] = {}
+    for event in events:
+        body = event.body
+        if isinstance(body, AssistantMessage) and body.tokens:
+            known = found.get(body.model, Spent(model=body.model, tokens_in=0, tokens_out=0))
+            found[body.model] = Spent(
+                model=body.model,
+                tokens_in=known.tokens_in + body.tokens_in,
+                tokens_out=known.tokens_out + body.tokens_out,
+            )
+    return [found[model] for model in sorted(found)]

@@ -27,7 +27,7 @@ from clew.ports.authorization import FilteredOwner, plain
 from clew.ports.clock import Clock
 from clew.ports.files import Files
 from clew.ports.graphs import Closing, GraphDriver
-from clew.ports.guards import Guard, Labels, Overdue, QueueRoom, Reservation
+from clew.ports.guards import Guard, Labels, Overdue, QueueRoom, Reservation, SpendingRoom
 from clew.ports.model_calls import Summaries
 from clew.ports.notifier import Notifier
 from clew.ports.retention import Trash
@@ -81,6 +81,8 @@ class Commands:
     reservation_limits: Mapping[str, int | None] = field(default_factory=dict)
     # How many runs may wait when another is started; not asked when a thread goes on, or starts what was queued.
     room: QueueRoom | None = None
+    # What models may still use; asked where `room` is.
+    budget: SpendingRoom | None = None
 
     async def start(
         self,
@@ -105,7 +107,7 @@ class Commands:
             stamp=self.stamp(),
             **_on_behalf(scope),
         )
-        return (await self._save(change, labels, self.room, *guards)).thread
+        return (await self._save(change, labels, self.room, self.budget, *guards)).thread
 
     async def open_run(self, thread_id: str, opening: Opening, request: RunRequest, *guards: AnyGuard) -> Run:
         """Open a thread with a run as its first round."""
@@ -120,7 +122,7 @@ class Commands:
             spec=request.spec,
             priority=request.priority,
         )
-        change = await self._save(change, labels, self.room, *guards)
+        change = await self._save(change, labels, self.room, self.budget, *guards)
         return newest_run(change.thread, change.events)
 
     async def open_idle(self, thread_id: str, opening: Opening, *guards: AnyGuard, number: int = 1) -> Thread:
@@ -133,7 +135,7 @@ class Commands:
         async def decide(thread: Thread) -> Change:
             return lifecycle.begin(thread, stamp=self.stamp(), **_on_behalf(scope))
 
-        return (await self.commit(thread_id, owner, decide, self.room)).thread
+        return (await self.commit(thread_id, owner, decide, self.room, self.budget)).thread
 
     async def next_round(
         self,
@@ -155,7 +157,7 @@ class Commands:
                 **_on_behalf(scope),
             )
 
-        return (await self.commit(thread_id, owner, decide, self.room, *guards)).thread
+        return (await self.commit(thread_id, owner, decide, self.room, self.budget, *guards)).thread
 
     async def start_run(
         self,
@@ -181,7 +183,8 @@ class Commands:
                 priority=request.priority,
             )
 
-        change = await self.commit(thread_id, owner, decide, None if is_queued else self.room, *guards)
+        asked = () if is_queued else (self.room, self.budget)
+        change = await self.commit(thread_id, owner, decide, *asked, *guards)
         return newest_run(change.thread, change.events)
 
     async def resume_run(
@@ -223,7 +226,7 @@ class Commands:
             require_unredacted(thread, said)
             return change
 
-        return (await self.commit(thread_id, owner, decide, self.room)).thread
+        return (await self.commit(thread_id, owner, decide, self.room, self.budget)).thread
 
     async def resolve(
         self,

@@ -25,6 +25,7 @@ CLEW = "clew"
 
 # A larger output of a node is named in the log, not kept there: it is in the checkpoint.
 MAX_OUTPUT = 16_384
+MODEL_LENGTH = 200
 # Deeper than a reader needs, and well within what can be parsed again.
 MAX_DEPTH = 50
 
@@ -168,6 +169,7 @@ def clew_message(
     documents: Iterable[str] = (),
     added: Iterable[DocumentAdded] = (),
     tokens: tuple[int, int] = (0, 0),
+    model: str = "",
 ) -> AIMessage:
     """A message for a node to return that says in the log who spoke, which documents belong to it and which are new."""
     new = [{"id": document.document_id, "name": document.name, "ext": document.ext} for document in added]
@@ -177,6 +179,7 @@ def clew_message(
         name=agent,
         additional_kwargs={CLEW: {"marker": marker, "documents": list(documents), "added": new}},
         usage_metadata={"input_tokens": tokens[0], "output_tokens": tokens[1], "total_tokens": sum(tokens)},
+        response_metadata={"model_name": model} if model else {},
     )
 
 
@@ -193,10 +196,18 @@ def _assistant(agent: str, message: AIMessage) -> Iterator[Body]:
         ref=message.id or "",
         tokens_in=usage["input_tokens"] if usage else 0,
         tokens_out=usage["output_tokens"] if usage else 0,
+        model=_model(message) if usage else "",
     )
     for call in message.tool_calls:
         if call["id"]:
             yield ToolCall(call_id=call["id"], name=call["name"], args=storable(call["args"]), agent=agent)
+
+
+def _model(message: AIMessage) -> str:
+    """Its name as the provider says it: LangChain's integrations have two places for it."""
+    told = message.response_metadata
+    name = told.get("model_name") or told.get("model") or ""
+    return _whole(name)[:MODEL_LENGTH] if isinstance(name, str) else ""
 
 
 def missed(log: Sequence[Event], messages: Iterable[BaseMessage]) -> list[BaseMessage]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from clew.domain.profile import Price, SpendingLimits
 from clew.domain.records import Incoming, RunHook
 from clew.domain.thread import Json
 
@@ -93,7 +94,31 @@ class QueueRoom:
     caps: Caps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingRoom:
+    """The owner and the graph of a thread that begins to run have some of their budgets left. Otherwise BudgetSpent."""
+
+    limits: SpendingLimits
+    prices: Mapping[str, Price]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The change is the log of a thread that was exported: what its models used was counted before."""
+
+
 # The hook of a run is written with the change that starts the run.
 Guard: TypeAlias = (
-    Fence | Once | Admits | Reservation | Claim | Overdue | Unseen | Labels | QueueRoom | RunHook
+    Fence
+    | Once
+    | Admits
+    | Reservation
+    | Claim
+    | Overdue
+    | Unseen
+    | Labels
+    | QueueRoom
+    | SpendingRoom
+    | Imported
+    | RunHook
 )

@@ -37,6 +37,7 @@ from clew.api.page import page_router
 from clew.api.queue import queue_router
 from clew.api.retention import retention_router
 from clew.api.search import search_router
+from clew.api.spending import spending_router
 from clew.api.start_policy import StartPolicy
 from clew.api.streams import Streams
 from clew.api.thread_access import ThreadAccess
@@ -363,6 +364,7 @@ def _operation_routers(services: Services, execution: "Execution", shared: HttpS
         thread_events_router(services.store, access=services.access),
         queue_router(stores.queue, services.store, execution.commands),
         webhooks_router(RunHookRows(stores.db)),
+        spending_router(services.store, stores.spending, settings.prices, services.access, services.clock),
         audit_trail_router(stores.audit_trail, numbering=services.numbering),
         audit_router(stores.audit, access=services.access),
         files_router(stores.files, uploads, numbering=services.numbering),

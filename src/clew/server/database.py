@@ -25,6 +25,7 @@ from clew.ports.numbers import Numbers
 from clew.ports.queue import QueueState
 from clew.ports.retention import Space
 from clew.ports.search import MessageSearch
+from clew.ports.spending import Spending
 from clew.ports.tool_calls import Calls
 from clew.retention.cleanup import Cleanup
 from clew.retention.thread_memory import ThreadMemory
@@ -43,6 +44,7 @@ from clew.stores.sql.model_calls import ModelCallRows
 from clew.stores.sql.numbers import NumberRows
 from clew.stores.sql.queue import QueueRows
 from clew.stores.sql.search import PostgresSearchRows, SearchRows
+from clew.stores.sql.spending import SpendingRows
 from clew.stores.sql.summaries import SummaryRows
 from clew.stores.sql.threads import ThreadRows
 from clew.stores.sql.tombstones import TombstoneRows
@@ -65,6 +67,7 @@ class Stores:
     audit: ModelCalls
     audit_trail: AuditTrail
     queue: QueueState
+    spending: Spending
     files: FileRows
     inbox: Inbox
     keys: Keys
@@ -325,6 +328,7 @@ def stores_on(db: Database, *, has_jobs: bool = False) -> Stores:
         audit=ModelCallRows(db),
         audit_trail=AuditRows(db),
         queue=QueueRows(db),
+        spending=SpendingRows(db),
         files=FileRows(db),
         inbox=InboxRows(db),
         keys=KeyRows(db),

@@ -46,7 +46,7 @@ from clew.server.apps import OpenApps, open_apps
 from clew.server.database import open_search, open_space, open_thread_memory
 from clew.server.drivers import retry_policy
 from clew.server.mcp_servers import mcp_specs
-from clew.server.queue import queue_room
+from clew.server.queue import queue_room, spending_room
 from clew.server.services import Services
 from clew.server.traces import open_sender
 from clew.stores.sql.checkpoints import CheckpointRows
@@ -323,6 +323,7 @@ def _commands(services: Services, graphs: GraphRuntime, runner: Runner) -> Comma
         model_settings=_model_settings(services.settings, graphs.registry, graphs.apps),
         reservation_limits=graphs.apps.reservation_limits,
         room=queue_room(services.settings.queue),
+        budget=spending_room(services.settings),
     )
 
 

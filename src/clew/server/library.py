@@ -115,9 +115,10 @@ class CheckpointerContext(AbstractAsyncContextManager[Checkpointer], AbstractCon
 def create_checkpointer(
     settings: Settings | str, *, serde: SerializerProtocol | None = None
 ) -> CheckpointerContext:
-    """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends; the same URLs.
+    """A checkpointer for `graph.compile(checkpointer=...)`, set up and open until the block ends.
 
-    `async with` in async code, `with` in a script that calls `graph.invoke`.
+    `async with` in async code, `with` in a script that calls `graph.invoke`. `settings` are ours, or a URL:
+    `sqlite:////absolute/path.db`, `postgresql://...`, `memory://`.
     """
     return CheckpointerContext(_open_checkpointer(settings, serde))
 
@@ -137,7 +138,7 @@ async def _open_checkpointer(
 async def delete_by_tenant(settings: Settings | str, tenant: str) -> int:
     """Delete all threads of a tenant with everything that belongs to them; returns how many. The same URLs.
 
-    Raises Invalid for an empty name: nothing is deleted that belongs to no tenant in particular. Raises NotAllowed
+    Raises Invalid for an empty name: nothing is deleted that belongs to no tenant in particular. Raises InvalidState
     while another cleanup is under way.
     """
     return await _delete(settings, owned_by(tenant))

@@ -4,9 +4,9 @@ from socket import gethostname
 from typing import TYPE_CHECKING
 
 from clew import __version__
-from clew.config import QueueSettings, QuotaSettings
+from clew.config import QueueSettings, QuotaSettings, Settings
 from clew.engine.queue_watch import QueueWatch
-from clew.ports.guards import Caps, QueueRoom
+from clew.ports.guards import Caps, QueueRoom, SpendingRoom
 from clew.ports.queue import Process
 from clew.server.database import Stores
 from clew.server.services import Services
@@ -37,6 +37,11 @@ def set_quotas(stores: Stores, graph_db: Database, quotas: QuotaSettings) -> Sto
 def queue_room(queue: QueueSettings) -> QueueRoom | None:
     caps = Caps(tenant=queue.waiting_per_tenant, user=queue.waiting_per_user, graph=queue.waiting_per_graph)
     return None if caps == Caps() else QueueRoom(caps)
+
+
+def spending_room(settings: Settings) -> SpendingRoom | None:
+    limits = settings.budgets.limits
+    return SpendingRoom(limits=limits, prices=settings.prices) if limits else None
 
 
 def queue_watch(services: Services, execution: "Execution") -> QueueWatch:

@@ -139,7 +139,7 @@ class PostgresThreads(ThreadRows):
     async def commit_calls(self, change: Change, *guards: Guard) -> list[Call]:
         guarded = work_of(change, guards)
         special = change.touches_calls or change.takes_back or change.changes_ttl or change.starts_a_run
-        is_plain = not (special or change.read_at == 0)
+        is_plain = not (special or change.uses_tokens or change.read_at == 0)
         if not (is_plain and guarded.is_only_fenced):
             ended = await super().commit_calls(change, *guards)
             self.on_batch(1)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from clew.api import access, openapi
 from clew.api.errors import STATUS, TooMany, Wording
-from clew.domain.errors import AtCapacity, ClewError, NotFound, QuotaExceeded, Unauthenticated
+from clew.domain.errors import AtCapacity, BudgetSpent, ClewError, NotFound, QuotaExceeded, Unauthenticated
 
 
 class UnknownModel(NotFound):
@@ -30,7 +30,7 @@ class OpenAIErrorOut(BaseModel):
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER = "server_error"
-_LIMITS = (TooMany.code, AtCapacity.code, QuotaExceeded.code)
+_LIMITS = (TooMany.code, AtCapacity.code, QuotaExceeded.code, BudgetSpent.code)
 _STATUSES: Mapping[str, int] = {error.code: status for error, status in STATUS.items()}
 # Codes that OpenAI's clients know by another name.
 _CODES: Mapping[str, str] = {Unauthenticated.code: "invalid_api_key"}

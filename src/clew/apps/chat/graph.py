@@ -310,6 +310,7 @@ class Chat:
             marker="last",
             documents=[entry.id for entry in delivered],
             tokens=(session.tokens_in, session.tokens_out),
+            model=session.model,
         )
         return {"messages": [said]}
 
@@ -456,6 +457,7 @@ def _message(
         documents=[entry.id for entry in made],
         added=[entry.added for entry in made],
         tokens=(session.tokens_in, session.tokens_out),
+        model=session.model,
     )
 
 

@@ -310,7 +310,14 @@ def _message(
     marker: Literal["step", "last"] = "step",
 ) -> Any:
     tokens = (session.tokens_in, session.tokens_out)
-    return clew_message(text, id=f"{run.thread.round}.{name}", agent=agent, marker=marker, tokens=tokens)
+    return clew_message(
+        text,
+        id=f"{run.thread.round}.{name}",
+        agent=agent,
+        marker=marker,
+        tokens=tokens,
+        model=session.model,
+    )
 
 
 def _times(number: int) -> str:

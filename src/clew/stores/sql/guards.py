@@ -11,11 +11,13 @@ from clew.ports.guards import (
     Claim,
     Fence,
     Guard,
+    Imported,
     Labels,
     Once,
     Overdue,
     QueueRoom,
     Reservation,
+    SpendingRoom,
     Unseen,
 )
 from clew.stores.sql import inbox, tool_calls
@@ -23,6 +25,7 @@ from clew.stores.sql.caps import require_room
 from clew.stores.sql.labels import label
 from clew.stores.sql.reservations import reserve
 from clew.stores.sql.run_hooks import add_hook
+from clew.stores.sql.spending import require_budget
 from clew.stores.sql.thread_writes import require_unseen
 from clew.stores.sql.work import Work
 
@@ -30,7 +33,20 @@ from clew.stores.sql.work import Work
 _ORDER = {
     kind: n
     for n, kind in enumerate(
-        (Fence, Claim, Once, Admits, Reservation, Overdue, Unseen, Labels, RunHook, QueueRoom)
+        (
+            Fence,
+            Claim,
+            Once,
+            Admits,
+            Reservation,
+            Overdue,
+            Unseen,
+            Labels,
+            RunHook,
+            SpendingRoom,
+            QueueRoom,
+            Imported,
+        )
     )
 }
 
@@ -41,6 +57,7 @@ class GuardWork:
 
     fence: int | None = None
     claim: Claim | None = None
+    counts: bool = True  # whether the tokens that it names were used now
     is_access: bool = True  # whether the thread expires later because of this change
     before: list[Work[None]] = field(default_factory=list)
     after: list[Work[None]] = field(default_factory=list)
@@ -76,6 +93,12 @@ def work_of(change: Change, guards: Iterable[Guard]) -> GuardWork:
                 # After the locks of the row and of the turn.
                 if work.claim is None and thread.status is Status.RUNNING:
                     work.after.append(require_room(thread.owner, thread.graph, caps))
+            case SpendingRoom(limits=limits):
+                if thread.status is Status.RUNNING:
+                    days = limits.period.begin(now), limits.period.end(now)
+                    work.after.append(require_budget(thread, guard, *days))
+            case Imported():
+                work.counts = False
             case RunHook():
                 work.after.append(add_hook(guard))
     return work

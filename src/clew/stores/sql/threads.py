@@ -34,6 +34,7 @@ from clew.stores.sql.process_leases import end_other_leases, lease_owners
 from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge, unpurged
 from clew.stores.sql.queue import move_to_front
 from clew.stores.sql.quotas import require_number
+from clew.stores.sql.spending import add_spent
 from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
 from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
 from clew.stores.sql.turns import take_tag, turn_of
@@ -110,6 +111,8 @@ class ThreadRows(Tables):
             yield from model_calls.empty(thread.id, message_id)
         if thread.status is Status.RUNNING and fence is None and guarded.claim is None:
             yield from self.enqueued((thread.id,))
+        if guarded.counts:
+            yield from add_spent(thread, change.events)
         return ended
 
     def enqueued(self, thread_ids: Collection[str]) -> Work[None]:  # noqa: ARG002 - of stores with a job queue
