@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance import graphs, sdk_graphs
 from tests.acceptance.sdk import Clients, SdkServer, clients_of, sdk_serving_on
+from tests.acceptance.sdk_runs import Door
 from tests.app import graphs_yaml
 from tests.processes import ROOT, Server, serving, until
 
@@ -114,3 +115,23 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 async def clients(served: SdkServer) -> AsyncIterator[Clients]:
     async with clients_of(served) as clients:
         yield clients
+
+
+@pytest.fixture
+async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
+    """For what LangGraph's client does not say, or does not show; the same caller."""
+    headers = {"X-API-Key": served.keys["ann"]}
+    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
+        yield client
+
+
+@pytest.fixture
+async def thread(clients: Clients) -> str:
+    return str((await clients.ann.threads.create())["thread_id"])
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    door = Door(tmp_path)
+    yield door
+    door.open()

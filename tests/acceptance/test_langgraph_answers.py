@@ -2,8 +2,6 @@
 state, in which copy; of a real server on either database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +9,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError
 
 from tests.acceptance import answer_graphs
-from tests.acceptance.sdk import Clients, SdkServer
+from tests.acceptance.sdk import Clients
 from tests.acceptance.sdk_runs import Door
 from tests.waiting import until
 
@@ -22,26 +20,6 @@ STALE = "0123456789abcdef0123456789abcdef"
 
 
 SDK_GRAPHS = answer_graphs
-
-
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    """The native API, as the same caller."""
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
-
-
-@pytest.fixture
-async def thread(clients: Clients) -> str:
-    return str((await clients.ann.threads.create())["thread_id"])
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    door = Door(tmp_path)
-    yield door
-    door.open()
 
 
 async def asked(clients: Clients, thread: str, graph: str, given: Any = X) -> dict[str, str]:

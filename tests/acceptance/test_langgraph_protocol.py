@@ -45,13 +45,6 @@ async def clients(served: SdkServer) -> AsyncIterator[Clients]:
         yield clients
 
 
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
-
-
 @pytest.mark.parametrize("transport", ["sse", "websocket"])
 async def test_the_client_streams_asks_and_resumes(
     clients: Clients, served: SdkServer, transport: str

@@ -1,8 +1,6 @@
 """Runs as LangGraph's own client orders them, of a real server on either database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +9,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer
+from tests.acceptance.sdk import Clients
 from tests.acceptance.sdk_runs import Door, heard
 from tests.waiting import until
 
@@ -24,26 +22,6 @@ OVER = ("success", "error", "interrupted", "timeout")
 
 
 SDK_GRAPHS = run_graphs
-
-
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    """For what the client does not say, or does not show."""
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
-
-
-@pytest.fixture
-async def thread(clients: Clients) -> str:
-    return str((await clients.ann.threads.create())["thread_id"])
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    door = Door(tmp_path)
-    yield door
-    door.open()
 
 
 async def statuses(clients: Clients, thread: str) -> list[tuple[str, str]]:

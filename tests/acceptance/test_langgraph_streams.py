@@ -34,11 +34,6 @@ TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)")
 SDK_GRAPHS = stream_graphs
 
 
-@pytest.fixture
-async def thread(clients: Clients) -> str:
-    return str((await clients.ann.threads.create())["thread_id"])
-
-
 def encoded(value: Any) -> Any:
     match value:
         case BaseMessage():

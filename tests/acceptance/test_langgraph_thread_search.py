@@ -1,7 +1,7 @@
 """Threads by the values of their states, with states from the start, with a time to live, and under ids of any form."""
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -41,13 +41,6 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def served(stage: Stage) -> Iterator[SdkServer]:
     with stage.serving() as served:
         yield served
-
-
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
 
 
 def step(*words: str, as_node: str = "second") -> Any:

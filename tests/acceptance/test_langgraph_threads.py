@@ -10,7 +10,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer
+from tests.acceptance.sdk import Clients
 
 pytestmark = pytest.mark.anyio
 
@@ -18,14 +18,6 @@ NOWHERE = "11111111-2222-4333-8444-555555555555"
 
 
 SDK_GRAPHS = run_graphs
-
-
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    """For what the client does not say, or does not show."""
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
 
 
 async def echoed(clients: Clients, *words: str) -> str:

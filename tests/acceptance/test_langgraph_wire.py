@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +10,7 @@ import pytest
 from langgraph_sdk.errors import NotFoundError
 
 from tests.acceptance import run_graphs
-from tests.acceptance.sdk import Clients, SdkServer
+from tests.acceptance.sdk import Clients
 from tests.acceptance.sdk_runs import Door, heard
 from tests.waiting import until
 
@@ -23,25 +21,6 @@ ECHOED = ["x", "first", "second"]
 
 
 SDK_GRAPHS = run_graphs
-
-
-@pytest.fixture
-async def http(served: SdkServer) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"X-API-Key": served.keys["ann"]}
-    async with httpx.AsyncClient(base_url=served.server.address, headers=headers, timeout=40) as client:
-        yield client
-
-
-@pytest.fixture
-async def thread(clients: Clients) -> str:
-    return str((await clients.ann.threads.create())["thread_id"])
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    door = Door(tmp_path)
-    yield door
-    door.open()
 
 
 @pytest.mark.parametrize("resumable", [False, True])
