@@ -103,6 +103,29 @@ async function begin() {
     .catch(() => {});
 }
 
+// The same with LangGraphAgent, whose next run comes after the one that was cut off.
+async function graphBegin() {
+  const agent = graph("held");
+  agent.addMessage(user(options.go));
+  let text = "";
+  await agent
+    .runAgent({}, {
+      onTextMessageContentEvent: ({ event }) => {
+        text += event.delta;
+        const place = { threadId: agent.threadId, initialMessages: agent.messages.slice(0, -1) };
+        if (text.endsWith("a slow ")) say({ place });
+      },
+    })
+    .catch(() => {});
+}
+
+async function graphAgain() {
+  const agent = graph("held", options.place);
+  agent.addMessage(user("again"));
+  await run(agent);
+  say({ last: told(agent).at(-1) });
+}
+
 // A page that is loaded again, at the server that came after it.
 async function connect() {
   const agent = http("held", { threadId: options.thread });
@@ -129,4 +152,4 @@ async function abort() {
   say({ aborted: agent.threadId });
 }
 
-await play({ httpAgent, langGraphAgent, begin, connect, abort });
+await play({ httpAgent, langGraphAgent, begin, connect, graphBegin, graphAgain, abort });

@@ -1,5 +1,6 @@
 """`useStream` in Chromium, in a page of another origin than the server's: start, stream, reload, stop, answer."""
 
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from tests.processes import until
 
 pytestmark = pytest.mark.timeout(300)
 SECONDS = 30.0
+QUICK = {"CLEW_RUNNER_LEASE_SECONDS": "1", "CLEW_RUNNER_POLL_SECONDS": "0.05"}
 HOOKS = ["@langchain/langgraph-sdk/react", "@langchain/react"]
 
 
@@ -71,7 +73,7 @@ def static(folder: Path) -> Iterator[str]:
 def stage(
     pages: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    with stage_on("sqlite", request, tmp_path_factory.mktemp("stage"), door_graphs) as stage:
+    with stage_on("sqlite", request, tmp_path_factory.mktemp("stage"), door_graphs, **QUICK) as stage:
         yield stage
 
 
@@ -153,3 +155,22 @@ def test_a_page_shows_a_question_and_answers_it(page: Page, pages: str, served: 
     press(page, "answer", "Ann")
     expect(page.locator("li").last).to_have_text("you are Ann")
     expect(page.locator("blockquote")).to_have_text("")
+
+
+def test_a_page_rejoins_its_run_after_the_server_was_killed(
+    page: Page, pages: str, stage: Stage, tmp_path: Path
+) -> None:
+    with stage.serving(CLEW_ALLOWED_ORIGINS=pages) as served:
+        visit(page, pages, served, "held")
+        press(page, "send", str(tmp_path / "go"))
+        expect(page.locator("li").last).to_have_text("a slow ")
+        served.server.signal(signal.SIGKILL)
+        served.server.wait()
+    with stage.serving("--port", str(served.server.port), CLEW_ALLOWED_ORIGINS=pages) as revived:
+        page.reload()
+        expect(page.locator("p")).to_have_text("busy")
+        (tmp_path / "go").touch()
+        expect(page.locator("li").last).to_have_text("a slow answer")
+        expect(page.locator("p")).to_have_text("idle")
+        expect(page.locator("li")).to_have_count(3)
+        assert [run["status"] for run in runs(page, revived)] == ["success"]

@@ -106,14 +106,15 @@ def test_agui_http_agent_aborts_its_run(folder: Path, served: SdkServer, tmp_pat
         until(lambda: [run["status"] for run in client.runs.list(thread)] == ["interrupted"])
 
 
-def test_runs_of_both_survive_the_kill_of_their_server(folder: Path, stage: Stage, tmp_path: Path) -> None:
+def test_runs_of_all_survive_the_kill_of_their_server(folder: Path, stage: Stage, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with (
         stage.serving() as served,
         played(folder / "sdk.mjs", "begin", served, go=str(go)) as sdk,
         played(folder / "agui.mjs", "begin", served, go=str(go)) as agui,
+        played(folder / "agui.mjs", "graphBegin", served, go=str(go)) as graph_agent,
     ):
-        place, thread = sdk.until("place"), agui.until("thread")
+        place, thread, another = sdk.until("place"), agui.until("thread"), graph_agent.until("place")
         assert place["lastEventId"]
         served.server.signal(signal.SIGKILL)
         served.server.wait()
@@ -121,6 +122,7 @@ def test_runs_of_both_survive_the_kill_of_their_server(folder: Path, stage: Stag
         stage.serving() as served,
         played(folder / "sdk.mjs", "rejoin", served, place=place) as sdk,
         played(folder / "agui.mjs", "connect", served, thread=thread) as agui,
+        played(folder / "agui.mjs", "graphAgain", served, place=another) as graph_agent,
     ):
         while not str(agui.until("heard")).endswith("a slow "):
             pass
@@ -130,3 +132,8 @@ def test_runs_of_both_survive_the_kill_of_their_server(folder: Path, stage: Stag
         assert told["values"] == "a slow answer"
         assert None not in told["parts"]
         assert agui.all()["end"] == [["assistant", "hello"], ["assistant", "a slow answer"]]
+        assert graph_agent.all()["last"] == ["assistant", "a slow answer"]
+        with get_sync_client(url=served.server.address, api_key=served.keys["ann"]) as client:
+            state: Any = client.threads.get_state(another["threadId"])["values"]
+        said = [one["content"] for one in state["messages"] if one["content"] != "hello"]
+        assert said == [str(go), "a slow answer", "again", "a slow answer"]

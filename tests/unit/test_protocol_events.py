@@ -111,6 +111,34 @@ def test_a_run_of_another_client_is_told_as_far_as_it_fits() -> None:
     ]
 
 
+def test_a_message_that_was_cut_off_is_in_one_state_and_gone_from_the_next() -> None:
+    """So that clients which keep what was streamed take it away: the attempt after a crash says it under another id."""
+    events = RunEvents(run())
+    events.begin(10)
+    human = {"type": "human", "content": "hi", "id": "h"}
+    kept = {"type": "ai", "content": "hello", "id": "kept"}
+
+    def begins(number: int, message: str) -> list[Any]:
+        return told(events.feed(part(number, "messages", {"event": "message-start", "id": message})))
+
+    def values(number: int, *messages: Any) -> list[Any]:
+        return told(events.feed(part(number, "values", {"messages": [*messages]})))
+
+    def state(*messages: Any) -> tuple[str, list[str], Any]:
+        return ("values", [], {"messages": [*messages]})
+
+    events.feed(part(11, "metadata", {"run_id": "r1"}))
+    assert values(12, human) == [state(human)]
+    for number, message in ((13, "kept"), (14, "lost")):
+        assert len(begins(number, message)) == 1
+    assert values(15, human, kept) == [state(human, kept)]
+    events.feed(part(30, "metadata", {"run_id": "r1"}))
+    lost = {"type": "ai", "content": "", "id": "lost"}
+    assert values(31, human, kept) == [state(human, kept, lost), state(human, kept)]
+    begins(32, "anew")
+    assert values(33, human, kept) == [state(human, kept)]
+
+
 def test_graphs_inside_are_a_tree() -> None:
     events = RunEvents(run())
     events.begin(10)

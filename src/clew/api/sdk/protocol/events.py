@@ -36,6 +36,9 @@ class RunEvents:
     _asked: set[str] = field(default_factory=set)
     _checkpoints: set[tuple[tuple[str, ...], str]] = field(default_factory=set)
     _started: set[tuple[str, ...]] = field(default_factory=set)
+    # Ids of messages that models said, by namespace: in this attempt, and in earlier ones.
+    _said: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+    _said_before: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     _number: int = 0
     _place: int = 0
     _at: int = 0
@@ -47,6 +50,7 @@ class RunEvents:
     def feed(self, part: StreamPart) -> list[ProtocolEvent]:
         method, *namespace = part.name.split("|")
         if method == "metadata":
+            self._begin_attempt()
             return []
         data = from_json(part.data)
         params: Mapping[str, Any] = {}
@@ -99,6 +103,8 @@ class RunEvents:
                 yield from self._updates(namespace, data)
             case "messages":
                 if isinstance(data, dict) and isinstance(data.get("event"), str):
+                    if data["event"] == "message-start" and isinstance(data.get("id"), str):
+                        self._said.setdefault(namespace, []).append(data["id"])
                     yield self._event(method, namespace, data)
             case "checkpoints":
                 yield from self._checkpoint(namespace, data)
@@ -121,7 +127,26 @@ class RunEvents:
         yield from self._asks(namespace, [*interrupts, *(beside or ())])
         shown = protocol_state(data)
         if shown or not isinstance(shown, dict):
+            yield from self._cut_off(namespace, shown)
             yield self._event("values", namespace, shown)
+
+    def _begin_attempt(self) -> None:
+        for namespace, messages in self._said.items():
+            self._said_before.setdefault(namespace, []).extend(messages)
+        self._said.clear()
+
+    def _cut_off(self, namespace: tuple[str, ...], shown: Any) -> Iterator[ProtocolEvent]:
+        """Once after a crash or an error: the state with the messages of the attempt before that it does not hold.
+
+        Clients keep a streamed message until a state had it and the next one does not."""
+        before = self._said_before.pop(namespace, ())
+        messages = shown.get("messages") if isinstance(shown, dict) else None
+        if not isinstance(messages, list):
+            return
+        kept = {message.get("id") for message in messages if isinstance(message, dict)}
+        lost = [{"type": "ai", "content": "", "id": one} for one in before if one not in kept]
+        if lost:
+            yield self._event("values", namespace, {**shown, "messages": [*messages, *lost]})
 
     def _updates(self, namespace: tuple[str, ...], data: Any) -> Iterator[ProtocolEvent]:
         if not isinstance(data, dict):
