@@ -25,7 +25,7 @@ help:
 	@echo "make fix     format, and repair what lint can repair"
 	@echo "make faults  every fault of docs/reliability.md, and a table of what held (TRIALS=0.02 for a quick look)"
 	@echo "make test-long  the other tests that make test leaves out"
-	@echo "make bench   the benchmarks            (BENCH=benchmarks/store.py for one)"
+	@echo "make bench   the benchmarks, and benchmarks/RESULTS.md  (BENCH=benchmarks/store.py for one)"
 	@echo "make setup   install what the tests and checks need"
 	@echo "make screenshot  the pictures of the page in the README and the docs"
 	@echo "make docs    the documentation as a site in site/, read from the folder itself"
@@ -76,8 +76,9 @@ docs: $(VENV)/.dev
 	$(BIN)/zensical build --clean --strict
 	@echo "Open site/index.html"
 
+# Writes benchmarks/RESULTS.md and the plots of the docs. `peers` installs its servers into build/peers, once.
 bench: $(VENV)/.dev
-	@set -e; for file in $(BENCH); do echo "== $$file"; PYTHONPATH=. $(BIN)/python $$file $(ARGS); done
+	@$(BIN)/python tools/bench.py $(BENCH) -- $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
