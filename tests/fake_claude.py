@@ -1,9 +1,10 @@
 """A program that takes the options of Claude Code and answers like it; how, stands in a folder the tests write to.
 
-    python fake_claude.py FOLDER -p --output-format json ...
+    python fake_claude.py FOLDER -p --output-format stream-json ...
 
-It notes every call in FOLDER/calls.jsonl. FOLDER/mode says what shall go wrong, FOLDER/rejections how often the
-reviewer says no. A developer writes half of its work, then waits while FOLDER/wait is there.
+It notes every call in FOLDER/calls.jsonl. FOLDER/mode says what is to go wrong, FOLDER/rejections how often the
+reviewer says no. A developer writes half of its work, then waits while FOLDER/wait is there; with FOLDER/typo it makes
+a mistake until it is shown what the tests wrote. The reviewer says no to tests that fail.
 """
 
 import json
@@ -23,15 +24,21 @@ def told(name: str) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
+def tell(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
 def say(text: str, *, is_error: bool = False, code: int = 0) -> None:
     answer: dict[str, Any] = {
         "type": "result",
         "subtype": "success",  # also of errors, as the real one does
         "is_error": is_error,
         "result": text,
+        "session_id": f"session-{os.getpid()}",
         "usage": {"input_tokens": 11, "output_tokens": 7},
     }
-    sys.stdout.write(json.dumps(answer))
+    tell(answer)
     sys.exit(code)
 
 
@@ -101,11 +108,16 @@ def act(prompt: str) -> None:
         say("# A plan\n\n1. Write `hello.txt`.\n")
     if prompt.startswith("You are the developer"):
         Path("half.txt").write_text("half\n")
+        use = {"type": "tool_use", "name": "Write", "input": {"file_path": "hello.txt", "content": "hello"}}
+        tell({"type": "assistant", "message": {"content": [use]}})
         (folder / "begun").write_text(str(os.getpid()))
         wait()
-        Path("hello.txt").write_text("hello\n")
+        is_wrong = (folder / "typo").exists() and 'label="tests"' not in prompt
+        Path("hello.txt").write_text("helo\n" if is_wrong else "hello\n")
         say("I wrote hello.txt.")
     if prompt.startswith("You are the reviewer"):
+        if "Tests failed" in prompt:
+            say(json.dumps({"approved": False, "remarks": "the tests fail"}))
         left = int(told("rejections") or "0")
         if left:
             (folder / "rejections").write_text(str(left - 1))
@@ -117,5 +129,6 @@ def act(prompt: str) -> None:
 if __name__ == "__main__":
     given = sys.stdin.read()
     note(given)
+    tell({"type": "system", "subtype": "init", "session_id": f"session-{os.getpid()}"})
     misbehave(told("mode"))
     act(given)

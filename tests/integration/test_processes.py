@@ -171,6 +171,7 @@ class TestLocks:
 
 def driver(folder: Path, *, seconds: float = 20, model: str = "") -> CliDriver:
     return CliDriver(
+        "cli:claude",
         [sys.executable, str(FAKE), str(folder)],
         model=model,
         environment=ENVIRONMENT,
@@ -217,7 +218,7 @@ class TestDriver:
         assert access[access.index("--model") + 1] == "opus"
         assert edits[edits.index("--permission-mode") + 1] == "acceptEdits"
         for argv in (access, edits):
-            assert argv[:3] == ["-p", "--output-format", "json"]
+            assert argv[:4] == ["-p", "--output-format", "stream-json", "--verbose"]
             # What the folder itself would like to configure is not heard.
             assert argv[argv.index("--setting-sources") + 1] == "user"
             assert "--strict-mcp-config" in argv
@@ -251,7 +252,9 @@ class TestDriver:
         assert failed.value.error_class == "cli_timeout"
 
     async def test_one_that_is_not_installed_is_named(self, tmp_path: Path) -> None:
-        missing = CliDriver(["/no/such/claude"], model="", environment={}, folder=tmp_path, seconds=1)
+        missing = CliDriver(
+            "cli:claude", ["/no/such/claude"], model="", environment={}, folder=tmp_path, seconds=1
+        )
         with pytest.raises(Permanent, match="'claude' cannot be started here: install it") as failed:
             await missing.ask(inquiry())
         assert failed.value.error_class == "not_found"

@@ -26,6 +26,7 @@ from clew.config.declare import Setting
 from clew.config.files import MAX_BYTES
 from clew.config.settings import SECTIONS, SETTINGS
 from clew.domain.errors import ConfigError
+from clew.domain.profile import CheckCommand, Publication
 from clew.domain.retry import RetryPolicy
 from clew.telemetry.scrub import Scrubber
 
@@ -517,6 +518,47 @@ class TestProfiles:
         assert "cli_timeout" in enterprise.retry.retryable_errors
         assert (bare.tracker, bare.retry) == ("none", RetryPolicy())
 
+    def test_tests_are_a_command_or_a_section_and_a_publication_is_a_section(self, tmp_path: Path) -> None:
+        yaml = """
+profiles:
+  one: {driver: offline, tests: make}
+  two:
+    driver: "cli:codex"
+    tracker: github
+    tests: {command: [make, test], seconds: 60, approval: true}
+    publish: {remote: "git@example.com:acme/shop.git", pull_request: true, comment: true, author: "Ann <a@b.c>"}
+"""
+        profiles = load(tmp_path, yaml=yaml).profiles
+        assert profiles["one"].tests == CheckCommand(command=("make",))
+        assert profiles["one"].publish is None
+        assert profiles["two"].tests == CheckCommand(command=("make", "test"), seconds=60, approval=True)
+        assert profiles["two"].publish == Publication(
+            remote="git@example.com:acme/shop.git", pull_request=True, comment=True, author="Ann <a@b.c>"
+        )
+
+    @pytest.mark.parametrize(
+        ("given", "reason"),
+        [
+            ("tests: {seconds: 5}", "tests: expected a command"),
+            ("tests: {command: [make], seconds: 0}", "tests.seconds: expected seconds from 1 to 86400"),
+            ("tests: [--version]", "tests.command: expected a program"),
+            ("tests: {command: make, approval: 1}", "tests.approval: expected yes or no"),
+            ("publish: {remote: 'ext::sh'}", "publish.remote: expected an address"),
+            ("publish: {remote: 'file:///x'}", "publish.remote: expected an address"),
+            ("publish: {remote: 'https://ann:secret@example.com/x'}", "expected no user or password"),
+            ("publish: {remote: '--upload-pack=x'}", "publish.remote: expected an address"),
+            ("publish: {author: Ann}", "publish.author: expected a name and an address"),
+            ("publish: {base: '-x'}", "publish.base: expected the name of a branch"),
+            ("publish: {pull_request: true}", "publish.pull_request: expected a remote"),
+            ("tracker: jira, publish: {remote: /a, pull_request: true}", "expected the tracker github"),
+            ("publish: {comment: true}", "publish.comment: expected the tracker github or jira"),
+        ],
+    )
+    def test_what_cannot_be_run_or_published_is_refused_by_name(
+        self, tmp_path: Path, given: str, reason: str
+    ) -> None:
+        assert reason in refusal(tmp_path, yaml=f"profiles: {{one: {{driver: offline, {given}}}}}")
+
     def test_there_is_always_one_that_works_offline(self, tmp_path: Path) -> None:
         assert load(tmp_path).profiles["default"].driver == "offline"
         given = load(tmp_path, yaml="profiles: {default: {driver: 'api:openai'}}")
@@ -592,8 +634,8 @@ class TestProfiles:
         yaml = "profiles: {work: {driver: offline, retry_config: {max_retries: 1}}}"
         assert (
             "profiles.work.retry_config: no such key; there are api_key, api_key_env, api_version,"
-            " base_url, budget, command, driver, headers, max_tokens, model, region, retry, temperature, timeout,"
-            " tracker, vision" in refusal(tmp_path, yaml=yaml)
+            " base_url, budget, command, driver, headers, max_tokens, model, publish, region, retry,"
+            " temperature, tests, timeout, tracker, vision" in refusal(tmp_path, yaml=yaml)
         )
 
     def test_the_options_of_a_model_are_read_and_its_headers_are_secrets(self, tmp_path: Path) -> None:

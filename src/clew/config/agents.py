@@ -16,6 +16,7 @@ from clew.config.kinds import (
     repository,
     seconds,
     secret,
+    tesseract_languages,
     variables,
     whole,
 )
@@ -64,6 +65,15 @@ class AgentSettings(Section):
 
     folder: Annotated[Path | None, absolute_path()] = setting(
         None, "Python files with agents of your own for the chat workflow."
+    )
+
+
+class DocumentSettings(Section):
+    PREFIX: ClassVar[str] = "CLEW_DOCUMENTS_"
+
+    ocr_languages: Annotated[str | None, tesseract_languages()] = setting(
+        None,
+        "Read the text of pictures and scanned pages with Tesseract, in these languages; not unless set.",
     )
 
 

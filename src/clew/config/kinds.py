@@ -29,6 +29,7 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?")
 _HTTP_URL = re.compile(r"https?://[^\s@]{1,500}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}")
 _SIGNING_SECRET = re.compile(r"whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)")
+_LANGUAGES = re.compile(r"[A-Za-z_]{3,20}(\+[A-Za-z_]{3,20}){0,9}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 _VARIABLE = re.compile(r"(?!CLEW_)[A-Za-z_][A-Za-z0-9_]{0,99}")
 _CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
@@ -183,6 +184,10 @@ def variables() -> SettingKind[tuple[str, ...]]:
 
 def project_keys() -> SettingKind[tuple[str, ...]]:
     return listed(partial(_matched, _PROJECT_KEY), "a list of names like LANGGRAPH_HTTP")
+
+
+def tesseract_languages() -> SettingKind[str]:
+    return matching(_LANGUAGES, "languages of Tesseract, like eng+deu")
 
 
 def repository() -> SettingKind[str]:

@@ -1,9 +1,9 @@
 """Profiles of clew.yaml."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from pydantic import SecretStr
 
@@ -11,7 +11,7 @@ from clew.config.agents import ModelAccessSettings
 from clew.config.kinds import secret
 from clew.config.tree import ConfigNode
 from clew.domain.errors import ConfigError, Invalid
-from clew.domain.profile import OFFICIAL, Budget, Profile, is_same_server
+from clew.domain.profile import OFFICIAL, Budget, CheckCommand, Profile, Publication, is_same_server
 from clew.domain.retry import RetryPolicy
 
 DEFAULT = Profile(name="default", driver="offline")
@@ -28,6 +28,8 @@ _VALUES = (
 )
 _KEYS = ("api_key", "api_key_env")
 _BUDGET = ("tokens", "cost", "input_price", "output_price")
+_TESTS = ("command", "seconds", "approval")
+_PUBLISH = ("remote", "base", "pull_request", "comment", "author")
 _RETRY = ("max_retries", "base_delay", "max_delay", "retryable_errors")
 
 
@@ -123,7 +125,7 @@ def _choose_driver(models: ModelAccessSettings, sources: Mapping[str, str]) -> t
 
 
 def _profile(name: str, place: ConfigNode) -> Profile:
-    given = place.known((*_VALUES, *_KEYS, "retry", "budget"))
+    given = place.known((*_VALUES, *_KEYS, "retry", "budget", "tests", "publish"))
     if "driver" not in given:
         raise place.expected("a driver")
     values: dict[str, Any] = {key: given[key].value for key in _VALUES if key in given}
@@ -131,11 +133,28 @@ def _profile(name: str, place: ConfigNode) -> Profile:
         values["retry"] = _retry(given["retry"])
     try:
         if "budget" in given:
-            amounts: dict[str, Any] = {key: one.value for key, one in given["budget"].known(_BUDGET).items()}
-            values["budget"] = Budget(**amounts)
+            values["budget"] = Budget(**_values(given["budget"], _BUDGET))
+        if "tests" in given:
+            values["tests"] = _tests(given["tests"])
+        if "publish" in given:
+            values["publish"] = Publication(**_values(given["publish"], _PUBLISH))
         return Profile(name=name, **values)
     except Invalid as error:
         raise _named(place, error) from None
+
+
+def _values(place: ConfigNode, names: Sequence[str]) -> dict[str, Any]:
+    return {key: one.value for key, one in place.known(names).items()}
+
+
+def _tests(place: ConfigNode) -> CheckCommand:
+    """A command, or a section that has one. Raises Invalid, ConfigError."""
+    if isinstance(place.value, str | list):
+        return CheckCommand(command=cast("tuple[str, ...]", place.value))
+    values = _values(place, _TESTS)
+    if "command" not in values:
+        raise place.expected("a command")
+    return CheckCommand(**values)
 
 
 def _retry(place: ConfigNode) -> RetryPolicy:

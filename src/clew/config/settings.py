@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from clew.config.agents import (
     AgentSettings,
     CodingSettings,
+    DocumentSettings,
     ModelAccessSettings,
     ModelCallSettings,
     TrackerSettings,
@@ -346,6 +347,7 @@ class Sections(BaseSettings):
     model_calls: ModelCallSettings = Field(default_factory=ModelCallSettings)
     models: ModelAccessSettings = Field(default_factory=ModelAccessSettings)
     agents: AgentSettings = Field(default_factory=AgentSettings)
+    documents: DocumentSettings = Field(default_factory=DocumentSettings)
     coding: CodingSettings = Field(default_factory=CodingSettings)
     trackers: TrackerSettings = Field(default_factory=TrackerSettings)
     langgraph: LangGraphSettings = Field(default_factory=LangGraphSettings)
@@ -396,6 +398,7 @@ class Settings:
     model_calls: ModelCallSettings
     models: ModelAccessSettings
     agents: AgentSettings
+    documents: DocumentSettings
     coding: CodingSettings
     trackers: TrackerSettings
     langgraph: LangGraphSettings

@@ -1,12 +1,12 @@
-"""Profile, by name: which driver asks the model and with which options, which tracker gives the issues, how failures are
-retried; and the budgets of a round, and of owners and graphs in a period."""
+"""Profile, by name: its driver and options, its tracker, how failures are retried, what becomes of coding work; and the
+budgets of a round, and of owners and graphs in a period."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from clew.domain.errors import BudgetSpent, Invalid
@@ -14,7 +14,9 @@ from clew.domain.events import AssistantMessage, Event
 from clew.domain.retry import RetryPolicy
 
 API_DRIVERS = ("api:openai", "api:anthropic", "api:azure", "api:google", "api:bedrock", "api:ollama")
-DRIVERS = (*API_DRIVERS, "cli:claude", "offline")
+# Programs, and how each is called where the profile does not say.
+CLI_DRIVERS = {"cli:claude": "claude", "cli:codex": "codex", "cli:gemini": "gemini"}
+DRIVERS = (*API_DRIVERS, *CLI_DRIVERS, "offline")
 # Where a key goes unless the settings or the profile say otherwise. Azure and Bedrock have an address for each customer.
 OFFICIAL = {
     "api:openai": "https://api.openai.com/v1",
@@ -31,12 +33,21 @@ _PORT = re.compile(r":[0-9]*$")
 _URL = re.compile(r"https?://[^\s@]{1,500}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+_AUTHOR = re.compile(r"[^<>\x00-\x1f\x7f]{1,100} <[^<>\s\x00-\x1f\x7f]{1,200}>")
+_REMOTE = re.compile(r"(https?|ssh)://[A-Za-z0-9][^\s\x00-\x1f\x7f]{1,500}|/[^\x00-\x1f\x7f:]{1,500}")
+# An scp-like address is one of ssh, and a program's option is none.
+_SCP = re.compile(r"[A-Za-z0-9._-]{1,64}@[A-Za-z0-9.-]{1,253}:[A-Za-z0-9~/][^\s\x00-\x1f\x7f:]{0,400}")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 # Options of one driver alone.
 _ONLY = {"api_version": "api:azure", "region": "api:bedrock"}
 # Options of drivers that ask a model over HTTP.
 _OF_MODELS = ("temperature", "max_tokens", "timeout", "headers", "vision", "api_version", "region")
 
 EPOCH = date(1970, 1, 1)
+
+
+# The command of a profile that names none.
+_USUAL: Final[tuple[str, ...]] = ("claude",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +85,66 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCommand:
+    """The tests of a repository: a program and its arguments, run in the worktree without a shell."""
+
+    command: tuple[str, ...]
+    seconds: float = 600.0
+    # Whether a person is asked before each run.
+    approval: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", require_command(self.command, "tests.command"))
+        value: object = self.seconds
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 1 <= self.seconds <= 86400:
+            raise Invalid("expected seconds from 1 to 86400", field="tests.seconds")
+        _require_flag(self.approval, "tests.approval")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What becomes of reviewed changes, after an approval: a commit on a branch of their own, and what is asked beside."""
+
+    # Where the branch is pushed to; empty: nowhere. The repository's own remotes are never read.
+    remote: str = ""
+    # The branch that a pull request is for.
+    base: str = "main"
+    pull_request: bool = False
+    # Whether the issue gets a comment that says what was done.
+    comment: bool = False
+    author: str = "Clew <clew@localhost>"
+
+    def __post_init__(self) -> None:
+        for name in ("remote", "base", "author"):
+            if not isinstance(getattr(self, name), str):
+                raise Invalid("expected text", field=f"publish.{name}")
+        if self.remote and not (_REMOTE.fullmatch(self.remote) or _SCP.fullmatch(self.remote)):
+            raise Invalid(
+                "expected an address like https://github.com/acme/shop.git, git@github.com:acme/shop.git or an"
+                " absolute path",
+                field="publish.remote",
+            )
+        if self.remote.startswith("http") and "@" in self.remote.partition("://")[2].partition("/")[0]:
+            raise Invalid("expected no user or password in the address", field="publish.remote")
+        if not _BRANCH.fullmatch(self.base) or ".." in self.base:
+            raise Invalid("expected the name of a branch", field="publish.base")
+        if not _AUTHOR.fullmatch(self.author):
+            raise Invalid("expected a name and an address like Ann <ann@example.com>", field="publish.author")
+        _require_flag(self.pull_request, "publish.pull_request")
+        _require_flag(self.comment, "publish.comment")
+        if self.pull_request and not self.remote:
+            raise Invalid("expected a remote with a pull request", field="publish.pull_request")
+
+    def require_tracker(self, tracker: str) -> None:
+        """Raises Invalid for what the tracker of the profile cannot do."""
+        if self.pull_request and tracker != "github":
+            raise Invalid("expected the tracker github with a pull request", field="publish.pull_request")
+        if self.comment and tracker == "none":
+            raise Invalid("expected the tracker github or jira with a comment", field="publish.comment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     name: str
     driver: str
@@ -82,7 +153,7 @@ class Profile:
     model: str = ""
     base_url: str = ""
     # For drivers that are programs: the program, and its fixed arguments.
-    command: tuple[str, ...] = ("claude",)
+    command: tuple[str, ...] = _USUAL
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     # For drivers that ask a model over HTTP; None is what the provider does.
     temperature: float | None = None
@@ -96,6 +167,9 @@ class Profile:
     api_version: str = ""  # of Azure
     region: str = ""  # of Bedrock
     budget: Budget | None = None
+    # Of coding workflows.
+    tests: CheckCommand | None = None
+    publish: Publication | None = None
 
     def __post_init__(self) -> None:
         name: object = self.name  # a key of a user's YAML may be a number
@@ -108,9 +182,13 @@ class Profile:
             raise Invalid("expected the name of a model", field="model")
         if base_url is None or (base_url and not _URL.fullmatch(base_url)):
             raise Invalid("expected an address like http://127.0.0.1:8000/v1", field="base_url")
-        object.__setattr__(self, "command", _command(self.command))
+        is_usual = self.command is _USUAL
+        command = (CLI_DRIVERS.get(self.driver, _USUAL[0]),) if is_usual else self.command
+        object.__setattr__(self, "command", require_command(command, "command"))
         if self.tracker not in TRACKERS:
             raise Invalid(f"expected one of {', '.join(TRACKERS)}", field="tracker")
+        if self.publish is not None:
+            self.publish.require_tracker(self.tracker)
         self._check_options()
 
     def _check_options(self) -> None:
@@ -173,14 +251,19 @@ def _place(url: str) -> tuple[str, str, str, str]:
     return parts.scheme, host.rstrip("."), port or usual, parts.path.rstrip("/")
 
 
-def _command(value: object) -> tuple[str, ...]:
-    """A program, or a list of it and its arguments. Nothing is split: there is no shell."""
+def _plain(value: object) -> str | None:
+    """A value of a user's YAML, if it is text."""
+    return value if isinstance(value, str) else None
+
+
+def require_command(value: object, field: str) -> tuple[str, ...]:
+    """A program, or a list of it and its arguments. Nothing is split: there is no shell. Raises Invalid."""
     words = [value] if isinstance(value, str) else value
     if isinstance(words, list | tuple) and 0 < len(words) <= 50:
         told = tuple(word for word in words if isinstance(word, str) and word.isprintable() and word.strip())
         if len(told) == len(words) and not told[0].startswith("-"):
             return told
-    raise Invalid("expected a program, or a list of it and its arguments", field="command")
+    raise Invalid("expected a program, or a list of it and its arguments", field=field)
 
 
 def _plain(value: object) -> str | None:
@@ -288,3 +371,8 @@ def spent_in(events: Iterable[Event]) -> list[Spent]:
                 tokens_out=known.tokens_out + body.tokens_out,
             )
     return [found[model] for model in sorted(found)]
+
+
+def _require_flag(value: object, field: str) -> None:
+    if not isinstance(value, bool):
+        raise Invalid("expected yes or no", field=field)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +45,11 @@ async def run(
     most: int,
     given: bytes = b"",
     lock: int | None = None,
+    heard: Callable[[bytes], None] | None = None,
 ) -> Ended:
     """Raises NotStarted, TimedOut or TooMuch. However it ends, the program and its process group have ended too.
 
-    The program keeps `lock` open as long as it lives, and is named in it.
+    The program keeps `lock` open as long as it lives, and is named in it. `heard` gets its output as it comes.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -67,15 +68,17 @@ async def run(
         if lock is not None:
             sign(lock, process.pid)
         async with asyncio.timeout(seconds):
-            return await _talk(process, given, most)
+            return await _talk(process, given, most, heard)
     except TimeoutError:
         raise TimedOut from None
     finally:
         await _end(process)
 
 
-async def _talk(process: asyncio.subprocess.Process, given: bytes, most: int) -> Ended:
-    out = asyncio.create_task(_read(process.stdout, most))
+async def _talk(
+    process: asyncio.subprocess.Process, given: bytes, most: int, heard: Callable[[bytes], None] | None
+) -> Ended:
+    out = asyncio.create_task(_read(process.stdout, most, heard))
     err = asyncio.create_task(_read(process.stderr, most))
     telling = asyncio.create_task(_tell(process, given))
     leaving = asyncio.create_task(_left(process))
@@ -109,11 +112,15 @@ async def _left(process: asyncio.subprocess.Process) -> int:
         waiting.cancel()
 
 
-async def _read(stream: asyncio.StreamReader | None, most: int) -> bytes:
+async def _read(
+    stream: asyncio.StreamReader | None, most: int, heard: Callable[[bytes], None] | None = None
+) -> bytes:
     reader = cast(asyncio.StreamReader, stream)
     taken = bytearray()
     while part := await reader.read(_PART):
         taken += part
+        if heard is not None:
+            heard(part)
         if len(taken) > most:
             raise TooMuch
     return bytes(taken)

@@ -92,7 +92,7 @@ class ApiDriver:
     async def ask(self, inquiry: Inquiry) -> Reply:
         # By the provider's own means first. Not every server, nor every model, has them: the answer is validated anyway.
         ways: list[dict[str, Any]] = [{}]
-        if inquiry.wants_json:
+        if inquiry.wants_json and inquiry.tool_use is None:
             found = [self._opened.as_json(inquiry.schema), self._opened.as_json(None), {}]
             ways = [way for at, way in enumerate(found) if way not in found[:at]]
         try:

@@ -1,6 +1,6 @@
 """Inquiries: requests to a model, in a form that rules can answer too where there is no model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -52,10 +52,21 @@ class ShownPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """Where a program at work is reported: what it does, and its session as soon as that is known."""
+
+    doing: Callable[[str], None]
+    session: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
     """A folder that a program may read, and for `EDIT` change."""
 
     folder: str
+    # A session of the program to go on with, from an attempt that was cut short.
+    session: str = ""
+    reports: Reports | None = None
     # An open, locked file. A program that works in the folder keeps it open, so the lock lasts as long as the work.
     lock: int | None = None
     # For programs that are not to change anything: with these their git reads none of the repository's settings.

@@ -12,6 +12,7 @@ from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Purpose
 from clew.apps.drivers.models import ModelAccess, open_model
 from clew.apps.drivers.offline import OfflineDriver, OfflineRule
+from clew.apps.drivers.programs import PROGRAMS
 from clew.domain.errors import ConfigError
 from clew.domain.profile import Profile
 from clew.domain.thread import Thread
@@ -71,8 +72,9 @@ class Drivers:
         profile = self._profiles[name]
         if _is_offline(profile):
             return OfflineDriver({})
-        if profile.driver == CliDriver.name:
+        if profile.driver in PROGRAMS:
             return CliDriver(
+                profile.driver,
                 profile.command,
                 model=profile.model,
                 environment=self._programs.environment,
