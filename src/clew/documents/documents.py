@@ -14,6 +14,8 @@ from clew.ports.files import Extractor, Files
 from clew.ports.numbers import Numbers
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
+# In the metadata of a text that was recognized in a picture.
+OCR = "ocr"
 # What a task gets of an item beside the item itself.
 EXTRACTED_CHARACTERS = 4_000
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from clew.apps.chat.plan import AgentTask, TaskDocument
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Material, Purpose, ShownPicture
-from clew.documents.documents import TaskContent
+from clew.documents.documents import OCR, TaskContent
 from clew.documents.passages import cut
 
 TABLES = frozenset({"text/csv", "text/tab-separated-values"})
@@ -88,8 +88,9 @@ def is_table(document: TaskDocument) -> bool:
 
 def picture(document: TaskDocument) -> bytes | None:
     """The bytes of a document that is one picture."""
-    for content in document["contents"]:
-        if content["contentType"] in PICTURES and len(document["contents"]) == 1:
+    contents = [content for content in document["contents"] if not content["metadata"].get(OCR)]
+    for content in contents:
+        if content["contentType"] in PICTURES and len(contents) == 1:
             return b64decode(document["data"])
     return None
 
@@ -107,7 +108,7 @@ def _pictures(document: TaskDocument) -> Iterator[ShownPicture]:
     written = {
         content["metadata"].get("page")
         for content in contents
-        if content["metadata"].get("isText") and content["data"].strip()
+        if content["metadata"].get("isText") and content["data"].strip() and not content["metadata"].get(OCR)
     }
     for content in contents:
         page = content["metadata"].get("page") or _page_in(content["name"])
