@@ -1,11 +1,14 @@
 """Which language a prompt is in, and what Clew says in it."""
 
+import tomllib
+
 import pytest
 
 from clew.apps.chat.agents.language import LanguageDetector
 from clew.texts.catalog import DEFAULT
 from clew.texts.language import by_script, choose, spoken
 from clew.texts.phrases import Text, listed, say
+from tests.processes import ROOT
 
 PROMPTS = {
     "en": [
@@ -89,6 +92,17 @@ def test_a_prompt_is_recognised_whatever_was_spoken_before(language: str, prompt
     assert detect(prompt) == language
     assert detect(prompt, "en") == language
     assert detect(prompt, "de") == language
+
+
+@pytest.mark.parametrize("before", [None, "en", "de", "it"])
+def test_of_three_hundred_short_prompts_97_in_100_are_recognised(before: str | None) -> None:
+    prompts = tomllib.loads((ROOT / "evals" / "sentences.toml").read_text("utf-8"))
+    asked = [(language, text) for language, texts in prompts.items() for text in texts]
+    assert len(asked) >= 300
+    assert len({text for _, text in asked}) == len(asked)
+    known = () if before is None else (before,)
+    wrong = [text for language, text in asked if detect(text, *known) != language]
+    assert len(wrong) <= 0.03 * len(asked), wrong
 
 
 @pytest.mark.parametrize(
