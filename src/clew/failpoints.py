@@ -54,6 +54,12 @@ NAMES = frozenset(
         "thread_created_before_queued",
         "webhook_before_send",
         "webhook_after_send",
+        # of coding workflows
+        "checks_ended",
+        "publish_committed",
+        "publish_pushed",
+        "publish_pull_request_opened",
+        "publish_commented",
         # inside the stores, around one transaction
         "commit_begun",
         "commit_written",

@@ -86,6 +86,9 @@ class Desk:
     def approve(self, workflow: str) -> None:
         self.api.ask("POST", f"/api/workflows/{workflow}/approve")
 
+    def lines(self, workflow: str) -> set[str]:
+        return {line["message"] for line in self.get(workflow)["logs"]}
+
     def done(self, workflow: str) -> Any:
         self.api.rest(workflow, "completed", "failed", "stopped")
         return self.get(workflow)
@@ -605,6 +608,8 @@ class TestKilled:
             desk.approve(workflow)
             until(filled(desk.program / "begun"))
             left = int((desk.program / "begun").read_text())
+            # What it does, and by which name it can go on, is in the log while it works.
+            until(lambda: {"Session of the program", "Write hello.txt"} <= desk.lines(workflow))
             desk.api.server.signal(signal.SIGKILL)
             desk.api.server.wait()
         assert lives(left)
@@ -619,6 +624,8 @@ class TestKilled:
             first, second = desk.calls("developer")
             assert "cut short" not in first["prompt"]
             assert "cut short" in second["prompt"]
+            assert "--resume" not in first["argv"]
+            assert second["argv"][-2:] == ["--resume", f"session-{left}"]
             assert "new file half.txt\nhalf" in second["prompt"]
             assert (shop / "hello.txt").read_text() == "hello\n"
             lines = [line["message"] for line in done["logs"]]

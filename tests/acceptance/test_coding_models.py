@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.chatting import Model, model_serving
 from tests.acceptance.conftest import Api
-from tests.openai_server import Move, Refuse, Say, prompt_of
+from tests.openai_server import CallTool, Move, Refuse, Say, prompt_of
 from tests.processes import serving
 from tests.repositories import git, repository
 
@@ -97,7 +97,7 @@ class TestOverwriting:
         assert "data.csv exists and was not shown whole" in done["failure_reason"]
         assert (shop / "data.csv").read_text() == LARGE
         assert git(shop, "status", "--porcelain") == ""
-        assert '"cannot be changed": ["data.csv"]' in office.asked("developer")[0]
+        assert '"not shown": ["data.csv"]' in office.asked("developer")[0]
 
     def test_of_several_files_none_is_written_if_one_may_not_be(self, office: Office) -> None:
         shop = office.repository(data__csv=LARGE)
@@ -137,6 +137,124 @@ class TestOverwriting:
         assert done["workflow_status"] == "completed", done["failure_reason"]
         assert (shop / "data.csv").read_text() == "a,b\n1,2\n"
         assert (shop / "new.txt").read_text() == "new\n"
+
+
+def edits(**given: Any) -> str:
+    return json.dumps({**given, "summary": "done"})
+
+
+class TestEdits:
+    def test_a_large_file_is_patched_where_a_text_stands_once(self, office: Office) -> None:
+        shop = office.repository(data__csv=f"head\n{LARGE}")
+        patch = {"path": "data.csv", "find": "head\n", "replace": "name,price\n"}
+        office.answers = [edits(edits=[patch])]
+        done = office.done(office.start(shop))
+        assert done["workflow_status"] == "completed", done["failure_reason"]
+        assert (shop / "data.csv").read_text() == f"name,price\n{LARGE}"
+
+    def test_a_text_that_stands_there_more_than_once_is_asked_for_again(self, office: Office) -> None:
+        shop = office.repository(data__csv="a\na\nb\n")
+        unclear = {"path": "data.csv", "find": "a\n", "replace": "c\n"}
+        clear = {"path": "data.csv", "find": "a\nb\n", "replace": "c\n"}
+        office.answers = [edits(edits=[unclear]), edits(edits=[clear])]
+        done = office.done(office.start(shop))
+        assert done["workflow_status"] == "completed", done["failure_reason"]
+        assert "stands there 2 times" in office.asked("developer")[1]
+        assert (shop / "data.csv").read_text() == "a\nc\n"
+
+    def test_files_are_made_deleted_and_renamed(self, office: Office) -> None:
+        shop = office.repository(old__py="x = 1\n", gone__py="y = 1\n")
+        (shop / "old.py").chmod(0o755)
+        office.answers = [
+            edits(
+                files=[{"path": "src/new.py", "content": "z = 1\n"}],
+                delete=["gone.py"],
+                rename=[{"from": "old.py", "to": "src/moved.py"}],
+            )
+        ]
+        done = office.done(office.start(shop))
+        assert done["workflow_status"] == "completed", done["failure_reason"]
+        assert (shop / "src/new.py").read_text() == "z = 1\n"
+        assert (shop / "src/moved.py").read_text() == "x = 1\n"
+        assert (shop / "src/moved.py").stat().st_mode & 0o111
+        assert not (shop / "gone.py").exists()
+        assert not (shop / "old.py").exists()
+        diff = office.api.ask("GET", f"/api/workflows/{done['id']}/diff")["diff"]
+        assert "rename from old.py\nrename to src/moved.py" in diff
+
+    def test_what_git_does_not_have_is_not_deleted_unseen(self, office: Office) -> None:
+        shop = office.repository(__gitignore="secrets.env\n")
+        (shop / "secrets.env").write_text("TOKEN=very-secret\n")
+        (shop / "draft.md").write_text(LARGE)
+        for path in ("secrets.env", "draft.md"):
+            office.answers = [edits(delete=[path])]
+            assert office.done(office.start(shop))["workflow_status"] == "failed"
+            assert (shop / path).exists()
+
+
+class TestReading:
+    """A model looks at the code with tools before it answers."""
+
+    def tools(self, office: Office, role: str, *calls: CallTool, then: str) -> None:
+        usual = office.model.fake.answer
+        left = [*calls]
+
+        def answer(body: dict[str, Any]) -> Move:
+            if not prompt_of(body).startswith(f"You are the {role}"):
+                return usual(body)
+            return left.pop(0) if left else Say(then)
+
+        office.model.fake.answer = answer
+
+    def results(self, office: Office) -> list[str]:
+        said = [message for body in office.model.requests for message in body["messages"]]
+        return list(dict.fromkeys(str(one["content"]) for one in said if one["role"] == "tool"))
+
+    def test_the_architect_lists_searches_and_reads(self, office: Office) -> None:
+        shop = office.repository(cart__py="def total(cart):\n    return cart[0]\n", __gitignore="secret.py\n")
+        (shop / "secret.py").write_text("cart = 'very-secret'\n")
+        self.tools(
+            office,
+            "architect",
+            CallTool("list_files", {"pattern": "*.py"}, "call_1"),
+            CallTool("search_code", {"text": "CART"}, "call_2"),
+            CallTool("read_file", {"path": "cart.py", "first_line": 2}, "call_3"),
+            CallTool("read_file", {"path": "secret.py"}, "call_4"),
+            CallTool("read_file", {"path": "../../../etc/passwd"}, "call_5"),
+            then="# Plan\n\n1. Change `cart.py`.\n",
+        )
+        workflow = office.start(shop)
+        assert self.results(office) == [
+            "cart.py",
+            "cart.py:1: def total(cart):\ncart.py:2: return cart[0]",
+            "2:     return cart[0]\n(lines 2 to 2 of 2)",
+            "secret.py is no text file that git lists here",
+            "../../../etc/passwd is no text file that git lists here",
+        ]
+        plan = office.api.ask("GET", f"/api/workflows/{workflow}")["execution_state"]["plan"]
+        assert plan == "# Plan\n\n1. Change `cart.py`."
+
+    def test_the_developer_reads_what_it_was_not_shown_and_patches_it(self, office: Office) -> None:
+        shop = office.repository(cart__py="def total(cart):\n    return cart[0]\n")
+        patch = {"path": "cart.py", "find": "cart[0]", "replace": "sum(cart)"}
+        workflow = office.start(shop)
+        self.tools(office, "developer", CallTool("read_file", {"path": "cart.py"}), then=edits(edits=[patch]))
+        done = office.done(workflow)
+        assert done["workflow_status"] == "completed", done["failure_reason"]
+        assert (shop / "cart.py").read_text() == "def total(cart):\n    return sum(cart)\n"
+
+    def test_a_server_without_tools_is_asked_without_them(self, office: Office) -> None:
+        usual = roles(office)
+
+        def answer(body: dict[str, Any]) -> Move:
+            return (
+                Refuse(400, message="this model does not support tools") if body.get("tools") else usual(body)
+            )
+
+        office.model.fake.answer = answer
+        office.answers = [files(README__md="new\n")]
+        done = office.done(office.start(office.repository()))
+        assert done["workflow_status"] == "completed", done["failure_reason"]
 
 
 class TestWhatAProviderSays:

@@ -13,6 +13,7 @@ from clew.apps.coding.architect import design
 from clew.apps.coding.developer import Task, develop
 from clew.apps.coding.graph import human_approval_node
 from clew.apps.coding.plan import MAX_PLAN, Changes, Issue, plan_hash
+from clew.apps.coding.ports import Edits
 from clew.apps.coding.reviewer import NOTHING, review
 from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.apps.drivers.inquiries import Inquiry, Purpose, Reply, Workplace
@@ -71,7 +72,7 @@ class TestDeveloper:
         assert (worktree.folder / "src/a.py").read_text() == "x = 1"
 
     async def test_it_is_shown_the_files_that_the_plan_names(self, worktree: GitWorktree) -> None:
-        await worktree.write({"other.md": "not named"}, over={})
+        await worktree.apply(Edits(write={"other.md": "not named"}))
         driver = Scripted([files(("a", "b"))])
         await developed(worktree, driver)
         material = {one.label: one.text for one in driver.asked[0].material}
@@ -131,8 +132,8 @@ class TestReviewer:
             await self.said(Scripted(["LGTM", '{"approved": "true"}']))
 
 
-async def test_a_plan_is_cut_before_anybody_sees_it() -> None:
-    plan = await design(Scripted(["x" * 50_000]), ISSUE, [], remark="", workplace=Workplace(folder="/"))
+async def test_a_plan_is_cut_before_anybody_sees_it(worktree: GitWorktree) -> None:
+    plan = await design(Scripted(["x" * 50_000]), worktree, ISSUE, remark="", workplace=Workplace(folder="/"))
     assert len(plan) <= MAX_PLAN
 
 
@@ -161,8 +162,12 @@ def asked(plan: str, seq: int = 1) -> Event:
     )
 
 
-def answered(gate: int, *, yes: bool = True, number: int = 2) -> Event:
-    answer = {"approved": yes}
+def shown(plan: str) -> dict[str, str]:
+    return {"plan": plan, "plan_hash": plan_hash(plan)}
+
+
+def answered(gate: int, *, yes: bool = True, number: int = 2, plan: str = "") -> Event:
+    answer = {"approved": yes} | ({"plan": plan} if plan else {})
     return event(10 + gate, Resolution(call_id=f"gate_{gate}", outcome="answered", answer=answer), number)
 
 
@@ -173,7 +178,17 @@ class TestTheGate:
 
     async def test_the_plan_that_was_shown_last_and_approved_may_run(self) -> None:
         events = (asked("a"), answered(1), asked("b", 2), answered(2))
-        assert await self.passed("b", *events) == {"human_approved": True, "comment": ""}
+        assert await self.passed("b", *events) == {"human_approved": True, "comment": "", **shown("b")}
+
+    async def test_a_plan_that_was_changed_with_the_approval_runs_in_place_of_the_shown_one(self) -> None:
+        events = (asked("a"), answered(1, plan="better"))
+        assert await self.passed("a", *events) == {"human_approved": True, "comment": "", **shown("better")}
+        # As after a crash: the state has the new plan already.
+        assert await self.passed("better", *events) == {
+            "human_approved": True,
+            "comment": "",
+            **shown("better"),
+        }
 
     @pytest.mark.parametrize(
         "events",

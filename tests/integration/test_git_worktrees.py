@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clew.apps.coding.ports import Edits
 from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.domain.errors import Invalid
 from tests.repositories import git, repository
@@ -278,8 +279,8 @@ class TestWriting:
     async def test_files_are_written_whole_in_folders_that_are_made(
         self, shop: Path, worktree: GitWorktree
     ) -> None:
-        await worktree.write({"a/b/c.txt": "one\r\n"}, over={})
-        await worktree.write({"a/b/c.txt": "two\n"}, over={"a/b/c.txt": "one\r\n"})
+        await worktree.apply(Edits(write={"a/b/c.txt": "one\r\n"}, over={}))
+        await worktree.apply(Edits(write={"a/b/c.txt": "two\n"}, over={"a/b/c.txt": "one\r\n"}))
         assert (shop / "a/b/c.txt").read_bytes() == b"two\n"
         assert await worktree.read("a/b/c.txt") == "two\n"
         assert [path.name for path in (shop / "a/b").iterdir()] == ["c.txt"]
@@ -287,7 +288,7 @@ class TestWriting:
     async def test_a_file_stays_executable(self, shop: Path, worktree: GitWorktree) -> None:
         (shop / "run.sh").write_text("#!/bin/sh\n")
         (shop / "run.sh").chmod(0o755)
-        await worktree.write({"run.sh": "#!/bin/sh\necho\n"}, over={"run.sh": "#!/bin/sh\n"})
+        await worktree.apply(Edits(write={"run.sh": "#!/bin/sh\necho\n"}, over={"run.sh": "#!/bin/sh\n"}))
         assert (shop / "run.sh").stat().st_mode & 0o777 == 0o755
 
     @pytest.mark.fault("X2")
@@ -301,7 +302,7 @@ class TestWriting:
         (shop / "out").symlink_to(outside)
         (shop / "there").symlink_to(outside / "there")
         with pytest.raises(Invalid):
-            await worktree.write({path: "mine now"}, over={})
+            await worktree.apply(Edits(write={path: "mine now"}, over={}))
         assert [(one.name, one.read_text()) for one in outside.iterdir()] == [("there", "keep")]
 
     @pytest.mark.parametrize("over", [{}, {"README.md": "as it once was\n"}, {"gone.txt": "was here"}])
@@ -309,7 +310,9 @@ class TestWriting:
         self, shop: Path, worktree: GitWorktree, over: dict[str, str]
     ) -> None:
         with pytest.raises(Invalid):
-            await worktree.write({"a.txt": "a", "README.md": "new\n", "gone.txt": "x"}, over=over)
+            await worktree.apply(
+                Edits(write={"a.txt": "a", "README.md": "new\n", "gone.txt": "x"}, over=over)
+            )
         assert git(shop, "status", "--porcelain") == ""
 
     async def test_nothing_is_read_through_a_link(

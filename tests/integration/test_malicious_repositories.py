@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from clew.apps.coding.ports import Commit
+from clew.apps.coding.worktrees.commits import GitCommits
 from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
 from clew.domain.errors import Permanent
 from tests.malicious_repositories import TRAPS, Trap, script, springs, touch
-from tests.repositories import repository
+from tests.repositories import git, repository
+from tests.samples import NOW
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +69,25 @@ async def test_nor_what_is_planted_while_a_workflow_is_under_way(
     await asked(worktree)
     planted(trap, shop, marker)
     await asked(worktree)
+    assert not sprung(marker)
+
+
+@pytest.mark.fault("X2")
+async def test_nor_when_what_is_there_is_committed_and_pushed(
+    tmp_path: Path, marker: Path, trap: Trap
+) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    shop = planted(trap, repository(tmp_path / "shop"), marker)
+    worktree = await GitWorktrees((), {**_environment(), "HOME": str(tmp_path)}).find(str(shop))
+    with suppress(Permanent):
+        base = await worktree.base()
+        commits = GitCommits(worktree, {})
+        tree, _ = await commits.tree(base)
+        branch = await commits.free_branch("A-1", base, taken=await commits.remote_branches(str(remote), ""))
+        what = Commit(base=base, tree=tree, branch=branch, message="m", author="A <a@b>", at=NOW)
+        made = await commits.commit(what)
+        await commits.push(str(remote), "", commit=made, branch=branch)
     assert not sprung(marker)
 
 

@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.apps.coding import notes
+from clew.apps.coding.edits import read_wish
 from clew.apps.coding.plan import (
     issue_of,
     plan_hash,
-    read_files,
     read_review,
     require_inside,
     require_issue_id,
     visible,
 )
 from clew.apps.coding.worktrees.places import is_spelled
-from clew.apps.drivers.cli import result_in
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose
 from clew.config import Settings, load_settings, secrets_of
 from clew.domain.errors import ConfigError, Invalid
@@ -100,11 +99,20 @@ def test_a_path_that_is_taken_stays_inside(path: str) -> None:
         {"files": [{"path": "../a", "content": "x"}]},
         {"files": [{"path": "a", "content": "\0"}]},
         {"files": [{"path": f"f{n}", "content": ""} for n in range(101)]},
+        {"files": [{"path": "a", "content": ""}] * 2},
+        {"files": [{"path": "a", "content": ""}], "delete": ["a"]},
+        {"delete": ["../a"]},
+        {"delete": [{"path": "a"}]},
+        {"rename": [{"from": "a", "to": ".git/config"}]},
+        {"rename": [{"from": "a", "to": "b"}, {"from": "c", "to": "b"}]},
+        {"edits": [{"path": "a", "find": "", "replace": "x"}]},
+        {"edits": [{"path": "a", "find": "x"}]},
+        {"edits": "x"},
     ],
 )
-def test_an_answer_that_is_no_list_of_files_is_refused(value: Json) -> None:
+def test_an_answer_that_is_no_list_of_edits_is_refused(value: Json) -> None:
     with pytest.raises(Invalid):
-        read_files(value)
+        read_wish(value)
 
 
 @pytest.mark.parametrize(
@@ -181,11 +189,12 @@ class TestWithoutAModel:
 
     def test_the_change_is_what_the_plan_says_and_passes_its_own_review(self) -> None:
         plan = planned("- mend it\n- test it")
-        (file,) = read_files(json.loads(notes.change(inquiry(Purpose.CHANGE, {}, plan=plan))))
-        assert file.path == "notes/A-1.md"
-        assert "- [ ] mend it\n- [ ] test it\n" in file.content
-        facts = {"files": [file.path]}
-        answer = notes.review(inquiry(Purpose.REVIEW, facts, plan=plan, changes=file.content))
+        wish = read_wish(json.loads(notes.change(inquiry(Purpose.CHANGE, {}, plan=plan))))
+        ((path, content),) = wish.files.items()
+        assert path == "notes/A-1.md"
+        assert "- [ ] mend it\n- [ ] test it\n" in content
+        facts = {"files": [path]}
+        answer = notes.review(inquiry(Purpose.REVIEW, facts, plan=plan, changes=content))
         assert read_review(json.loads(answer)).approved
 
     @pytest.mark.parametrize(
@@ -201,7 +210,8 @@ class TestWithoutAModel:
 
 class TestCommands:
     def test_a_command_is_a_program_or_a_list(self) -> None:
-        assert Profile(name="a", driver="cli:claude").command == ("claude",)
+        for driver, usual in (("cli:claude", "claude"), ("cli:codex", "codex"), ("cli:gemini", "gemini")):
+            assert Profile(name="a", driver=driver).command == (usual,)
         given: Json = ["/opt/claude", "--verbose"]
         assert Profile(name="a", driver="cli:claude", command=given).command == ("/opt/claude", "--verbose")
         one: Json = "my claude"
@@ -212,22 +222,6 @@ class TestCommands:
         with pytest.raises(Invalid) as refused:
             Profile(name="a", driver="cli:claude", command=command)
         assert refused.value.field == "command"
-
-
-@pytest.mark.parametrize(
-    ("out", "result"),
-    [
-        (b'{"type": "result", "result": "x"}', "x"),
-        (b'[{"type": "system"}, {"type": "result", "result": "y"}]', "y"),
-        (b'{"type": "system"}', None),
-        (b"[]", None),
-        (b"", None),
-        (b"\xff", None),
-    ],
-)
-def test_the_result_is_found_among_what_a_program_writes(out: bytes, result: str | None) -> None:
-    found = result_in(out)
-    assert (None if found is None else found["result"]) == result
 
 
 class TestWhenAWorktreeIsTaken:

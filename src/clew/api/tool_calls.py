@@ -23,6 +23,7 @@ from clew.api.workflow_schemas import (
 )
 from clew.domain.errors import Invalid, InvalidState, NotFound
 from clew.domain.events import Resolution
+from clew.domain.questions import require_plan
 from clew.domain.thread import Executor, Json, Owner, Pending, SuspensionKind
 from clew.domain.tool_calls import CallStatus
 from clew.engine.commands import Commands
@@ -48,7 +49,8 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
     )
     async def approve(caller: Caller, workflow_id: WorkflowId, body: ApproveIn | None = None) -> DecidedOut:
         """Approve the one approval the workflow waits for. It continues in the background."""
-        await decide(caller, workflow_id, approved=True, feedback=body.feedback if body else "")
+        given = body or ApproveIn()
+        await decide(caller, workflow_id, approved=True, feedback=given.feedback, plan=given.plan)
         return DecidedOut(status="approved", workflow_id=workflow_id)
 
     @router.post(
@@ -62,7 +64,9 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
         await decide(caller, workflow_id, approved=False, feedback=body.feedback)
         return DecidedOut(status="rejected", workflow_id=workflow_id)
 
-    async def decide(caller: Principal, workflow_id: str, *, approved: bool, feedback: str) -> None:
+    async def decide(
+        caller: Principal, workflow_id: str, *, approved: bool, feedback: str, plan: str | None = None
+    ) -> None:
         await access.at(workflow_id, caller.owner)
         try:
             await commands.approve(
@@ -70,6 +74,7 @@ def approvals_router(commands: Commands, store: Store, prefix: str, *, access: T
                 caller.owner,
                 approved=approved,
                 feedback=feedback,
+                plan=plan,
                 by=_name(caller),
             )
         except InvalidState as exc:
@@ -192,11 +197,15 @@ def meant(pending: Pending, body: ResolveIn, *, is_tool: bool) -> tuple[Json, bo
         if said:
             return body.answer, True
         raise Invalid("say how it ended (`answer`), or that it may run again (`retry`)", field="answer")
+    if body.plan is not None:
+        require_plan(pending, body.plan, approved=body.approved is True)
     if pending.kind is SuspensionKind.APPROVAL:
         if body.approved is not None:
             answer: dict[str, Any] = {"approved": body.approved}
             if body.feedback:
                 answer["feedback"] = body.feedback
+            if body.plan is not None:
+                answer["plan"] = body.plan
             return answer | ({"answer": body.answer} if said else {}), body.approved
         if said and not is_tool and pending.executor is Executor.HUMAN:
             return body.answer, True  # a graph's own question, which may have any answer

@@ -90,8 +90,14 @@ class BatchIn(Given):
     """Which to begin; all that wait, when left out."""
 
 
+# As long as a plan may be that is shown.
+EditedPlan = Annotated[str, Field(min_length=1, max_length=20_000)]
+
+
 class ApproveIn(Given):
     feedback: Annotated[str, Field(max_length=10_000)] = ""
+    plan: EditedPlan | None = None
+    """Of a question that shows a plan: the plan to carry out in its place."""
 
 
 class RejectIn(Given):
@@ -111,6 +117,8 @@ class ResolveIn(Given):
     answer: Json = None
     approved: bool | None = None
     feedback: Annotated[str, Field(max_length=10_000)] = ""
+    plan: EditedPlan | None = None
+    """With an approval of a question that shows a plan: the plan to carry out in its place."""
     retry: bool = False
     """For a call in doubt: it did not happen, run it again."""
 

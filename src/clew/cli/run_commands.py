@@ -131,6 +131,9 @@ def approve(
     thread_id: ThreadId,
     call: Call = None,
     feedback: Annotated[str, typer.Option(help="A comment for the thread.")] = "",
+    plan: Annotated[
+        Path | None, typer.Option(help="A file with the plan to carry out in place of the one that is shown.")
+    ] = None,
     follow: Follow = False,
     url: Url = None,
     key: Key = None,
@@ -143,7 +146,7 @@ def approve(
     from clew.cli.thread_actions import approve  # noqa: PLC0415 - heavy
 
     target = Target(url=url, key=key, config=config, tenant=tenant)
-    approve(thread_id, call=call, feedback=feedback, follow=follow, target=target, as_json=as_json)
+    approve(thread_id, call=call, feedback=feedback, plan=plan, follow=follow, target=target, as_json=as_json)
 
 
 def reject(

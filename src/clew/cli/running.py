@@ -153,9 +153,14 @@ async def _report_worktree(api: Api, screen: Screen, path: str) -> None:
         return
     for file in whole["execution_state"].get("changed_files", ()):
         screen.line(f"changed {file}", style="green")
-    screen.line(
-        f"Nothing is committed: git -C {quote(folder)} status, git -C {quote(folder)} diff", style="dim"
-    )
+    published = whole["execution_state"].get("published") or {}
+    for name in ("branch", "commit", "pull_request", "comment"):
+        if name in published:
+            screen.line(f"{name.replace('_', ' ')} {published[name]}", style="green")
+    if not published:
+        screen.line(
+            f"Nothing is committed: git -C {quote(folder)} status, git -C {quote(folder)} diff", style="dim"
+        )
 
 
 def chat(start: StartRequest, *, thread: str | None, output: Path, target: Target) -> None:

@@ -1,6 +1,7 @@
 """Commands on threads through the API: what waits, answers to it, stop and resume."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from clew.cli.client import Api, Target, open_api, part
@@ -65,9 +66,22 @@ def search(words: str, *, limit: int, target: Target, as_json: bool) -> None:
 
 
 def approve(
-    thread: str, *, call: str | None, feedback: str, follow: bool, target: Target, as_json: bool
+    thread: str,
+    *,
+    call: str | None,
+    feedback: str,
+    plan: Path | None,
+    follow: bool,
+    target: Target,
+    as_json: bool,
 ) -> None:
-    _answer(thread, call, APPROVALS, {"approved": True, "feedback": feedback}, follow, target, as_json)
+    body: dict[str, Any] = {"approved": True, "feedback": feedback}
+    if plan is not None:
+        try:
+            body["plan"] = plan.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise Invalid(f"--plan: {plan} cannot be read as text") from exc
+    _answer(thread, call, APPROVALS, body, follow, target, as_json)
 
 
 def reject(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from clew.domain.errors import InvalidState
+from clew.domain.errors import Invalid, InvalidState
 from clew.domain.runs import names_questions
 from clew.domain.thread import Json, Pending, SuspensionKind, Thread
 from clew.domain.tool_calls import GATE
@@ -68,6 +68,15 @@ def decision(text: str) -> tuple[bool, str] | None:
     if word in _YES and not rest:
         return True, ""
     return (False, rest) if word in _NO else None
+
+
+def require_plan(pending: Pending, plan: str, *, approved: bool) -> None:
+    """Whether a plan may come with this answer: with a yes, where one is shown. Raises Invalid."""
+    shown = pending.prompt if isinstance(pending.prompt, dict) else {}
+    if not approved or not isinstance(shown.get("plan"), str):
+        raise Invalid("expected none: a plan is for the approval of a question that shows one", field="plan")
+    if not plan.strip():
+        raise Invalid("expected a plan that says something", field="plan")
 
 
 def is_yes_or_no(call_id: str, pending: Pending) -> bool:

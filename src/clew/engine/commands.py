@@ -17,6 +17,7 @@ from clew.domain.events import (
     TtlChanged,
 )
 from clew.domain.lifecycle import Change
+from clew.domain.questions import require_plan
 from clew.domain.records import RunScope
 from clew.domain.redaction import require_unredacted, taken_back
 from clew.domain.runs import RUN_EVENTS, Run, RunRequest, answers_in, newest_run, runs_of
@@ -261,9 +262,13 @@ class Commands:
         *,
         approved: bool,
         feedback: str = "",
+        plan: str | None = None,
         by: str = "",
     ) -> Thread:
-        """Say yes or no to the one approval the thread waits for."""
+        """Say yes or no to the one approval the thread waits for. `plan` is the plan it shows, as a person changed it.
+
+        Raises Invalid for a plan where none is shown.
+        """
 
         async def decide(thread: Thread) -> Change:
             waiting = [
@@ -273,6 +278,9 @@ class Commands:
                 many = "no approval" if not waiting else f"{len(waiting)} approvals; answer each by its id"
                 raise InvalidState(f"thread {thread.id!r} is {thread.status} and waits for {many}")
             answer = {"approved": approved} | ({"feedback": feedback} if feedback else {})
+            if plan is not None:
+                require_plan(thread.pending[waiting[0]], plan, approved=approved)
+                answer["plan"] = plan
             call = await self.calls.get(thread.id, waiting[0])
             return lifecycle.resolve(thread, call, answer, approved=approved, by=by, stamp=self.stamp())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
+from shutil import which
 from types import MappingProxyType
 from typing import Any
 
@@ -27,10 +28,12 @@ from clew.apps.interview.app import INTERVIEW
 from clew.config import Settings, read_app_section
 from clew.documents.documents import Documents
 from clew.documents.extraction.guard import open_extractor
+from clew.documents.recognition import PROGRAM, RecognizingExtractor
 from clew.domain.errors import ConfigError
 from clew.domain.events import Body, Event
 from clew.domain.thread import Status, Thread
 from clew.graph.registry import Registry, compiled, make_graph
+from clew.ports.files import Extractor
 from clew.ports.graphs import Closing
 from clew.server.drivers import budget_of, default_model, open_drivers, retry_policy
 from clew.server.services import Services
@@ -153,7 +156,7 @@ async def open_apps(
         logger.warning(
             "%s has no effect: the app is not installed", settings.apps[name].where, extra={"app": name}
         )
-    extractor = await stack.enter_async_context(open_extractor())
+    extractor = _recognizing(settings, await stack.enter_async_context(open_extractor()))
     documents = Documents(
         files=services.stores.files,
         extractor=extractor,
@@ -181,6 +184,23 @@ async def open_apps(
         if is_replaced or await _add_graph(app, app_services, registry, saver, services, stack):
             opened.append(OpenApp(app=app, services=app_services, is_replaced=is_replaced))
     return OpenApps(tuple(opened))
+
+
+def _recognizing(settings: Settings, extractor: Extractor) -> Extractor:
+    """With Tesseract, where the settings name its languages. Raises ConfigError if the program is not there."""
+    languages = settings.documents.ocr_languages
+    if languages is None:
+        return extractor
+    environment = {name: value.get_secret_value() for name, value in settings.program_environment.items()}
+    program = which(PROGRAM, path=environment.get("PATH", ""))
+    if program is None:
+        raise ConfigError(
+            f"{settings.sources['documents.ocr_languages']}: the program {PROGRAM} is not there; install it, with the"
+            " data of its languages"
+        )
+    return RecognizingExtractor.around(
+        extractor, program=program, languages=languages, environment=environment
+    )
 
 
 async def _add_graph(
@@ -285,6 +305,11 @@ def _own_settings(settings: Settings) -> Mapping[str, BaseModel]:
         concurrent_workflows=settings.coding.concurrent_workflows,
         review_rounds=settings.coding.review_rounds,
         environment=settings.program_environment,
+        check_environment={
+            name: value
+            for name, value in settings.program_environment.items()
+            if name not in settings.coding.environment
+        },
         trackers=access,
     )
     return MappingProxyType({CHAT.name: chat, CODING.name: coding})

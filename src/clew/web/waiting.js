@@ -40,17 +40,22 @@ export class Card extends Component {
   #controls(call) {
     if (!this.props.model.may(call.kind === "approval" || call.kind === "in_doubt" ? "approve" : "write")) return html`<p class="hint">Your key may see this but not answer it: it lacks the scope ${call.kind === "approval" || call.kind === "in_doubt" ? "approve" : "write"}.</p>`;
     if (isReview(call.prompt)) return html`<${Review} prompt=${call.prompt} send=${(body) => this.#send(body)} />`;
-    if (call.kind === "approval") return this.#approval();
+    if (call.kind === "approval") return this.#approval(call.prompt?.plan);
     if (call.kind === "in_doubt") return this.#doubt();
     return this.#question(call);
   }
 
-  #approval() {
+  // A plan may be changed by who approves it.
+  #approval(plan) {
     const feedback = this.state.text.trim();
+    const { plan: edited = plan } = this.state;
+    const changed = edited === plan ? {} : { plan: edited };
     return html`
+      ${typeof plan === "string" && html`<details class="value"><summary>Edit the plan</summary>
+        <textarea aria-label="Plan" rows="12" value=${edited} onInput=${({ target }) => this.setState({ plan: target.value })}></textarea></details>`}
       ${this.#text("Comment, if any")}
       <div class="buttons">
-        <button class="main" data-approve onClick=${() => this.#send({ approved: true, feedback })}>Approve</button>
+        <button class="main" data-approve onClick=${() => this.#send({ approved: true, feedback, ...changed })}>Approve</button>
         <button onClick=${() => this.#send({ approved: false, feedback })}>Reject</button>
       </div>`;
   }
@@ -100,7 +105,7 @@ export class Card extends Component {
     this.setState({ isSending: true, problem: "" });
     try {
       await this.props.model.answer(this.props.call, body);
-      this.setState({ isSending: false, text: "" }); // the next question of a node may have the same id
+      this.setState({ isSending: false, text: "", plan: undefined }); // the next question of a node may have the same id
       this.props.onAnswered?.();
     } catch (error) {
       this.setState({ isSending: false, problem: error.message });
@@ -183,6 +188,7 @@ function Asked({ call: { name, args, prompt } }) {
     ${text && html`<p class="question" dir="auto">${text}</p>`}
     ${name && html`<figure><figcaption>Exact arguments</figcaption><pre>${exactly(args)}</pre></figure>`}
     ${!name && !text && prompt !== null && html`<pre>${exactly(prompt)}</pre>`}
+    ${typeof prompt?.diff === "string" && html`<${Diff} text=${prompt.diff} />`}
     ${!name && text && rest(prompt) && html`<details class="value"><summary>The whole question</summary><pre>${exactly(prompt)}</pre></details>`}`;
 }
 

@@ -1,25 +1,33 @@
 """The coding app: starts a workflow with an issue and a worktree, and shows it as its own clients know it."""
 
-from collections.abc import Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
+from fastapi import APIRouter
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from clew.api.workflow_apps import Prepared, StartCall, View
 from clew.api.workflow_schemas import Given
-from clew.apps.app import App, AppServices
+from clew.apps.app import App, AppServices, RouteServices
 from clew.apps.coding.assignments import Assignments
 from clew.apps.coding.graph import SHOWN, Coding, CodingState
 from clew.apps.coding.notes import RULES
 from clew.apps.coding.plan import CODING as NAME
 from clew.apps.coding.plan import WORKTREE, WORKTREES
+from clew.apps.coding.ports import Worktree
+from clew.apps.coding.publishing import Publisher, token_for
+from clew.apps.coding.routes import CodingRoutes
 from clew.apps.coding.trackers.profiles import TrackerAccess, Trackers
 from clew.apps.coding.views import CodingFields, coding_fields
-from clew.apps.coding.worktrees.git import GitWorktrees
-from clew.domain.errors import Invalid
+from clew.apps.coding.worktrees.commits import GitCommits
+from clew.apps.coding.worktrees.git import GitWorktree, GitWorktrees
+from clew.apps.drivers.profiles import DEFAULT
+from clew.domain.errors import ConfigError, Invalid
+from clew.domain.profile import Profile, Publication
 from clew.domain.thread import Thread
 
 
@@ -38,9 +46,17 @@ class CodingOptions(BaseModel):
     roots: tuple[Path, ...] = ()
     concurrent_workflows: int = 10
     review_rounds: int = 3
-    # Variables that git is started with.
+    # Variables that git is started with, and those of tests: without what programs are promised beside.
     environment: Mapping[str, SecretStr] = {}
+    check_environment: Mapping[str, SecretStr] = {}
     trackers: TrackerAccess
+
+
+# What a git that reaches a remote is given of the environment.
+_NETWORK = (
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSH_AUTH_SOCK"),
+)
 
 
 def make_graph(services: AppServices) -> CompiledStateGraph[CodingState, None, CodingState, CodingState]:
@@ -51,7 +67,40 @@ def make_graph(services: AppServices) -> CompiledStateGraph[CodingState, None, C
         policy=services.policy,
         budget=services.budget,
         review_rounds=options.review_rounds,
+        checks=lambda thread: _profile(services, thread).tests,
+        check_variables=_revealed(options.check_environment),
+        publishes=lambda thread: _profile(services, thread).publish is not None,
+        publisher=partial(_publisher, services),
     ).graph()
+
+
+@asynccontextmanager
+async def _publisher(services: AppServices, thread: Thread, worktree: Worktree) -> AsyncGenerator[Publisher]:
+    options: CodingOptions = services.settings
+    profile = _profile(services, thread)
+    wanted = profile.publish or Publication()
+    access = options.trackers
+    token = access.github_token.get_secret_value() if access.github_token is not None else ""
+    network = {name: value for name, value in _revealed(options.environment).items() if name in _NETWORK}
+    async with aclosing(Trackers(services.profiles, access)) as trackers:
+        yield Publisher(
+            wanted=wanted,
+            commits=GitCommits(cast(GitWorktree, worktree), network),
+            tracker=trackers.of(profile.name),
+            token=token_for(wanted.remote, access.github_url, token),
+        )
+
+
+def _profile(services: AppServices, thread: Thread) -> Profile:
+    """The thread's profile. Raises ConfigError where it is gone."""
+    name = str(thread.settings.get("profile", DEFAULT))
+    if name not in services.profiles:
+        raise ConfigError(f"there is no profile {name!r} any more")
+    return services.profiles[name]
+
+
+def make_routes(services: RouteServices) -> APIRouter:
+    return CodingRoutes(services=services, worktrees=_worktrees(services.app.settings)).router()
 
 
 async def prepare(services: AppServices, call: StartCall) -> Prepared:
@@ -93,8 +142,11 @@ def _require_no_input(call: StartCall) -> None:
 
 
 def _worktrees(options: CodingOptions) -> GitWorktrees:
-    variables = {name: value.get_secret_value() for name, value in options.environment.items()}
-    return GitWorktrees(options.roots, variables)
+    return GitWorktrees(options.roots, _revealed(options.environment))
+
+
+def _revealed(variables: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in variables.items()}
 
 
 CODING = App(
@@ -104,6 +156,7 @@ CODING = App(
     prepare=prepare,
     next_round=next_round,
     show=View(model=CodingFields, fields=coding_fields),
+    routes=make_routes,
     settings=CodingOptions,
     breakpoint_values=SHOWN,
     reservation_limits=lambda options: {WORKTREES: options.concurrent_workflows},

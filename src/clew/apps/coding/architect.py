@@ -1,8 +1,8 @@
-"""Architect: plans how to solve an issue, before any file is changed."""
-
-from collections.abc import Sequence
+"""Architect: reads the code and plans how to solve an issue, before any file is changed."""
 
 from clew.apps.coding.plan import MAX_PLAN, Issue, visible
+from clew.apps.coding.ports import Worktree
+from clew.apps.coding.reading import consult
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
 from clew.apps.prompts import prompt
@@ -13,9 +13,10 @@ MOST_FILES = 2_000
 
 
 async def design(
-    driver: Driver, issue: Issue, files: Sequence[str], *, remark: str, workplace: Workplace
+    driver: Driver, worktree: Worktree, issue: Issue, *, remark: str, workplace: Workplace
 ) -> str:
     """The plan in Markdown. It is cut and cleaned of invisible characters before it is shown: the text shown is the whole plan."""
+    files = await worktree.files()
     facts: dict[str, Json] = {
         "issue": {"id": issue.id, "title": issue.title},
         "files": list[Json](files[:MOST_FILES]),
@@ -23,7 +24,9 @@ async def design(
     }
     if len(files) > MOST_FILES:
         facts["files that are not listed"] = len(files) - MOST_FILES
-    reply = await driver.ask(
+    reply = await consult(
+        driver,
+        worktree,
         Inquiry(
             purpose=Purpose.DESIGN,
             role=prompt("architect"),
@@ -31,6 +34,6 @@ async def design(
             material=(Material(label="issue", text=issue.body),),
             facts=facts,
             workplace=workplace,
-        )
+        ),
     )
     return cut(visible(reply.text).strip(), MAX_PLAN)

@@ -1,13 +1,17 @@
-"""Developer: carries out a plan in a worktree, with a program that edits files or with a model's file contents.
+"""Developer: carries out a plan in a worktree, with a program that edits files or with the edits that a model answers.
 
-A model answers with whole files. So a file that exists is replaced only if all of it was shown to the model.
+A model may read the code first. A file that exists is replaced whole only if all of it was shown to the model; a patch
+names a text that stands in the file once.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from clew.apps.coding.plan import Changes, Issue, read_files
+from clew.apps.coding.checks import CheckResult
+from clew.apps.coding.edits import edits_of, read_wish
+from clew.apps.coding.plan import Changes, Issue
 from clew.apps.coding.ports import Worktree
+from clew.apps.coding.reading import consult
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
 from clew.apps.drivers.replies import json_in
@@ -42,6 +46,8 @@ class Task:
     remarks: str = ""
     # The comment of the person who approved the plan.
     comment: str = ""
+    # The tests as they ended after the last step.
+    tests: CheckResult | None = None
     # Whether an earlier attempt was interrupted.
     is_repeated: bool = False
 
@@ -55,18 +61,21 @@ async def develop(driver: Driver, worktree: Worktree, task: Task, workplace: Wor
     wanted: set[str] = set()
     for _ in range(ATTEMPTS):
         known = await _known(worktree, task, wanted)
-        reply = await driver.ask(_inquiry(Purpose.CHANGE, task, known, workplace, complaint))
+        reply = await consult(driver, worktree, _inquiry(Purpose.CHANGE, task, known, workplace, complaint))
         try:
             answer = json_in(reply.text)
-            files = {file.path: file.content for file in read_files(answer)}
-            wanted |= files.keys()  # files it could not replace are shown in the next attempt
-            await worktree.write(files, over=known.shown)
+            wish = read_wish(answer)
+            wanted |= wish.paths  # files it could not change are shown in the next attempt
+            edits = await edits_of(worktree, wish, shown=known.shown, changed=task.changes.files)
+            await worktree.apply(edits)
         except Invalid as exc:
             complaint = f"Your last answer could not be carried out: {exc.field}: {exc}"
         else:
             summary = answer.get("summary")
             return cut(summary.strip(), _SUMMARY) if isinstance(summary, str) and summary.strip() else "Done."
-    raise Permanent(f"the developer gave no files that can be written. {complaint}", ErrorClass.VALIDATION)
+    raise Permanent(
+        f"the developer gave no edits that can be carried out. {complaint}", ErrorClass.VALIDATION
+    )
 
 
 async def _known(worktree: Worktree, task: Task, wanted: Collection[str]) -> Known:
@@ -109,7 +118,7 @@ def _inquiry(
             " and go on from there."
         )
     if known.left_out:
-        facts["cannot be changed"] = list[Json](known.left_out[:_MOST_NAMED])
+        facts["not shown"] = list[Json](known.left_out[:_MOST_NAMED])
     if complaint:
         facts["complaint"] = complaint
     material = [Material(label="plan", text=task.plan), Material(label="issue", text=task.issue.body)]
@@ -118,6 +127,8 @@ def _inquiry(
         material.append(Material(label="changes", text=task.changes.text))
     if task.comment:
         material.append(Material(label="comment", text=task.comment))
+    if task.tests is not None and not task.tests.passed:
+        material.append(Material(label="tests", text=f"{task.tests.line}\n\n{task.tests.output}"))
     if task.remarks:
         material.append(Material(label="review", text=task.remarks))
     wanted = "Carry out the plan" if not task.remarks else "Do what the review asks for, within the plan"

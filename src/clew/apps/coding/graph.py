@@ -1,39 +1,47 @@
 """Coding graph: an issue becomes a plan, a person approves it, and it is carried out in a worktree.
 
-    architect_node -> human_approval_node -> developer_node <-> reviewer_node
+    architect_node -> human_approval_node -> developer_node [-> tests_approval_node -> tests_node] -> reviewer_node
+        -> [publish_approval_node -> publish_node]
+
+The reviewer may send it back to the developer. The nodes in brackets run where the profile asks for them.
 
 The graph stops before `human_approval_node`. What is asked there is the plan itself, and nothing runs but a plan that
-was shown and approved, as the log has it.
+was shown and approved, or changed with the approval, as the log has it. The same holds for what is published.
 
 Files cannot be rolled back with a transaction. So a step that changes them logs its start before it changes any.
 A worker that repeats it after a crash finds that line, ends programs the crash left running, starts from what is in the
 worktree, and tells the developer so. The reviewer always sees all that differs from the commit the work began at.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, TypedDict
 
 from langgraph.channels import EphemeralValue
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import interrupt
 
-from clew.apps.coding import reviewer
+from clew.apps.coding import publishing, record, reviewer
 from clew.apps.coding.architect import design
+from clew.apps.coding.checks import result_of, run_checks
 from clew.apps.coding.developer import Task, develop
-from clew.apps.coding.plan import WORKTREE, Issue, plan_hash, visible
+from clew.apps.coding.plan import ARCHITECT, WORKTREE, plan_hash
 from clew.apps.coding.ports import Worktree, Worktrees
+from clew.apps.coding.publishing import Publisher
+from clew.apps.coding.record import line
 from clew.apps.drivers.asking import open_session, run_of_thread
 from clew.apps.drivers.driver import Driver
-from clew.apps.drivers.inquiries import Purpose, Workplace
+from clew.apps.drivers.inquiries import Purpose, Reports, Workplace
 from clew.apps.drivers.session import DriverSession, SingleAttempt
 from clew.domain.errors import Invalid, Permanent
-from clew.domain.events import AssistantMessage, Level, Log, Resolution, RoundStarted, Suspension
-from clew.domain.profile import Budget
+from clew.domain.events import AssistantMessage
+from clew.domain.profile import Budget, CheckCommand
 from clew.domain.retry import ErrorClass, RetryPolicy
-from clew.domain.thread import Json, SuspensionKind, Thread
+from clew.domain.thread import Json, Thread
 from clew.domain.tool_calls import is_yes
+from clew.failpoints import failpoint
 from clew.graph.stream import clew_message
 from clew.ports.run_context import RunContext
 
@@ -42,6 +50,8 @@ GATE = "human_approval_node"
 SHOWN = ("issue_id", "worktree_path", "plan", "plan_hash")
 
 _MOST_LISTED = 200
+# Lines of progress that one step of a program may add to the log.
+_MOST_DOINGS = 200
 
 
 class CodingState(TypedDict, total=False):
@@ -61,8 +71,12 @@ class CodingState(TypedDict, total=False):
     comment: str  # the comment of the person who approved the plan
     summary: str
     changed_files: list[str]
+    tests_approved: bool
+    tests: dict[str, Json]  # the last run of the tests
     reviews: int
     review: dict[str, Json]
+    publish_approved: bool
+    published: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,32 +86,54 @@ class Coding:
     policy: Callable[[Thread], RetryPolicy]
     budget: Callable[[Thread], Budget | None] = lambda _: None
     review_rounds: int = 3
+    # The tests that the thread's profile names, and the variables they are started with.
+    checks: Callable[[Thread], CheckCommand | None] = lambda _: None
+    check_variables: Mapping[str, str] = field(default_factory=dict)
+    # What the thread's profile publishes, for a worktree.
+    publisher: Callable[[Thread, Worktree], AbstractAsyncContextManager[Publisher]] | None = None
+    publishes: Callable[[Thread], bool] = lambda _: False
 
     def graph(self) -> CompiledStateGraph[CodingState, None, CodingState, CodingState]:
         graph = StateGraph(CodingState)
-        graph.add_node("architect_node", self.architect_node)
+        graph.add_node(ARCHITECT, self.architect_node)
         graph.add_node(GATE, human_approval_node)
         graph.add_node("developer_node", self.developer_node)
+        graph.add_node("tests_approval_node", self.tests_approval_node)
+        graph.add_node("tests_node", self.tests_node)
         graph.add_node("reviewer_node", self.reviewer_node)
-        graph.add_edge(START, "architect_node")
-        graph.add_edge("architect_node", GATE)
+        graph.add_node(publishing.GATE, self.publish_approval_node)
+        graph.add_node(publishing.NODE, self.publish_node)
+        graph.add_edge(START, ARCHITECT)
+        graph.add_edge(ARCHITECT, GATE)
         graph.add_conditional_edges(GATE, _after_gate, ["developer_node", END])
-        graph.add_edge("developer_node", "reviewer_node")
-        graph.add_conditional_edges("reviewer_node", _after_review, ["developer_node", END])
+        graph.add_conditional_edges(
+            "developer_node", self._after_developer, ["tests_approval_node", "tests_node", "reviewer_node"]
+        )
+        graph.add_conditional_edges("tests_approval_node", _after_tests_gate, ["tests_node", END])
+        graph.add_edge("tests_node", "reviewer_node")
+        graph.add_conditional_edges(
+            "reviewer_node", self._after_review, ["developer_node", publishing.GATE, END]
+        )
+        graph.add_conditional_edges(publishing.GATE, _after_publish_gate, [publishing.NODE, END])
+        graph.add_edge(publishing.NODE, END)
         return graph.compile(interrupt_before=[GATE])
 
     async def architect_node(self, state: CodingState) -> CodingState:
         """Plan. This step changes no files, and checks that none changed."""
         run = run_of_thread()
-        issue = await _issue(run, state)
-        await run.record(_line("Planning", 10, "architect", f"plan/{run.thread.round}"))
-        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
+        issue = await record.issue_of_thread(run, state.get("issue"))
+        await run.record(line("Planning", 10, "architect", f"plan/{run.thread.round}"))
+        async with self._at_work(run, "architect") as (worktree, here), _reading(worktree, here) as workplace:
             base = await worktree.base()
             session = self._session(run)
             before = await worktree.changes(base)
-            plan = await design(
-                session, issue, await worktree.files(), remark=state.get("remark", ""), workplace=workplace
-            )
+            if before.files and self.publishes(run.thread) and not await record.is_begun(run):
+                raise Permanent(
+                    "the worktree has changes of its own, and this profile publishes what is there: commit or stash them"
+                    f" first: {', '.join(before.files[:5])}",
+                    ErrorClass.VALIDATION,
+                )
+            plan = await design(session, worktree, issue, remark=state.get("remark", ""), workplace=workplace)
             await _require_untouched(session, worktree, base, before.fingerprint, "plan")
         return {
             "base": base,
@@ -108,30 +144,37 @@ class Coding:
             "comment": "",
             "summary": "",
             "changed_files": [],
+            "tests": {},
             "reviews": 0,
             "review": {},
+            "published": {},
             "messages": [_message(run, "plan", plan, "architect", session)],
         }
 
     async def developer_node(self, state: CodingState) -> CodingState:
         """Change the files: once, or after a crash again, from what is there."""
         run = run_of_thread()
-        comment = await _approved(run, state)
-        issue = await _issue(run, state)
+        approval = await record.approved_plan(run, state.get("plan"))
+        issue = await record.issue_of_thread(run, state.get("issue"))
         number = state["reviews"] + 1
-        async with self._at_work(run) as (worktree, workplace):
-            earlier = await _begin(run, number)
+        async with self._at_work(run, "developer", number) as (worktree, workplace):
+            begun_in = await record.session_of(run, number)
+            earlier = await record.begin(run, number)
             session = self._session(run)
+            is_again = await record.is_reviewed(run)
             task = Task(
                 issue=issue,
-                plan=state["plan"],
+                plan=approval.plan,
                 changes=await worktree.changes(state["base"]),
-                remarks=await _remarks(run, state),
-                comment=comment,
+                remarks=str(state["review"].get("remarks", "")) if is_again else "",
+                comment=approval.comment,
+                tests=result_of(state.get("tests")) if is_again else None,
                 is_repeated=earlier > 0,
             )
             # Once: a second attempt must know of the first, so it is the whole step that is tried again.
-            summary = await develop(SingleAttempt(session), worktree, task, workplace)
+            summary = await develop(
+                SingleAttempt(session), worktree, task, replace(workplace, session=begun_in)
+            )
             changed = await worktree.changes(state["base"])
         return {
             "summary": summary,
@@ -139,21 +182,52 @@ class Coding:
             "messages": [_message(run, f"develop.{number}", summary, "developer", session)],
         }
 
+    async def tests_approval_node(self, state: CodingState) -> CodingState:  # noqa: ARG002 - LangGraph gives it
+        """Ask a person before code that was just written runs."""
+        check = self.checks(run_of_thread().thread)
+        if check is None:
+            return {"tests_approved": True}
+        command = list(check.command)
+        asked = {"kind": "approval", "message": "Run the tests in the worktree?", "run_tests": command}
+        return {"tests_approved": is_yes(interrupt(asked))}
+
+    async def tests_node(self, state: CodingState) -> CodingState:
+        """Run the tests that the profile names. How they end is for the reviewer to judge."""
+        run = run_of_thread()
+        await record.approved_plan(run, state.get("plan"))
+        check = self.checks(run.thread)
+        if check is None:  # taken out of the profile meanwhile
+            return {"tests": {}}
+        if check.approval:
+            given = await record.approval_of(run, "run_tests")
+            if given.shown["run_tests"] != list(check.command):
+                raise Permanent("these tests were not approved", ErrorClass.VALIDATION)
+        number = state["reviews"] + 1
+        await run.record(line("Running the tests", 60, "tests", f"tests/{run.thread.round}.{number}"))
+        async with self._at_work(run, "tests") as (_, workplace):
+            result = await run_checks(check, workplace.folder, workplace.lock, self.check_variables)
+        failpoint("checks_ended")
+        level: Literal["info", "warning"] = "info" if result.passed else "warning"
+        ref = f"tested/{run.thread.round}.{number}"
+        await run.record(line(result.line, 70, "tests", ref, level=level))
+        return {"tests": result.as_json()}
+
     async def reviewer_node(self, state: CodingState) -> CodingState:
         """Review all changes since the commit the work began at."""
         run = run_of_thread()
-        comment = await _approved(run, state)
+        approval = await record.approved_plan(run, state.get("plan"))
         number = state["reviews"] + 1
-        await run.record(_line(f"Review {number}", 80, "reviewer", f"review/{run.thread.round}.{number}"))
-        async with self._at_work(run) as (worktree, workplace), _reading(worktree, workplace) as workplace:
+        await run.record(line(f"Review {number}", 80, "reviewer", f"review/{run.thread.round}.{number}"))
+        async with self._at_work(run, "reviewer") as (worktree, here), _reading(worktree, here) as workplace:
             session = self._session(run)
             changes = await worktree.changes(state["base"])
             said = await reviewer.review(
                 session,
-                await _issue(run, state),
-                state["plan"],
+                await record.issue_of_thread(run, state.get("issue")),
+                approval.plan,
                 changes,
-                comment=comment,
+                comment=approval.comment,
+                tests=result_of(state.get("tests")) if self.checks(run.thread) else None,
                 changed_before=state["changed_before"],
                 workplace=workplace,
             )
@@ -168,16 +242,60 @@ class Coding:
                 ErrorClass.VALIDATION,
             )
         text = said.remarks or "Approved."
-        marker: Literal["last", "step"] = "last" if said.approved else "step"
+        is_last = said.approved and not self.publishes(run.thread)
         return {
             "reviews": number,
             "review": {"approved": said.approved, "remarks": said.remarks},
             "changed_files": list(changes.files[:_MOST_LISTED]),
-            "messages": [_message(run, name, text, "reviewer", session, marker)],
+            "messages": [_message(run, name, text, "reviewer", session, "last" if is_last else "step")],
+        }
+
+    async def publish_approval_node(self, state: CodingState) -> CodingState:
+        """Ask a person about exactly what is committed, and where it goes."""
+        run = run_of_thread()
+        issue = await record.issue_of_thread(run, state.get("issue"))
+        async with self._publishing(run) as publisher:
+            asked = await publisher.question(
+                issue, state["base"], state.get("summary", ""), result_of(state.get("tests"))
+            )
+        return {"publish_approved": is_yes(interrupt(asked))}
+
+    async def publish_node(self, state: CodingState) -> CodingState:
+        """Commit, push, open a pull request, comment: each once, however often the step begins."""
+        run = run_of_thread()
+        await record.approved_plan(run, state.get("plan"))
+        approval = await record.approval_of(run, publishing.ASKED)
+        issue = await record.issue_of_thread(run, state.get("issue"))
+        number = run.thread.round
+        await run.record(line("Publishing", 90, "publisher", f"publish/{number}"))
+        async with self._publishing(run) as publisher:
+            done = await publisher.publish(
+                issue,
+                approval,
+                summary=state.get("summary", ""),
+                mark=f"Clew workflow {run.thread.id}, round {number}",
+                tell=lambda step, text: run.note(line(text, 95, "publisher", f"{step}/{number}")),
+            )
+        text = publishing.said(done, "")
+        return {
+            "published": done,
+            "messages": [_message(run, "published", text, "publisher", self._session(run), "last")],
         }
 
     @asynccontextmanager
-    async def _at_work(self, run: RunContext) -> AsyncGenerator[tuple[Worktree, Workplace]]:
+    async def _publishing(self, run: RunContext) -> AsyncGenerator[Publisher]:
+        if self.publisher is None or not self.publishes(run.thread):
+            raise Permanent("the profile publishes nothing", ErrorClass.VALIDATION)
+        async with (
+            self._at_work(run, "publisher") as (worktree, _),
+            self.publisher(run.thread, worktree) as publisher,
+        ):
+            yield publisher
+
+    @asynccontextmanager
+    async def _at_work(
+        self, run: RunContext, agent: str, step: int = 0
+    ) -> AsyncGenerator[tuple[Worktree, Workplace]]:
         """The locked worktree. Its path is in the thread's settings, which no input can change."""
         path = run.thread.settings.get(WORKTREE)
         if not isinstance(path, str):
@@ -193,11 +311,39 @@ class Coding:
         if self.driver(run.thread).can(Purpose.EDIT):
             await _require_harmless(worktree)
         async with worktree.alone() as lock:
-            yield worktree, Workplace(folder=path, lock=lock)
+            yield worktree, Workplace(folder=path, lock=lock, reports=_reports(run, agent, step))
 
     def _session(self, run: RunContext) -> DriverSession:
         thread = run.thread
         return open_session(run, self.driver(thread), self.policy(thread), self.budget(thread))
+
+    def _after_developer(self, state: CodingState) -> str:  # noqa: ARG002 - LangGraph gives it
+        check = self.checks(run_of_thread().thread)
+        if check is None:
+            return "reviewer_node"
+        return "tests_approval_node" if check.approval else "tests_node"
+
+    def _after_review(self, state: CodingState) -> str:
+        if not state["review"]["approved"]:
+            return "developer_node"
+        return publishing.GATE if self.publishes(run_of_thread().thread) else END
+
+
+def _reports(run: RunContext, agent: str, step: int) -> Reports:
+    """What a program does, as lines of the log; and its session, by which a later attempt goes on."""
+    left = _MOST_DOINGS
+
+    def doing(text: str) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            run.note(line(text, 40, agent, ""))
+
+    def session(name: str) -> None:
+        if step:
+            run.note(line("Session of the program", 40, agent, f"{record.session_ref(run, step)}{name}"))
+
+    return Reports(doing=doing, session=session)
 
 
 @asynccontextmanager
@@ -218,47 +364,17 @@ async def _require_harmless(worktree: Worktree) -> None:
 
 
 async def human_approval_node(state: CodingState) -> CodingState:
-    """Whether this plan is the one that was approved, according to the log."""
+    """Whether this plan is the one that was approved, according to the log; and the plan as the person changed it."""
     approved = state.get("human_approved") is True
-    comment = ""
-    if approved:
-        comment = await _approved(run_of_thread(), state)
-    return {"human_approved": approved, "comment": comment}
-
-
-async def _approved(run: RunContext, state: CodingState) -> str:
-    """The approval's comment. Raises Permanent unless a person saw this very plan in this round and approved it.
-
-    A caller may write the state past the breakpoint, or send a run past it, but cannot write the log.
-    """
-    _, events = await run.transcript()
-    shown: Suspension | None = None
-    given: Json = None
-    for event in events:
-        match event.body:
-            case Suspension(kind=SuspensionKind.APPROVAL, prompt=dict(prompt)) as asked if "plan" in prompt:
-                shown, given = asked, None
-            case Resolution(call_id=call_id, answer=answer) if shown and call_id == shown.call_id:
-                given = answer if event.round == run.thread.round else None
-            case _:
-                pass
-    if shown is None or not is_yes(given) or shown.prompt["plan"] != state.get("plan"):
-        raise Permanent("the plan is not the one that was approved", ErrorClass.VALIDATION)
-    return visible(str(given.get("feedback") or "")).strip() if isinstance(given, dict) else ""
-
-
-async def _begin(run: RunContext, number: int) -> int:
-    """Log the start of this step; returns how often it was started before without finishing."""
-    step = f"develop/{run.thread.round}.{number}/"
-    _, events = await run.transcript()
-    earlier = sum(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)
-    text = f"Developing, step {number}"
-    if earlier:
-        text += ": begun before and cut short, goes on from what is in the worktree"
-    await run.record(
-        _line(text, 40, "developer", f"{step}{earlier + 1}", level="warning" if earlier else "info")
-    )
-    return earlier
+    if not approved:
+        return {"human_approved": False, "comment": ""}
+    given = await record.approved_plan(run_of_thread(), state.get("plan"))
+    return {
+        "human_approved": True,
+        "comment": given.comment,
+        "plan": given.plan,
+        "plan_hash": plan_hash(given.plan),
+    }
 
 
 async def _require_untouched(driver: Driver, worktree: Worktree, base: str, before: str, what: str) -> None:
@@ -274,31 +390,12 @@ def _after_gate(state: CodingState) -> str:
     return "developer_node" if state.get("human_approved") is True else END
 
 
-def _after_review(state: CodingState) -> str:
-    return END if state["review"]["approved"] else "developer_node"
+def _after_tests_gate(state: CodingState) -> str:
+    return "tests_node" if state.get("tests_approved") is True else END
 
 
-async def _issue(run: RunContext, state: CodingState) -> Issue:
-    """The issue the workflow was started with, as the log has it: a caller may write another one into the state."""
-    _, events = await run.transcript()
-    begun = [event.body.input for event in events if isinstance(event.body, RoundStarted)]
-    given = [one["issue"] for one in begun if isinstance(one, dict) and one.get("issue")]
-    stored = given[0] if given else state.get("issue")
-    if not stored:
-        raise Permanent("there is no issue to work on: start the workflow anew", ErrorClass.VALIDATION)
-    return Issue(**stored)
-
-
-async def _remarks(run: RunContext, state: CodingState) -> str:
-    """What the last review asks for; empty if the log has no review in this round."""
-    _, events = await run.transcript()
-    step = f"review/{run.thread.round}."
-    is_reviewed = any(isinstance(event.body, Log) and event.body.ref.startswith(step) for event in events)
-    return str(state["review"].get("remarks", "")) if is_reviewed else ""
-
-
-def _line(message: str, done: int, agent: str, ref: str, *, level: Level = "info") -> Log:
-    return Log(message=message, progress=done, agent=agent, ref=ref, level=level)
+def _after_publish_gate(state: CodingState) -> str:
+    return publishing.NODE if state.get("publish_approved") is True else END
 
 
 def _message(

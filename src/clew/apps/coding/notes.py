@@ -50,13 +50,16 @@ def change(inquiry: Inquiry) -> str:
 
 
 def review(inquiry: Inquiry) -> str:
-    """Whether the file is there and has every step."""
+    """Whether the file is there and has every step, and no test failed."""
     lines = _material(inquiry, "plan").splitlines()
     changed = _material(inquiry, "changes")
     missing = [path for path in _found(_TARGET, lines) if path not in (inquiry.facts.get("files") or ())]
     missing += [step for step in _found(_STEP, lines) if f"- [ ] {step}" not in changed]
+    tests = str(inquiry.facts.get("tests") or "")
     remarks = f"Missing: {'; '.join(missing)}" if missing else "Every step of the plan is in the notes."
-    return json.dumps({"approved": not missing, "remarks": remarks}, ensure_ascii=False)
+    if has_failed := tests.startswith("Tests failed"):
+        remarks = f"{remarks} {tests}."
+    return json.dumps({"approved": not missing and not has_failed, "remarks": remarks}, ensure_ascii=False)
 
 
 def _steps(text: str) -> list[str]:

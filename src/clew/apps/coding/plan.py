@@ -12,6 +12,8 @@ from clew.domain.thread import Json
 # The graph, and where in a thread's settings its worktree stands. Only a checked start writes there.
 CODING = "coding"
 WORKTREE = "worktree_path"
+# The node whose output names the commit that the work begins at.
+ARCHITECT = "architect_node"
 # The kind of its reservation: one active workflow a worktree.
 WORKTREES = "worktree"
 
@@ -39,14 +41,6 @@ class Issue:
 
     def as_json(self) -> dict[str, Json]:
         return {"id": self.id, "title": self.title, "body": self.body, "url": self.url}
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """The whole new content of a file."""
-
-    path: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +86,6 @@ def visible(text: str) -> str:
 def plan_hash(plan: str) -> str:
     """Hash of a plan: only the plan whose hash was approved runs."""
     return sha256(plan.encode(errors="surrogatepass")).hexdigest()
-
-
-def read_files(value: Json) -> list[NewFile]:
-    """The files a model wants written. Raises Invalid; where they may be written the worktree decides."""
-    files = value.get("files") if isinstance(value, Mapping) else None
-    if not isinstance(files, list) or not files:
-        raise Invalid("expected a list of files", "files")
-    if len(files) > MAX_FILES:
-        raise Invalid(f"expected at most {MAX_FILES} files", "files")
-    read = [_file(entry) for entry in files]
-    if len({file.path for file in read}) < len(read):
-        raise Invalid("expected every file once", "files")
-    return read
-
-
-def _file(entry: Json) -> NewFile:
-    path = entry.get("path") if isinstance(entry, Mapping) else None
-    content = entry.get("content") if isinstance(entry, Mapping) else None
-    if not isinstance(path, str):
-        raise Invalid("expected a path", "files.path")
-    require_inside(path)
-    if not isinstance(content, str) or len(content) > MAX_FILE_CHARACTERS or "\0" in content:
-        raise Invalid(f"expected a text of at most {MAX_FILE_CHARACTERS} characters", "files.content")
-    return NewFile(path, content)
 
 
 def require_inside(path: str) -> tuple[str, ...]:

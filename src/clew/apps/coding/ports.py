@@ -1,17 +1,58 @@
 """Ports of the coding app: issue trackers and worktrees."""
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from clew.apps.coding.plan import Changes, Issue
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """Changes of a worktree, each with the text that the file has now."""
+
+    write: Mapping[str, str] = field(default_factory=dict)
+    # Of the files to write, those that exist.
+    over: Mapping[str, str] = field(default_factory=dict)
+    delete: Mapping[str, str] = field(default_factory=dict)
+    # By the old path: the new one and the text.
+    rename: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorktreePatch:
+    """All changes since a commit, as git shows them. `text` is cut where it is long."""
+
+    base: str
+    files: tuple[str, ...]
+    text: str
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What is committed: exactly this tree, on this branch. `at` and the rest make its name."""
+
+    base: str
+    tree: str
+    branch: str
+    message: str
+    author: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    branch: str
+    base: str
+    title: str
+    body: str
+
+
 class Tracker(Protocol):
-    """Fetches issues."""
+    """Fetches issues, and is told what became of them."""
 
     async def fetch(self, issue_id: str, text: str | None) -> Issue:
         """The issue as the tracker has it. `text` is the caller's prompt: the issue itself if there is no tracker.
@@ -20,6 +61,43 @@ class Tracker(Protocol):
         is away, Permanent when it does not let us in.
         """
         ...
+
+    async def comment(self, issue_id: str, text: str, *, mark: str) -> str:
+        """Add a comment unless one with the mark is there, a line that only this comment has; its address.
+
+        Raises like `fetch`, and Permanent where there is no tracker.
+        """
+        ...
+
+    async def pull_request(self, issue_id: str, wanted: PullRequest) -> str:
+        """Open a pull request unless the branch has one; its address. Raises like `comment`."""
+        ...
+
+    def repository(self, issue_id: str) -> str:
+        """Where pull requests for this issue go, like owner/name; empty where there are none."""
+        ...
+
+
+class Commits(Protocol):
+    """What a worktree's changes become. Raises Transient or Permanent where git or a remote refuses."""
+
+    async def patch(self, base: str) -> WorktreePatch: ...
+
+    async def tree(self, base: str) -> tuple[str, WorktreePatch]:
+        """The name of the tree that a commit would hold, and the patch."""
+        ...
+
+    async def free_branch(self, issue_id: str, base: str, *, taken: Collection[str]) -> str:
+        """A name for the branch, which is neither in the repository nor `taken`."""
+        ...
+
+    async def commit(self, what: Commit) -> str:
+        """The commit's name. Made twice, it is the same one."""
+        ...
+
+    async def remote_branches(self, remote: str, token: str) -> Sequence[str]: ...
+
+    async def push(self, remote: str, token: str, *, commit: str, branch: str) -> None: ...
 
 
 class Worktrees(Protocol):
@@ -62,11 +140,9 @@ class Worktree(Protocol):
         """The whole text of a file; None where there is none, or it is too long or no text."""
         ...
 
-    async def write(self, new: Mapping[str, str], *, over: Mapping[str, str]) -> None:
-        """Whole files by their paths. `over` has the text that each of them has now; the others do not exist.
-
-        Raises Invalid where that is not so, and for a path outside of the worktree, also by a link. All are checked
-        before the first is written.
+    async def apply(self, edits: Edits) -> None:
+        """Carry out edits. Raises Invalid where a file does not have the text that they say, and for a path outside of
+        the worktree, also by a link. All are checked before the first is carried out.
         """
         ...
 

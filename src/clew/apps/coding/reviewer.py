@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from clew.apps.coding.checks import CheckResult
 from clew.apps.coding.plan import Changes, Issue, Review, read_review
 from clew.apps.drivers.driver import Driver
 from clew.apps.drivers.inquiries import Inquiry, Material, Purpose, Workplace
@@ -22,6 +23,7 @@ async def review(
     changes: Changes,
     *,
     comment: str = "",
+    tests: CheckResult | None = None,
     changed_before: Sequence[str],
     workplace: Workplace,
 ) -> Review:
@@ -35,6 +37,8 @@ async def review(
             "files": list(changes.files),
             "changed before the work began": list(changed_before),
         }
+        if tests is not None:
+            facts["tests"] = tests.line
         if complaint:
             facts["complaint"] = complaint
         reply = await driver.ask(
@@ -47,6 +51,7 @@ async def review(
                     *([Material(label="comment", text=comment)] if comment else []),
                     Material(label="issue", text=issue.body),
                     Material(label="changes", text=changes.text),
+                    *([Material(label="tests", text=tests.output)] if tests is not None else []),
                 ),
                 facts=facts,
                 wants_json=True,

@@ -27,9 +27,29 @@ class TrackerClient:
 
     async def get(self, url: str, issue_id: str) -> Mapping[str, Json]:
         """The object at this address. Raises NotFound, Transient, Permanent."""
+        found = await self._ask("GET", url, issue_id)
+        if not isinstance(found, dict):
+            raise Permanent(f"{self.name} did not answer with an issue", ErrorClass.VALIDATION)
+        return found
+
+    async def get_list(self, url: str, issue_id: str, params: Mapping[str, str]) -> list[Mapping[str, Json]]:
+        """The objects in the list at this address. Raises NotFound, Transient, Permanent."""
+        found = await self._ask("GET", str(httpx.URL(url, params=dict(params))), issue_id)
+        if not isinstance(found, list):
+            raise Permanent(f"{self.name} did not answer with a list", ErrorClass.VALIDATION)
+        return [one for one in found if isinstance(one, dict)]
+
+    async def post(self, url: str, issue_id: str, body: Mapping[str, Json]) -> Mapping[str, Json]:
+        """What was made there. Raises NotFound, Transient, Permanent."""
+        made = await self._ask("POST", url, issue_id, body)
+        return made if isinstance(made, dict) else {}
+
+    async def _ask(
+        self, method: str, url: str, issue_id: str, body: Mapping[str, Json] | None = None
+    ) -> Json:
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._get(url, issue_id)
+                return await self._answer(method, url, issue_id, body)
         except TimeoutError:
             raise Transient(f"{self.name} did not answer in time", ErrorClass.NETWORK_TIMEOUT) from None
         except httpx.InvalidURL:
@@ -44,13 +64,15 @@ class TrackerClient:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _get(self, url: str, issue_id: str) -> Mapping[str, Json]:
+    async def _answer(self, method: str, url: str, issue_id: str, body: Mapping[str, Json] | None) -> Json:
         if self._client is None:
             # Reading the certificates is slow, so a thread does it.
             self._client = await asyncio.to_thread(
                 lambda: httpx.AsyncClient(follow_redirects=False, timeout=self._seconds)
             )
-        async with self._client.stream("GET", url, headers=self._headers) as response:
+        async with self._client.stream(
+            method, url, headers=self._headers, json=None if body is None else dict(body)
+        ) as response:
             self._check(response, issue_id)
             content = b""
             async for part in response.aiter_bytes():
@@ -58,17 +80,14 @@ class TrackerClient:
                 if len(content) > _MOST:
                     raise Permanent(f"the answer of {self.name} is too long", ErrorClass.VALIDATION)
         try:
-            found = json.loads(content)
+            return json.loads(content)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise Permanent(f"{self.name} did not answer with an issue", ErrorClass.VALIDATION)
-        return found
+            return None
 
     def _check(self, response: httpx.Response, issue_id: str) -> None:
         status = response.status_code
         is_limited = status == 429 or (status == 403 and response.headers.get("x-ratelimit-remaining") == "0")
-        if status == 200:
+        if status in (200, 201):
             return
         if status in (404, 410):
             raise NotFound(f"{self.name} has no issue {issue_id!r}, or does not show it to us")

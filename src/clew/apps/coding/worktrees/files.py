@@ -81,6 +81,24 @@ def write(top: Path, path: str, text: str, over: str | None) -> None:
             raise
 
 
+def remove(top: Path, path: str, text: str) -> None:
+    """Remove the file, which must have this text. Raises Invalid, OSError."""
+    *folders, name = require_inside(path)
+    with _opened(top, folders) as folder:
+        _require(folder, name, path, text)
+        os.unlink(name, dir_fd=folder)
+
+
+def move(top: Path, path: str, new: str, text: str) -> None:
+    """Give the file, which must have this text, a name that no file has. Raises Invalid, OSError."""
+    *folders, name = require_inside(path)
+    *others, new_name = require_inside(new)
+    with _opened(top, folders) as folder, _opened(top, others, make=True) as other:
+        _require(folder, name, path, text)
+        _require(other, new_name, new, None)
+        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=other)
+
+
 def _require(folder: int, name: str, path: str, over: str | None) -> int | None:
     """The mode of the file that stands there as `over` says. Raises Invalid."""
     try:

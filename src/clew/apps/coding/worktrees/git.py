@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from clew.apps.coding.plan import Changes
+from clew.apps.coding.ports import Edits
 from clew.apps.coding.worktrees import files
 from clew.apps.coding.worktrees.gitdir import (
     UNBORN,
@@ -42,6 +44,7 @@ _ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_TERMINAL_PROMPT": "0",
 }
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SECONDS = 60.0
 _MOST = 32 * 2**20
 _LOCK = "clew.lock"
@@ -77,7 +80,7 @@ class GitWorktrees:
         text = await asyncio.to_thread(read_config, folders)
         with TemporaryDirectory(prefix="clew-git-") as empty:
             outside = {"GIT_DIR": f"{empty}/none"}
-            asked = await self._git(
+            asked = await self.call(
                 Path(empty), outside, "config", "--file", "-", "--no-includes", "-z", "--list", given=text
             )
         if asked.code:
@@ -85,15 +88,21 @@ class GitWorktrees:
         lines = asked.out.decode(errors="replace").split("\0")
         return [(name, value) for name, _, value in (line.partition("\n") for line in lines) if name]
 
-    async def _git(
-        self, folder: Path, private: Mapping[str, str], *arguments: str, given: bytes = b""
+    async def call(
+        self,
+        folder: Path,
+        private: Mapping[str, str],
+        *arguments: str,
+        given: bytes = b"",
+        seconds: float = _SECONDS,
     ) -> Ended:
+        """Git with these variables, which say where its folder is. Raises Transient, Permanent."""
         try:
             return await run(
                 [*_GIT, *arguments],
                 folder=folder,
                 environment={**self._environment, **private},
-                seconds=_SECONDS,
+                seconds=seconds,
                 most=_MOST,
                 given=given,
             )
@@ -116,7 +125,7 @@ class GitWorktrees:
                 make_private, private, folders, worktree.copied, head=head, refs=with_refs
             )
             given = variables(private, folders, worktree.folder, folders.index)
-            return await self._git(worktree.folder, given, *arguments)
+            return await self.call(worktree.folder, given, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,7 @@ class GitWorktree:
         return list(dict.fromkeys(_names(listed)))
 
     async def changes(self, base: str) -> Changes:
+        require_object(base)
         changed = _names(await self._ask(*_DIFF, "--name-only", "-z", base, "--"))
         diff = await self._ask(*_DIFF, base, "--")
         listed = await self._ask("ls-files", "-z", "--others", "--exclude-standard")
@@ -199,17 +209,27 @@ class GitWorktree:
     async def read(self, path: str) -> str | None:
         return await asyncio.to_thread(files.read, self.folder, path)
 
-    async def write(self, new: Mapping[str, str], *, over: Mapping[str, str]) -> None:
-        await asyncio.to_thread(self._write, new, over)
+    async def apply(self, edits: Edits) -> None:
+        await asyncio.to_thread(self._apply, edits)
 
-    def _write(self, new: Mapping[str, str], over: Mapping[str, str]) -> None:
+    def _apply(self, edits: Edits) -> None:
         try:
-            for path in new:  # all are checked before the first is written
-                files.check(self.folder, path, over.get(path))
-            for path, text in new.items():
-                files.write(self.folder, path, text, over.get(path))
+            # All are checked before the first is carried out.
+            for path in edits.write:
+                files.check(self.folder, path, edits.over.get(path))
+            for path, text in edits.delete.items():
+                files.check(self.folder, path, text)
+            for path, (new, text) in edits.rename.items():
+                files.check(self.folder, path, text)
+                files.check(self.folder, new, None)
+            for path, text in edits.write.items():
+                files.write(self.folder, path, text, edits.over.get(path))
+            for path, (new, text) in edits.rename.items():
+                files.move(self.folder, path, new, text)
+            for path, text in edits.delete.items():
+                files.remove(self.folder, path, text)
         except OSError as exc:
-            raise Invalid(f"a file cannot be written: {exc.strerror}", "files.path") from exc
+            raise Invalid(f"a file cannot be changed: {exc.strerror}", "files.path") from exc
 
     async def _submodules(self) -> list[str]:
         """Those that are checked out."""
@@ -232,7 +252,7 @@ class GitWorktree:
         """Git's output. Raises Permanent if git fails."""
         asked = await self.git.ask(self, *arguments)
         if asked.code:
-            raise Permanent(f"git {arguments[0]} failed: {_reason(asked)}", ErrorClass.INTERNAL)
+            raise Permanent(f"git {arguments[0]} failed: {reason(asked)}", ErrorClass.INTERNAL)
         return asked.out
 
     @asynccontextmanager
@@ -246,7 +266,13 @@ class GitWorktree:
             ) from exc
 
 
-def _reason(asked: Ended) -> str:
+def require_object(name: str) -> None:
+    """Raises Permanent for what is no name of an object: a caller may write the state, and git takes options."""
+    if not _OBJECT.fullmatch(name):
+        raise Permanent("expected the name of a commit", ErrorClass.VALIDATION)
+
+
+def reason(asked: Ended) -> str:
     """Git's last line, which names paths and objects of the work tree and no more."""
     lines = asked.err.decode(errors="replace").strip().splitlines()
     return cut(lines[-1], 300) if lines else f"exit code {asked.code}"

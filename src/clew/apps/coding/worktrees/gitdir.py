@@ -124,10 +124,15 @@ def make_private(
     if refs:
         (place / "refs").symlink_to(folders.common / "refs")
         (place / "packed-refs").symlink_to(folders.common / "packed-refs")
+        if (folders.common / "shallow").is_file():
+            (place / "shallow").symlink_to(folders.common / "shallow")
     else:
         (place / "refs").mkdir()
-    with suppress(OSError):  # most have none, and it only says which new files are not shown
-        (place / "info" / "exclude").write_bytes(_bytes(folders.common / "info" / "exclude"))
+    for name in ("exclude", "attributes"):
+        with suppress(
+            OSError
+        ):  # most have none, and they name no program: which files are new, how lines end
+            (place / "info" / name).write_bytes(_bytes(folders.common / "info" / name))
     for shared in folders.git_dir.glob("sharedindex.*"):
         (place / shared.name).symlink_to(shared)
 
