@@ -266,11 +266,6 @@ def require_command(value: object, field: str) -> tuple[str, ...]:
     raise Invalid("expected a program, or a list of it and its arguments", field=field)
 
 
-def _plain(value: object) -> str | None:
-    """A value of a user's YAML, if it is text."""
-    return value if isinstance(value, str) else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """Of a million tokens of one model."""
