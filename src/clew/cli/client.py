@@ -160,18 +160,28 @@ async def open_api(target: Target, *, runs: bool = False, creates: bool = False)
         ) as client:
             yield Api(client, server.url, is_local=False)
         return
-    settings = _for_command(read_settings(target.config, level="error", without=("channels",)), runs=runs)
+    settings = read_settings(target.config, level="error", without=("channels",))
     if settings.database.url.kind == "memory" and not runs:
         raise ConfigError("the database is memory://, which only the running process sees")
     path = settings.database.url.path
     if path is not None and not (runs or creates or path.exists()):
         raise ConfigError(f"there is no database at {path}; is this the right folder? --url names a server")
+    async with open_local_api(settings, runs=runs, tenant=target.tenant, user=target.user) as api:
+        yield api
+
+
+@asynccontextmanager
+async def open_local_api(
+    settings: Settings, *, runs: bool, tenant: str = "default", user: str = ""
+) -> AsyncGenerator[Api]:
+    """The API in this process, on the database of these settings."""
+    settings = _for_command(settings, runs=runs)
     export_environment(settings)
     from clew.api.credentials import SCOPES, Principal  # noqa: PLC0415 - reads what was just exported
     from clew.server.app import open_app  # noqa: PLC0415 - the same
     from clew.server.inprocess import InProcess  # noqa: PLC0415 - the same
 
-    caller = Principal(tenant=target.tenant, user_id=target.user, scopes=frozenset(SCOPES), key_id="")
+    caller = Principal(tenant=tenant, user_id=user, scopes=frozenset(SCOPES), key_id="")
     async with open_app(settings, background=False) as app:
         transport = InProcess(app.http, caller)
         base = f"http://127.0.0.1{settings.http.mount_prefix}"

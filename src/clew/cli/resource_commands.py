@@ -1,4 +1,4 @@
-"""`clew graphs`, `assistants`, `usage`, `crons` and `store`, declared; the code is in resources.py."""
+"""`clew graphs`, `assistants`, `usage`, `bench`, `crons` and `store`, declared; the code is in modules of their own."""
 
 from typing import Annotated
 
@@ -17,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("graphs")(graphs)
     app.command("assistants")(assistants)
     app.command("usage")(usage)
+    app.command("bench")(bench)
     app.add_typer(crons, name="crons")
     app.add_typer(store, name="store")
 
@@ -65,6 +66,39 @@ def usage(
 
     target = Target(url=url, key=key, config=config, tenant=tenant)
     usage(by=by, since=since, until=until, thread=thread, target=target, as_json=as_json)
+
+
+def bench(
+    graph: Annotated[
+        str | None, typer.Option(help="The graph to run; default: one that does nothing.")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="What the user says.")] = None,
+    input: Annotated[
+        str | None, typer.Option(help="The graph's input as JSON, or @FILE with it.", metavar="JSON")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="How many runs.", min=1, max=100_000)] = 100,
+    at_once: Annotated[int, typer.Option(help="How many at a time.", min=1, max=1000)] = 16,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the threads there.")] = False,
+    url: Url = None,
+    key: Key = None,
+    tenant: Tenant = "default",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start many runs and say how long they took: of this machine, or of a server."""
+    from clew.cli.bench import measure  # noqa: PLC0415 - heavy
+    from clew.cli.client import Target  # noqa: PLC0415 - heavy
+
+    measure(
+        graph=graph,
+        prompt=prompt,
+        input=input,
+        runs=runs,
+        at_once=at_once,
+        keeps=keep,
+        target=Target(url=url, key=key, config=config, tenant=tenant),
+        as_json=as_json,
+    )
 
 
 @crons.command("list")
