@@ -143,6 +143,7 @@ def test_a_plan_is_approved_and_carried_out_in_the_work_tree(folder: Path) -> No
         shown.sees("Approve?")
         shown.types("y")
         assert shown.ends() == 0
+    assert "+++ b/notes/SHOP-7.md" in shown.text
     status = subprocess.run(
         ["git", "status", "--porcelain", "-uall"],
         cwd=folder / "shop",

@@ -1,5 +1,6 @@
 """`clew backup` and `clew restore`: under load, through kills, and for files that are not what they should be."""
 
+import base64
 import json
 import os
 import shutil
@@ -90,15 +91,17 @@ def test_a_backup_under_load_restores_every_acknowledged_thread(project: Path) -
 def test_a_killed_backup_and_a_killed_restore_can_be_repeated(project: Path) -> None:
     assert clew(project, "run", "count", "--input", '{"number": 1}').returncode == 0
     known = ids(project)
-    killed = clew(project, "backup", "b", CLEW_FAILPOINTS="backup_mid:kill")
-    assert killed.returncode != 0
+    with terminal(project, "backup", "b", CLEW_FAILPOINTS="backup_mid:kill") as killed:
+        assert killed.ends() == -signal.SIGKILL
     assert not (project / "b").exists()
     assert run_json(project, "backup", "b")["backups"][0]["threads"] == 1
     assert not (project / "b.part").exists()
     assert clew(project, "run", "count", "--input", '{"number": 1}').returncode == 0
     both = ids(project)
-    killed = clew(project, "restore", "b", "--yes", CLEW_FAILPOINTS="restore_before_replace:kill")
-    assert killed.returncode != 0
+    with terminal(project, "restore", "b", CLEW_FAILPOINTS="restore_before_replace:kill") as killed:
+        killed.sees("[y/N]")
+        killed.types("y")
+        assert killed.ends() == -signal.SIGKILL
     assert ids(project) == both
     assert run_json(project, "restore", "b", "--yes")["restored"][0]["threads"] == 1
     assert ids(project) == known
@@ -149,6 +152,23 @@ def test_a_backup_that_is_not_what_it_should_be_is_refused(project: Path) -> Non
     assert ids(project) == known
     without = clew(project, "restore", "good")
     assert (without.returncode, "--yes" in one_line(without)) == (1, True)
+
+
+def test_an_encrypted_backup_needs_its_key(project: Path) -> None:
+    right, wrong = (base64.b64encode(letter * 32).decode() for letter in (b"r", b"w"))
+    key = {"CLEW_ENCRYPTION_KEY": right}
+    assert clew(project, "run", "count", "--input", '{"number": 1}', **key).returncode == 0
+    run_json(project, "backup", "b", **key)
+    before = (project / DATABASE).read_bytes()
+    for given, said in (
+        ({}, "no key was given"),
+        ({"CLEW_ENCRYPTION_KEY": wrong}, "not among the keys given"),
+    ):
+        refused = clew(project, "restore", "b", "--yes", **given)
+        assert (refused.returncode, said in one_line(refused)) == (2, True), refused.stderr
+        assert (project / DATABASE).read_bytes() == before
+    assert clew(project, "restore", "b", "--yes", **key).returncode == 0
+    assert len(run_json(project, "threads", "list", **key)) == 1
 
 
 @pytest.mark.fault("B10")

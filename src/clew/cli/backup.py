@@ -3,14 +3,16 @@
 import shutil
 from pathlib import Path
 
-from clew.cli.opening import OTHERS, read_settings
+from clew.cli.opening import OTHERS, read_settings, run
 from clew.cli.output import say, say_json
 from clew.cli.progress import progress_bar
 from clew.cli.terminal import confirm
 from clew.config import DatabaseUrl, Settings, program_search_path
 from clew.domain.errors import ConfigError, Invalid
 from clew.server.database import make_folder, utc_now
+from clew.server.encryption import open_cipher
 from clew.stores import postgres_backup, sqlite_backup
+from clew.stores.sql.encryption_keys import require_readable
 
 # Added to the name of a backup for that of the graph store, where it is a database of its own.
 GRAPH_STORE = ".graph-store"
@@ -43,6 +45,8 @@ def restore(file: Path, *, yes: bool, config: Path | None, as_json: bool) -> Non
                 f"no file {backup}: the graph store is a database of its own, and `clew backup` writes both"
             )
         _verify(url, backup)
+        if url.path is not None:
+            run(_require_keys(settings, backup))
     confirm(f"Replace {settings.database.url} by {file}?", yes=yes)
     for url, backup in _databases(settings, file):
         restored.append({"database": str(url), **_restore(url, backup)})
@@ -83,6 +87,15 @@ def _verify(url: DatabaseUrl, backup: Path) -> None:
         postgres_backup.version_of(backup, program_search_path())
     else:
         sqlite_backup.verify(backup)
+
+
+async def _require_keys(settings: Settings, backup: Path) -> None:
+    """Raises ConfigError: a database that cannot be read is not put in the place of one that can."""
+    async with open_cipher(settings) as cipher:
+        try:
+            require_readable(sqlite_backup.encryption_keys(backup), cipher)
+        except ConfigError as exc:
+            raise ConfigError(f"{backup} cannot be restored: {exc}") from None
 
 
 def _restore(url: DatabaseUrl, backup: Path) -> dict[str, object]:

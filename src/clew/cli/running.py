@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from clew.cli.client import Api, Target, open_api, part
+from clew.cli.client import Api, ServerRefusal, Target, open_api, part
 from clew.cli.following import Follower, plain
 from clew.cli.opening import run as run_async
 from clew.cli.output import say_json
@@ -21,6 +21,8 @@ WAITS = 4
 FAILED = 5
 CODES = {"completed": 0, "blocked": WAITS, "failed": FAILED, "stopped": FAILED, "deleted": FAILED}
 SHOWN_MESSAGES = 10
+# Lines of the diff of a coding workflow.
+SHOWN_DIFF = 400
 
 HELP = """\
 /file PATH   send a file with the next message
@@ -153,6 +155,7 @@ async def _report_worktree(api: Api, screen: Screen, path: str) -> None:
         return
     for file in whole["execution_state"].get("changed_files", ()):
         screen.line(f"changed {file}", style="green")
+    await _show_diff(api, screen, path)
     published = whole["execution_state"].get("published") or {}
     for name in ("branch", "commit", "pull_request", "comment"):
         if name in published:
@@ -161,6 +164,20 @@ async def _report_worktree(api: Api, screen: Screen, path: str) -> None:
         screen.line(
             f"Nothing is committed: git -C {quote(folder)} status, git -C {quote(folder)} diff", style="dim"
         )
+
+
+async def _show_diff(api: Api, screen: Screen, path: str) -> None:
+    try:
+        shown = await api.get(f"{path}/diff")
+    except ServerRefusal:  # the work tree is gone, or the server has no such route
+        return
+    lines = shown["diff"].splitlines()
+    for line in lines[:SHOWN_DIFF]:
+        is_head = line.startswith(("+++", "---", "diff ", "index "))
+        styles = {} if is_head else {"+": "green", "-": "red"}
+        screen.line(line, style=styles.get(line[:1], "dim" if is_head else ""))
+    if shown["isCut"] or len(lines) > SHOWN_DIFF:
+        screen.line("... the rest of the diff is not shown", style="dim")
 
 
 def chat(start: StartRequest, *, thread: str | None, output: Path, target: Target) -> None:

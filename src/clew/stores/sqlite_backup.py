@@ -89,6 +89,12 @@ def verify(path: Path) -> BackedUp:
     return BackedUp(version=seen[-1][0], threads=threads, bytes=path.stat().st_size)
 
 
+def encryption_keys(backup: Path) -> list[tuple[str, str]]:
+    """The ids and check values of the keys that a verified backup is encrypted with."""
+    with closing(_open(backup)) as connection:
+        return connection.execute("SELECT id, check_value FROM encryption_keys ORDER BY id").fetchall()
+
+
 def restore(backup: Path, target: Path, *, aside: Path) -> BackedUp:
     """Put a verified backup in the place of the database; the old one stays as `aside`.
 

@@ -1,7 +1,8 @@
 """Encryption keys of a database: which ones its values are encrypted with. A process without one of them does not open it."""
 
 import logging
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from clew.domain.errors import ConfigError, Corrupt
 from clew.ports.cipher import Cipher
@@ -20,7 +21,7 @@ _CHECK: Final = "encryption_keys.check_value"
 async def require_keys(db: Database) -> None:
     """Raises ConfigError if the database has values that this process cannot read. A first key is written down."""
     known = await db.read(_known)
-    _require(known, db.cipher)
+    require_readable(known, db.cipher)
     if db.cipher.is_active and db.cipher.current not in dict(known):
         known = await db.write(lambda: _add(db.cipher))
     if NONE in dict(known):
@@ -33,7 +34,8 @@ def _known() -> Work[Rows]:
     return (yield Statement("SELECT id, check_value FROM encryption_keys ORDER BY id"))
 
 
-def _require(known: Rows, cipher: Cipher) -> None:
+def require_readable(known: Iterable[Sequence[Any]], cipher: Cipher) -> None:
+    """Of the rows of `encryption_keys`, each an id and a check value. Raises ConfigError."""
     for key, check in known:
         if key == NONE:
             continue
