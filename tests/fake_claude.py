@@ -63,6 +63,8 @@ def misbehave(mode: str) -> None:
     match mode:
         case "overloaded":
             say('API Error: 529 {"type":"overloaded_error","message":"Overloaded"}', is_error=True, code=1)
+        case "thinks":
+            say("<think>a secret thought</think>Four.")
         case "rate limit":
             say("API Error: Rate limit reached", is_error=True)
         case "login":

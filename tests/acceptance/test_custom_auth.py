@@ -387,6 +387,7 @@ async def test_the_example_of_the_page(tmp_path: Path) -> None:
     for name, block in re.findall(r"`([a-z.]+)`:\n\n```(?:python|json)\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(block)
     with serving(tmp_path, port=0) as server:
+        assert "API keys  needed, or what auth.path accepts\n" in server.stdout.read_text()
         for user, other in (("alice", "bob"), ("bob", "alice")):
             async with client(server, f"token-of-{user}") as caller:
                 thread = await caller.threads.create()

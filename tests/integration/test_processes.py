@@ -245,6 +245,10 @@ class TestDriver:
         assert getattr(failed.value, "error_class", None) == error_class
         assert "secret" not in str(failed.value)
 
+    async def test_its_thoughts_are_no_answer(self, tmp_path: Path) -> None:
+        (tmp_path / "mode").write_text("thinks")
+        assert (await driver(tmp_path).ask(inquiry())).text == "Four."
+
     async def test_one_that_takes_too_long_is_a_timeout_of_its_own_kind(self, tmp_path: Path) -> None:
         (tmp_path / "mode").write_text("hang")
         with pytest.raises(Transient) as failed:

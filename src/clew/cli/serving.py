@@ -175,14 +175,18 @@ def announce(settings: Settings, *, keys: bool, is_quiet: bool = False) -> None:
     server = settings.server
     shown = f"[{server.host}]" if ":" in server.host else server.host
     address = f"http://{shown}:{server.port}{server.root_path}{settings.http.mount_prefix}"
-    others = settings.custom_auth is not None or settings.auth.issuer is not None
+    others = []
+    if settings.custom_auth is not None:
+        others.append("or what auth.path accepts")
+    if settings.auth.issuer is not None:
+        others.append("or a token of auth.issuer")
     needed = keys or others or server.auth == "keys" or not server.is_loopback
     if not is_quiet:
         say(f"Clew {__version__}")
         say(f"  address   {address}")
         forgets = ", lost when this process ends" if settings.database.url.kind == "memory" else ""
         say(f"  data      {settings.database.url}{forgets}")
-        say(f"  API keys  {'needed' if needed else 'not needed from this machine'}")
+        say(f"  API keys  {', '.join(['needed', *others]) if needed else 'not needed from this machine'}")
     logger.info(
         "listening", extra={"address": address, "backend": settings.database.url.kind, "version": __version__}
     )
