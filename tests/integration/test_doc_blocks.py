@@ -252,16 +252,15 @@ CLEW_YAML = [
 
 @pytest.mark.parametrize("block", CLEW_YAML, ids=lambda block: block.page)
 def test_settings_that_are_shown_are_accepted(block: Block, tmp_path: Path) -> None:
-    """Names of graphs and profiles may be on another page; a bot's graph and profile are looked for at the start."""
-    (tmp_path / "clew.yaml").write_text(block.code)
+    """A page may show a part of a profile, and name a profile that another page shows."""
     variables = dict.fromkeys(re.findall(r"(?:\$\{|api_key_env: )(\w+)", block.code), "x" * 43)
-    variables |= {name: "postgresql://127.0.0.1/clew" for name in variables if name.endswith("URL")}
-    extra = (
-        ""
-        if "profile:" not in block.code or "profiles:" in block.code
-        else "\nprofiles: {work: {driver: offline}}\n"
-    )
-    (tmp_path / "clew.yaml").write_text(block.code + extra)
+    shown = yaml.safe_load(block.code)
+    profiles = shown.setdefault("profiles", {}) if "profile:" in block.code else shown.get("profiles", {})
+    for name in re.findall(r" profile: (\w+)", block.code):
+        profiles.setdefault(name, {})
+    for profile in profiles.values():
+        profile.setdefault("driver", "offline")
+    (tmp_path / "clew.yaml").write_text(yaml.safe_dump(shown))
     assert load_settings(variables, cwd=tmp_path).config_file == tmp_path / "clew.yaml"
 
 
