@@ -40,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budget", type=float, default=math.inf, help="minutes after which no fault test begins"
     )
+    parser.addoption(
+        "--soak", type=float, default=5.0, help="minutes of load for each test of tests/faults/test_soak.py"
+    )
     parser.addoption("--save-faults", type=Path, help="write the counts of the table to this file, as JSON")
 
 
@@ -98,6 +101,12 @@ def seed(request: pytest.FixtureRequest) -> int:
 def trials(request: pytest.FixtureRequest) -> Trials:
     """How often to try, by `--trials`; the number made is in the table of `make faults`."""
     return Trials(request.config.getoption("--trials"))
+
+
+@pytest.fixture
+def soak_seconds(request: pytest.FixtureRequest) -> float:
+    minutes: float = request.config.getoption("--soak")
+    return 60 * minutes
 
 
 @pytest.fixture(scope="session")

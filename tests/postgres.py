@@ -9,8 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Literal, Self
 from urllib.parse import quote
 
@@ -45,8 +46,9 @@ class PostgresFailed(Exception):
 class PostgresServer:
     """One Postgres cluster on a Unix socket. Make it with `postgres_server()`, which also removes it."""
 
-    def __init__(self, folder: Path, *, fsync: bool) -> None:
+    def __init__(self, folder: Path, *, fsync: bool, environ: Mapping[str, str]) -> None:
         self._folder = folder
+        self._environ = environ
         self._fsync = "on" if fsync else "off"
         self._bin = _binaries(folder)
         self._data = folder / "data"
@@ -60,6 +62,15 @@ class PostgresServer:
         """The postmaster's."""
         assert self._process is not None, "Postgres is not running"
         return self._process.pid
+
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    @property
+    def folder(self) -> Path:
+        """Of the socket, too."""
+        return self._folder
 
     def url(self, database: str = "postgres") -> str:
         """A DSN that asyncpg and libpq both understand."""
@@ -75,7 +86,7 @@ class PostgresServer:
             *("-c", "max_wal_size=256MB"),
         ]
         with self._log.open("ab") as log:
-            self._process = _spawn(command, output=log)
+            self._process = _spawn(command, output=log, environ=self._environ)
         self._leash = subprocess.Popen(
             ["/bin/sh", "-c", _LEASH, "leash", str(self._process.pid), str(self._folder)],
             stdin=subprocess.PIPE,
@@ -191,8 +202,10 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server(*, fsync: bool = True) -> Iterator[PostgresServer]:
-    """A running server in a folder of its own; both are gone afterwards.
+def postgres_server(
+    *, fsync: bool = True, environ: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[PostgresServer]:
+    """A running server in a folder of its own, with these variables; both are gone afterwards.
 
     Without `fsync` it is kept in memory if it can be: for tests that kill Clew, not Postgres. A database is made of three
     hundred files, and a disk takes its time to make and to forget them.
@@ -201,7 +214,7 @@ def postgres_server(*, fsync: bool = True) -> Iterator[PostgresServer]:
     try:
         if _AS_ROOT:
             _give_away(folder)
-        with PostgresServer(folder, fsync=fsync) as server:
+        with PostgresServer(folder, fsync=fsync, environ=environ) as server:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -246,7 +259,9 @@ def _binaries(folder: Path) -> Path:
     return home / _PACKAGE / _INSTALL / "bin"
 
 
-def _spawn(command: list[str], *, output: IO[bytes] | int) -> subprocess.Popen[bytes]:
+def _spawn(
+    command: list[str], *, output: IO[bytes] | int, environ: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     user = _unprivileged() if _AS_ROOT else None
     return subprocess.Popen(
         command,
@@ -254,6 +269,7 @@ def _spawn(command: list[str], *, output: IO[bytes] | int) -> subprocess.Popen[b
         stdout=output,
         stderr=subprocess.STDOUT,
         cwd="/",
+        env={**os.environ, **environ},  # noqa: TID251 - a child's
         start_new_session=True,  # Ctrl-C is for the tests; they stop the server themselves
         user=None if user is None else user.pw_uid,
         group=None if user is None else user.pw_gid,

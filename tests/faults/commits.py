@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import failpoints
-from clew.domain.errors import NotFound
+from clew.domain.errors import Corrupt, NotFound, Unavailable
 from clew.domain.events import Log, Opening, rebuild
 from clew.domain.lifecycle import (
     Change,
@@ -31,21 +31,61 @@ from clew.stores.sql import migrate
 from clew.stores.sql.tool_calls import CallRows
 from clew.stores.sql.work import Database
 from tests.databases import later_migrations, open_database, open_store, query, schema_of
+from tests.faults.power import READ, Switches
 from tests.samples import ANN, NOW, asks, opened, said, suspend, waits
 
 Report = Callable[[Any], None]
 CONVERSATIONS = 8
 
 
-def append(report: Report, *, where: str, seed: str, failpoint: str = "") -> None:
-    """Commit to several threads at once, and report each commit once it was acknowledged, until somebody kills us."""
+def append(report: Report, *, where: str, seed: str, failpoint: str = "", pages: int | None = None) -> None:
+    """Commit to several threads at once, and report each commit once it was acknowledged, until somebody kills us.
+
+    `pages`: after so many pages in its WAL, SQLite copies them into the file; unless given, rarely.
+    """
 
     async def main() -> None:
         async with open_database(where) as db, asyncio.TaskGroup() as tasks:
+            if pages is not None:
+                await query(db, f"PRAGMA wal_autocheckpoint = {pages}")
             failpoints.install(failpoint)
             report("opened")
             for n in range(CONVERSATIONS):
                 tasks.create_task(_converse(report, db, f"t{n}", random.Random(f"{seed} {n}")))
+
+    asyncio.run(main())
+
+
+def endure(
+    report: Report, *, where: str, seed: str, control: str, fault: dict[str, int], commits: int
+) -> None:
+    """Commit so often to several threads while calls fail, each as often as it needs; report what was acknowledged.
+
+    A commit that failed is an outage or a full disk to us, whatever the system call was. But SQLite calls a file damaged
+    when the system answers EIO to a read.
+    """
+
+    async def converse(db: Database, thread_id: str, chance: random.Random) -> None:
+        store, calls = open_store(db), CallRows(db)
+        outages = (Unavailable, Corrupt) if fault["kinds"] == READ else Unavailable
+        done = 0
+        while done < commits:
+            tag = f"{chance.getrandbits(64):016x}"
+            try:
+                change = await _next(store, calls, thread_id, chance, Tagged(tag).stamp)
+                await store.commit(change)
+            except outages:
+                await asyncio.sleep(0.002)
+                continue
+            report([thread_id, change.read_at + 1, change.thread.last_seq, tag])
+            done += 1
+
+    async def main() -> None:
+        async with asyncio.timeout(30), open_database(where) as db:
+            Switches(Path(control)).fail(**fault)
+            async with asyncio.TaskGroup() as tasks:
+                for n in range(CONVERSATIONS):
+                    tasks.create_task(converse(db, f"t{n}", random.Random(f"{seed} {n}")))
 
     asyncio.run(main())
 

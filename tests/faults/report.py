@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 import tomllib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ ROWS_FILE = Path(__file__).with_name("rows.toml")
 Z95 = 1.959964
 # What a parameter or a fixture of a test says about the database it is on.
 DATABASES = ("memory", "sqlite", "postgres")
+WORD = re.compile("[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Trials:
     def __init__(self, scale: float) -> None:
         self._scale = scale
         self.made = 0
+        self.notes: list[str] = []
 
     def run(self, wanted: int, *, seconds: float = math.inf) -> Iterator[int]:
         """The number of each trial, until all were made or the time is over; at least one."""
@@ -60,6 +63,10 @@ class Trials:
                 return
             self.made += 1
             yield number
+
+    def note(self, text: str) -> None:
+        """A figure that was measured on the way, for the table."""
+        self.notes.append(text)
 
     def scaled(self, wanted: int) -> int:
         return max(1, round(wanted * self._scale))
@@ -76,6 +83,7 @@ class Tally:
     failures: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def result(self) -> str:
@@ -95,12 +103,10 @@ def place_of(item: pytest.Item, marker: pytest.Mark) -> str:
     called = getattr(item, "callspec", None)
     texts = [value for value in called.params.values() if isinstance(value, str)] if called else []
     texts += [name for name in getattr(item, "fixturenames", ()) if name in ("postgres_url", "own_postgres")]
-    databases = [
-        one for one in DATABASES if any(text.startswith(one) or one in text.split("_") for text in texts)
-    ]
-    if not databases:
-        return "-"
-    return f"{databases[-1]}, workers" if "workers" in texts else databases[-1]
+    words = {word for text in texts for word in WORD.findall(text)}
+    if "workers" in words:
+        return "postgres, workers"
+    return next((one for one in reversed(DATABASES) if one in words), "-")
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +131,7 @@ class FaultReport:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         trials = getattr(item, "funcargs", {}).get("trials")
         if call.when == "call" and isinstance(trials, Trials):
-            item.user_properties.append(("trials", trials.made))
+            item.user_properties += [("trials", trials.made), ("notes", trials.notes)]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         told: dict[str, Any] = dict(report.user_properties)
@@ -134,6 +140,7 @@ class FaultReport:
         for name, place, trials in told.get("faults", ()):
             tally = self.tallies.setdefault((str(name), str(place)), Tally())
             tally.seconds += report.duration
+            tally.notes += told.get("notes", ())
             if report.outcome == "skipped":
                 tally.skipped += 1
             else:
@@ -162,6 +169,8 @@ def lines(tallies: dict[tuple[str, str], Tally]) -> Iterator[str]:
                 f"{name:4} {row.tier:8} {place:18} {tally.trials:>8} {tally.result:>10} {tally.bound:>11}"
                 f"  {row.fault}"
             )
+            for note in tally.notes:
+                yield f"{'':4} {place}: {note}"
         if row.untested:
             yield f"{'':4} untested: {row.untested}"
 
@@ -175,6 +184,7 @@ def as_json(tallies: dict[tuple[str, str], Tally]) -> list[dict[str, Any]]:
             "failures": tally.failures,
             "skipped": tally.skipped,
             "seconds": round(tally.seconds, 1),
+            "notes": tally.notes,
         }
         for (name, place), tally in sorted(tallies.items())
     ]

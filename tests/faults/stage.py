@@ -6,7 +6,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from clew.cli.serving import serve
+from clew.cli.worker import work
 from clew.failpoints import install
 from tests.faults.effects import GRAPHS
 from tests.faults.forkserver import Child, ForkServer
@@ -36,7 +38,13 @@ class Gone(Exception):
 
 
 def be_server(
-    report: Callable[[Any], None], *, folder: str, output: str, environ: dict[str, str], failpoints: str
+    report: Callable[[Any], None],
+    *,
+    folder: str,
+    output: str,
+    environ: dict[str, str],
+    failpoints: str,
+    runs: bool,
 ) -> None:
     """`clew serve`, in this process, as if it had been started from that folder; told to, it arms its failpoints."""
 
@@ -45,6 +53,17 @@ def be_server(
         report(ARMED)
 
     signal.signal(ARM, arm)
+    _settle_in(folder, output, environ)
+    serve(host=None, port=0, config=None, has_runner=runs)
+
+
+def be_worker(report: Callable[[Any], None], *, folder: str, output: str, environ: dict[str, str]) -> None:
+    """`clew worker`, in this process."""
+    _settle_in(folder, output, environ)
+    work(graphs=None, concurrency=None, config=None, log_format=None)
+
+
+def _settle_in(folder: str, output: str, environ: dict[str, str]) -> None:
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - a process of its own
     os.environ.update(environ)  # noqa: TID251 - the same
@@ -53,7 +72,6 @@ def be_server(
         os.dup2(file.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
-    serve(host=None, port=0, config=None)
 
 
 @dataclass(slots=True)
@@ -64,6 +82,7 @@ class Server:
     output: Path
     address: str
     http: httpx.Client
+    answers: Counter[int] = field(default_factory=Counter)
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         """What it answers; raises Gone when it does not. A failure is asked about again, as clients do."""
@@ -73,6 +92,7 @@ class Server:
                 answer = self.http.request(method, self.address + path, **more)
             except httpx.TransportError as exc:
                 raise Gone(path) from exc
+            self.answers[answer.status_code] += 1
             if answer.status_code < 500 or time.monotonic() > deadline:
                 return answer
             time.sleep(0.05)
@@ -129,26 +149,24 @@ class Stage:
     forks: ForkServer
     where: str
     folder: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    graphs: str = GRAPHS
 
     @contextmanager
     def serving(
-        self, failpoint: str = "", output: Path | None = None, *, from_start: bool = False
+        self,
+        failpoint: str = "",
+        output: Path | None = None,
+        *,
+        from_start: bool = False,
+        runs: bool = True,
     ) -> Generator[Server]:
         """A server that answers, until somebody or the failpoint ends it.
 
         The failpoint counts once the server answers: what it passes until then depends on how long that takes.
         """
         output = output or self._new_output()
-        (self.folder / "clew.yaml").write_text(GRAPHS)
-        url = self.where if self.where.startswith("postgres") else f"sqlite:///{self.where}"
-        environ = environment(
-            self.folder,
-            CLEW_DATABASE_URL=url,
-            CLEW_FAILPOINTS=failpoint if from_start else "",
-            CLEW_RUNNER_LEASE_SECONDS="0.5",
-            CLEW_RUNNER_POLL_SECONDS="0.05",
-            CLEW_CLEANUP_API_KEY=CLEANUP_KEY,
-        )
+        environ = self._environ(CLEW_FAILPOINTS=failpoint if from_start else "")
         reports = output.with_suffix(".reports")
         child = self.forks.spawn(
             "tests.faults.stage:be_server",
@@ -157,6 +175,7 @@ class Stage:
             output=str(output),
             environ=environ,
             failpoints=failpoint,
+            runs=runs,
         )
         try:
             until(lambda: "API keys" in _text(output) or not child.is_alive)
@@ -171,6 +190,39 @@ class Stage:
         finally:
             child.signal(signal.SIGKILL)
             child.wait()
+
+    @contextmanager
+    def working(self) -> Generator[Child]:
+        """A worker beside them."""
+        output = self._new_output()
+        child = self.forks.spawn(
+            "tests.faults.stage:be_worker",
+            reports=output.with_suffix(".reports"),
+            folder=str(self.folder),
+            output=str(output),
+            environ=self._environ(),
+        )
+        try:
+            until(lambda: "slots" in _text(output) or not child.is_alive)
+            assert child.is_alive, _text(output)
+            yield child
+        finally:
+            child.signal(signal.SIGKILL)
+            child.wait()
+
+    def _environ(self, **more: str) -> dict[str, str]:
+        config = self.folder / "clew.yaml"
+        if not config.exists():  # others that start may read it at this moment
+            config.write_text(self.graphs)
+        settings = {
+            "CLEW_DATABASE_URL": self.where
+            if self.where.startswith("postgres")
+            else f"sqlite:///{self.where}",
+            "CLEW_RUNNER_LEASE_SECONDS": "0.5",
+            "CLEW_RUNNER_POLL_SECONDS": "0.05",
+            "CLEW_CLEANUP_API_KEY": CLEANUP_KEY,
+        }
+        return environment(self.folder, **{**settings, **self.environ, **more})
 
     def twice(self, failpoint: str, act: Callable[[Server], object], *, from_start: bool = False) -> Staged:
         """Act where the failpoint is armed, `name:action@n`; if the server dies of it, act again where it is not."""
@@ -208,6 +260,7 @@ class Client:
     heard: dict[int, str] = field(default_factory=dict)
     answered: list[str] = field(default_factory=list)
     thread: Any = None
+    resumed: int = 0
 
     def listen(self, server: Server) -> None:
         """Begin, and hear of everything as it happens, until it rests. Raises Gone when it hears no more."""
@@ -259,6 +312,7 @@ class Client:
             if self.thread["status"] == "failed":
                 answer = server.ask("POST", f"/api/workflows/{self.thread_id}/resume")
                 assert answer.status_code in (200, 409), answer.text
+                self.resumed += 1
             elif self.thread["status"] in ENDED and self.thread["round"] >= rounds:
                 return True
             elif self.thread["status"] == "blocked":

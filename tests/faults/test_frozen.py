@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.conftest import Api, api_serving
+from tests.faults.report import Trials
 from tests.processes import Server, until
 
 RUNS = 12
@@ -36,17 +37,17 @@ def statuses(url: str) -> Counter[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("times", TIMES)
 def test_every_run_is_taken_over_while_it_is_frozen(
-    postgres_url: str, tmp_path: Path, times: int, seed: int
+    postgres_url: str, tmp_path: Path, trials: Trials, times: int, seed: int
 ) -> None:
     chance = random.Random(seed)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     with api_serving(tmp_path / "other", CLEW_DATABASE_URL=postgres_url, **SHORT):
-        for _ in range(times):
+        for _ in trials.run(times, seconds=240):
             with api_serving(tmp_path / "one", CLEW_DATABASE_URL=postgres_url, **SHORT) as one:
                 for _ in range(RUNS):
                     Api(one).start("walking", log=[], marks=str(tmp_path / "marks"))
                 time.sleep(chance.uniform(0, 0.5))  # the moment is the fault
                 freeze(one)
                 until(lambda: set(statuses(postgres_url)) == {"completed"}, seconds=120)
-    assert statuses(postgres_url) == {"completed": RUNS * times}
+    assert statuses(postgres_url) == {"completed": RUNS * trials.made}

@@ -58,9 +58,11 @@ def world() -> Iterator[Sink]:
         yield there
 
 
-@pytest.fixture(params=SHARED)
+@pytest.fixture(params=[*SHARED, pytest.param("postgres, workers", marks=pytest.mark.long)])
 def stage(request: pytest.FixtureRequest, forks: ForkServer, tmp_path: Path) -> Stage:
-    return Stage(forks, locate(request.param, request), tmp_path / "stage")
+    kind = "workers" if "workers" in request.param else "local"
+    where = locate(request.param.partition(",")[0], request)
+    return Stage(forks, where, tmp_path / "stage", {"CLEW_RUNNER_KIND": kind})
 
 
 def of_every_change(stage: Stage, places: Sequence[str]) -> Sequence[str]:

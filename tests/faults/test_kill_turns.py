@@ -7,6 +7,7 @@ import pytest
 
 from tests.faults.forkserver import Ended, ForkServer, fork_server
 from tests.faults.remains import until_gone
+from tests.faults.report import Trials
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,11 @@ def check(forks: ForkServer, where: str, thread: str, acknowledged: list[str]) -
     assert [text for text in asked if text in set(acknowledged)] == acknowledged
 
 
-def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
+def kill_many(forks: ForkServer, where: str, kills: int, seed: int, trials: Trials) -> int:
     """On one thread after another: each state of a history holds all that was said before it."""
     chance = random.Random(seed)
     acknowledged: dict[str, list[str]] = {}
-    for trial in range(kills):
+    for trial in trials.run(kills, seconds=300):
         thread = f"t{trial // 20}"
         ended = forks.run(
             "tests.faults.turns:talk",
@@ -58,14 +59,16 @@ def kill_many(forks: ForkServer, where: str, kills: int, seed: int) -> int:
 
 @pytest.mark.fault("A1")
 @pytest.mark.timeout(300)
-def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int) -> None:
-    assert kill_many(forks, where, 10, seed) > 0
+def test_no_acknowledged_turn_is_lost(forks: ForkServer, where: str, seed: int, trials: Trials) -> None:
+    assert kill_many(forks, where, 10, seed, trials) > 0
 
 
 @pytest.mark.fault("A1")
 @pytest.mark.long
-def test_no_acknowledged_turn_is_lost_by_many_kills(forks: ForkServer, where: str, seed: int) -> None:
-    assert kill_many(forks, where, 200, seed) > 0
+def test_no_acknowledged_turn_is_lost_by_many_kills(
+    forks: ForkServer, where: str, seed: int, trials: Trials
+) -> None:
+    assert kill_many(forks, where, 200, seed, trials) > 0
 
 
 @pytest.mark.fault("A2")

@@ -16,6 +16,7 @@ from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer, clients_of
 from tests.acceptance.sdk_runs import Door, heard
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.faults.report import Trials
 from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -83,9 +84,9 @@ async def test_a_killed_run_and_those_behind_it_end_in_order(stage: Stage, door:
 
 
 @pytest.mark.fault("A1")
-@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.long)])
 async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(
-    stage: Stage, seed: int, kills: int
+    stage: Stage, seed: int, trials: Trials, kills: int
 ) -> None:
     chance = random.Random(seed)
     thread = "01a1e45e-c125-7785-96f2-67a94c6a3e31"
@@ -99,7 +100,7 @@ async def test_whatever_a_killed_server_took_in_is_done_once_and_in_order(
                 await clients.ann.runs.create(thread, "echo", input={"words": [word]}, if_not_exists="create")
                 acknowledged.append(word)
 
-    for _ in range(kills):
+    for _ in trials.run(kills):
         with stage.serving() as served:
             async with clients_of(served) as clients:
                 ordering = asyncio.create_task(order(clients))

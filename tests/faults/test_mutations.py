@@ -14,6 +14,7 @@ from clew.domain.thread import Status
 from clew.stores.sql.work import Row, Value, placeholders
 from tests.app import House, open_house
 from tests.databases import query
+from tests.faults.report import Trials
 from tests.http_client import client_of
 
 pytestmark = pytest.mark.anyio
@@ -41,18 +42,18 @@ async def house(where: str, tmp_path: Path) -> AsyncGenerator[House]:
 
 
 @pytest.mark.fault("B7")
-async def test_damages_stay_where_they_are(house: House) -> None:
-    await damage(house, times=40)
+async def test_damages_stay_where_they_are(house: House, trials: Trials) -> None:
+    await damage(house, trials, times=40)
 
 
 @pytest.mark.fault("B7")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_a_thousand_damages_stay_where_they_are(house: House) -> None:
-    await damage(house, times=1000)
+async def test_a_thousand_damages_stay_where_they_are(house: House, trials: Trials) -> None:
+    await damage(house, trials, times=1000)
 
 
-async def damage(house: House, *, times: int) -> None:
+async def damage(house: House, trials: Trials, *, times: int) -> None:
     chance = random.Random(times)
     good, bad, fine = [await house.run("agent", f"tools: send_mail to=ada{n}") for n in range(3)]
     assert {good.status, bad.status, fine.status} == {Status.BLOCKED}
@@ -61,7 +62,7 @@ async def damage(house: House, *, times: int) -> None:
         before = {one.id: [await shown(http, house, path, one.id) for path in PATHS] for one in (good, fine)}
         everything = selection(now=datetime.now(UTC) + timedelta(days=365), days_old=None)
         healthy = {table: await rows_of(house, table, bad.id) for table in TABLES}
-        for _ in range(times):
+        for _ in trials.run(times, seconds=180):
             table = chance.choice([name for name in TABLES if healthy[name][1]])
             columns, rows = healthy[table]
             what = await spoil(house, chance, table, columns, chance.choice(rows))

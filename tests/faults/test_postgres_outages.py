@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.conftest import Api, api_serving
+from tests.faults.report import Trials
 from tests.postgres import PostgresServer
 from tests.processes import Server
 
@@ -88,18 +89,18 @@ def clients(server: Server) -> Iterator[list[Client]]:
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_round_fails_and_no_answer_is_a_500(
-    own_postgres: PostgresServer, tmp_path: Path, fault: str, times: int
+    own_postgres: PostgresServer, tmp_path: Path, trials: Trials, fault: str, times: int
 ) -> None:
     strike: Callable[[PostgresServer], None] = FAULTS[fault]
     url = own_postgres.create_database("struck")
     with api_serving(tmp_path, CLEW_DATABASE_URL=url) as server:
         with clients(server) as working:
-            for _ in range(times):
+            for _ in trials.run(times, seconds=150):
                 strike(own_postgres)
         answers = sum((client.answers for client in working), Counter[int]())
         started = [thread_id for client in working for thread_id in client.started]
         assert set(answers) <= FINE, answers
-        assert len(started) > times / 4, answers
+        assert len(started) > trials.made / 4, answers
         api = Api(server)
         for thread_id in started:
             thread = api.rest(thread_id)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faults.forkserver import ForkServer
+from tests.faults.report import Trials
 from tests.processes import until
 
 
@@ -48,9 +49,9 @@ def together(
 @pytest.mark.accept("001-9", "002-18")
 @pytest.mark.parametrize("threads", [30, pytest.param(100, marks=pytest.mark.long)])
 def test_one_of_three_clients_in_two_processes_decides(
-    forks: ForkServer, where: str, tmp_path: Path, threads: int
+    forks: ForkServer, where: str, tmp_path: Path, trials: Trials, threads: int
 ) -> None:
-    names = [f"t{n:03}" for n in range(threads)]
+    names = [f"t{n:03}" for n in trials.run(threads)]
     made = forks.run(
         "tests.faults.crowds:bring_to_gates", where=where, folder=str(tmp_path), names=names, timeout=90
     )
@@ -70,9 +71,11 @@ def test_one_of_three_clients_in_two_processes_decides(
         assert seen["types"].count("resolution") == 1, seen
 
     # And whoever says something next: one round begins.
-    told = together(forks, where, tmp_path, names[: threads // 2], [["again", "again"], ["again"]], pace=0.02)
+    told = together(
+        forks, where, tmp_path, names[: len(names) // 2], [["again", "again"], ["again"]], pace=0.02
+    )
     found = {seen["id"]: seen for seen in _look(forks, where, tmp_path)}
-    for name in names[: threads // 2]:
+    for name in names[: len(names) // 2]:
         assert [outcome for _, outcome in told[name]].count("ok") == 1, (name, told[name])
         assert found[name]["round"] == 2
         assert found[name]["rounds"] == sorted(found[name]["rounds"]), "rounds are mixed up"

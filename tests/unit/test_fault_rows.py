@@ -1,6 +1,7 @@
 """tests/faults/rows.toml and the `fault` markers: every row has a test or says why not, every marker names a row."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +38,12 @@ def marked() -> dict[str, list[bool]]:
 
 def test_the_rows_are_all_there() -> None:
     assert list(rows()) == [f"{family}{n}" for family, count in FAMILIES.items() for n in range(1, count + 1)]
+
+
+def test_the_rows_are_in_the_documentation() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    listed = re.findall(r"^\| ([A-Z]\d+) \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
+    assert listed == [(row.id, row.fault, row.holds) for row in rows().values()]
 
 
 def test_every_row_has_a_test_or_says_why_not() -> None:
