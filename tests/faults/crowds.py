@@ -35,12 +35,13 @@ def work(
     folder: str,
     stop: str,
     lease: float,
+    kind: str = "local",
     starts: list[list[Any]] = [],  # noqa: B006
 ) -> None:
     """Run whatever there is until the file `stop` exists; start what is in `starts` first: id, graph, what is said."""
 
     async def main() -> None:
-        environ = {**POLL, "CLEW_RUNNER_LEASE_SECONDS": str(lease)}
+        environ = {**POLL, "CLEW_RUNNER_LEASE_SECONDS": str(lease), "CLEW_RUNNER_KIND": kind}
         async with open_house(where, Path(folder), more=GRAPHS, **environ) as house:
             assert not house.app.execution.registry.broken, house.app.execution.registry.broken
             for thread_id, graph, said in starts:

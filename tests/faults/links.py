@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,19 +15,25 @@ class Link:
         self.delay = 0.0  # of each piece that passes, in seconds
         self.is_silent = False  # connections are accepted, and no byte passes
         self._loop = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self) -> None:
-        self._loop.run_until_complete(asyncio.start_unix_server(self._connect, str(self.path)))
-        self._loop.run_forever()
-        for task in self._tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        self._loop.run_until_complete(self._serve())
         self._loop.close()
 
+    async def _serve(self) -> None:
+        server = await asyncio.start_unix_server(self._connect, str(self.path))
+        await self._is_over.wait()
+        server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._is_over.set)
 
     def cut(self) -> None:
         """Every connection there is."""
@@ -83,5 +89,3 @@ def linked(path: Path, upstream: Path) -> Iterator[Link]:
     finally:
         link.end()
         thread.join()
-    with suppress(FileNotFoundError):
-        path.unlink()

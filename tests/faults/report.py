@@ -5,13 +5,14 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+T = TypeVar("T")
 ROWS_FILE = Path(__file__).with_name("rows.toml")
 Z95 = 1.959964
 # What a parameter or a fixture of a test says about the database it is on.
@@ -63,6 +64,12 @@ class Trials:
                 return
             self.made += 1
             yield number
+
+    def some(self, everything: Sequence[T]) -> Sequence[T]:
+        """Every n-th of them where the scale is an n-th; each counts as a trial."""
+        chosen = everything[:: max(1, round(1 / self._scale))]
+        self.made += len(chosen)
+        return chosen
 
     def note(self, text: str) -> None:
         """A figure that was measured on the way, for the table."""

@@ -107,6 +107,8 @@ class Server:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     event = json.loads(line.removeprefix("data: "))
+                    if "sequence" not in event:
+                        return  # it says why it cannot go on
                     yield event["sequence"], event["eventType"], event["data"]
 
     def socket(self, thread_id: str, after: int) -> Iterator[Heard]:

@@ -9,6 +9,7 @@ import pytest
 from clew.stores.sql.purge import PURGED
 from tests.databases import SHARED, locate, open_database, query
 from tests.faults.forkserver import ForkServer
+from tests.faults.report import Trials
 from tests.faults.sink import Sink, sink
 from tests.faults.stage import CLEANUP_KEY, Client, Heard, Server, Stage
 from tests.processes import until
@@ -79,8 +80,10 @@ def test_a_thread_ends_right_wherever_its_server_died(stage: Stage, world: Sink,
 @pytest.mark.fault("A2", "A3", "A4")
 @pytest.mark.long
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_thread_ends_right_at_every_place_of_every_database(stage: Stage, world: Sink, tool: str) -> None:
-    die_at(places_of(tool), stage, world, tool)
+def test_a_thread_ends_right_at_every_place_of_every_database(
+    stage: Stage, world: Sink, trials: Trials, tool: str
+) -> None:
+    die_at(trials.some(places_of(tool)), stage, world, tool)
 
 
 def places_of(tool: str) -> Sequence[str]:
@@ -128,9 +131,9 @@ def test_a_thread_ends_right_whatever_failed(stage: Stage, world: Sink, action: 
 @pytest.mark.long
 @pytest.mark.parametrize("action", ["raise", "cancel"])
 def test_a_thread_ends_right_whatever_failed_on_every_database(
-    stage: Stage, world: Sink, action: str
+    stage: Stage, world: Sink, trials: Trials, action: str
 ) -> None:
-    fail_at(ONE_OF_EACH, stage, world, action)
+    fail_at(trials.some(ONE_OF_EACH), stage, world, action)
 
 
 def fail_at(places: Sequence[str], stage: Stage, world: Sink, action: str) -> None:

@@ -109,6 +109,7 @@ def go_through(
     seconds: float = 120,
     pause: tuple[float, float] = (0.2, 2.0),
     back_within: float = 2.0,
+    may_fail: bool = False,
 ) -> None:
     """Trouble again and again while clients are at work; then all of it is looked at."""
     chance = random.Random(seed)
@@ -134,7 +135,7 @@ def go_through(
     trials.note(
         f"{len(crowd.everybody)} threads, {crowd.told} events heard; back at most {max(took):.2f} s after the cause ended"
     )
-    assert sum(client.resumed for client in crowd.everybody) == 0, "a run failed because of it"
+    assert may_fail or sum(client.resumed for client in crowd.everybody) == 0, "a run failed because of it"
     assert max(took) <= back_within, took
 
 
@@ -224,7 +225,9 @@ def test_input_and_output_errors(ground: Ground, world: Sink, seed: int, trials:
         failed += ground.disk.switches.failed
         ground.disk.switches.heal()
 
-    go_through(ground, world, seed, trials, fail, wanted=70, seconds=60, back_within=5)
+    # To SQLite a read that fails with EIO is a damaged file, and that is no outage.
+    is_damage = kind == "read" and ground.place == "sqlite"
+    go_through(ground, world, seed, trials, fail, wanted=70, seconds=60, back_within=5, may_fail=is_damage)
     trials.note(f"{failed} calls failed ({kind})")
 
 

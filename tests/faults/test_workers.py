@@ -101,12 +101,12 @@ def taken_up(workers: Workers, marks: list[Path]) -> list[float]:
     return took
 
 
-@pytest.mark.fault("A1")
+@pytest.mark.fault("A1", on="postgres, workers")
 async def test_runs_go_on_while_workers_are_killed(stage: Stage, tmp_path: Path) -> None:
     await let_die(stage, tmp_path, rounds=30, kills=2)
 
 
-@pytest.mark.fault("A1")
+@pytest.mark.fault("A1", on="postgres, workers")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_500_runs_go_on_while_workers_are_killed_one_after_another(
@@ -148,6 +148,7 @@ async def let_die(stage: Stage, folder: Path, *, rounds: int, kills: float) -> l
     return took
 
 
+@pytest.mark.fault("A5", "E3", on="postgres, workers")
 async def test_every_part_arrives_once_through_the_kill_of_a_worker(stage: Stage, door: Door) -> None:
     with stage.serving("--no-runner") as api, ExitStack() as stack:
         worker = stack.enter_context(stage.working())
@@ -190,6 +191,7 @@ async def test_a_stop_reaches_a_worker_within_a_second(stage: Stage, door: Door)
     assert max(took) < 1.0, took
 
 
+@pytest.mark.fault("A8", on="postgres, workers")
 async def test_a_worker_that_is_told_to_end_hands_its_runs_over(stage: Stage, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with stage.serving("--no-runner") as api, stage.working() as one, stage.working() as two:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from clew.stores.sql.work import Rows
-from tests.databases import open_database, query
+from tests.databases import SHARED, locate, open_database, query
 from tests.faults.forkserver import Child, ForkServer
 from tests.faults.standstills import let_go_on
 from tests.processes import until
@@ -18,13 +18,14 @@ from tests.processes import until
 # On a busy machine a short one is lost by those who only wait for the processor too, and then a node runs twice, as it
 # may. Where somebody is to lose it, it is taken away.
 LEASE = 60
+WORKERS = pytest.param("postgres, workers", marks=pytest.mark.long)
 
 
 class Crowd:
     """Processes that work on one database until they are told to stop."""
 
-    def __init__(self, forks: ForkServer, where: str, folder: Path) -> None:
-        self._forks, self._where, self._folder = forks, where, folder
+    def __init__(self, forks: ForkServer, where: str, folder: Path, kind: str = "local") -> None:
+        self._forks, self._where, self._folder, self._kind = forks, where, folder, kind
         self._children: list[Child] = []
         self._count = 0
 
@@ -37,6 +38,7 @@ class Crowd:
             folder=str(self._folder),
             stop=str(self._folder / "stop"),
             lease=lease,
+            kind=self._kind,
             starts=list(starts),
         )
         self._children.append(child)
@@ -104,9 +106,19 @@ class Crowd:
         return self.marks(name).read_text().split() if self.marks(name).exists() else []
 
 
+@pytest.fixture(params=[*SHARED, WORKERS])
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def crowd(forks: ForkServer, where: str, tmp_path: Path) -> Iterator[Crowd]:
-    crowd = Crowd(forks, where, tmp_path)
+def where(place: str, request: pytest.FixtureRequest) -> str:
+    return locate(place.partition(",")[0], request)
+
+
+@pytest.fixture
+def crowd(forks: ForkServer, place: str, where: str, tmp_path: Path) -> Iterator[Crowd]:
+    crowd = Crowd(forks, where, tmp_path, "workers" if "workers" in place else "local")
     yield crowd
     crowd.kill()
 
@@ -151,7 +163,7 @@ def test_a_blocked_event_loop_keeps_its_lease(crowd: Crowd) -> None:
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite", WORKERS], indirect=True)
 def test_a_thread_that_kills_its_process_is_parked_and_the_others_live(crowd: Crowd) -> None:
     deaths = 0
     crowd.begin(["deadly", "deadly", None])
@@ -171,7 +183,7 @@ def test_a_thread_that_kills_its_process_is_parked_and_the_others_live(crowd: Cr
 
 
 @pytest.mark.fault("A7")
-@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite", WORKERS], indirect=True)
 def test_who_is_at_work_beside_a_thread_that_kills_its_process_lives(crowd: Crowd) -> None:
     deaths = 0
     crowd.begin(["first", "lingering", None], ["second", "lingering", None], ["deadly", "deadly", None])
