@@ -232,6 +232,7 @@ def flood() -> Any:
 
 class Stride(TypedDict, total=False):
     left: int
+    seconds: float  # of a step
     marks: str  # a file in which each step says which process took it and when
 
 
@@ -245,12 +246,12 @@ async def stride(state: Stride) -> Stride:
             is_alone = False
         file.write(f"{os.getpid()} {time.time()} {is_alone}\n")
         file.flush()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(state["seconds"])
     return {"left": state["left"] - 1}
 
 
 def steady() -> Any:
-    """So many steps of 50 ms."""
+    """So many steps of so many seconds."""
     graph = StateGraph(Stride)
     graph.add_node("stride", stride)
     graph.add_edge(START, "stride")
