@@ -9,6 +9,7 @@ import pytest
 import clew
 from clew.config import load_settings
 from clew.domain.errors import Invalid, InvalidState, NotFound
+from clew.domain.events import AssistantMessage
 from clew.domain.retention import CleanupJob, selection
 from clew.domain.thread import Owner
 from clew.ports.histories import HistoryId, NewMessage, Shape
@@ -39,7 +40,8 @@ async def test_a_user_and_a_tenant_go_and_the_count_is_returned(where: str) -> N
         ):
             first = opened(thread_id, owner=Owner(tenant=tenant, user_id=user))
             await store.commit(first)
-            await store.commit(recorded(first.thread, asks(), waits(deadline=NOW + timedelta(days=9))))
+            used = AssistantMessage(content="hi", tokens_in=1, model="m")
+            await store.commit(recorded(first.thread, used, asks(), waits(deadline=NOW + timedelta(days=9))))
         # A row that cannot be read goes as well.
         await query(db, "UPDATE threads SET settings = '{', stats = '{' WHERE id = 'a2'")
 
@@ -60,6 +62,8 @@ async def test_a_user_and_a_tenant_go_and_the_count_is_returned(where: str) -> N
         assert await clew.delete_by_user(url, "ann", tenant="acme") == 2
         assert await clew.delete_by_user(url, "ann", tenant="acme") == 0
         assert await left() == ["b1", "d1", "n1", "r1"]
+        users = await query(db, "SELECT user_id FROM token_usage WHERE tenant = 'acme' ORDER BY user_id")
+        assert [row[0] for row in users] == ["", "bob"]
         assert await clew.delete_by_tenant(url, "acme") == 2
         assert await left() == ["d1", "r1"]
         for table in ("events", "tool_calls"):

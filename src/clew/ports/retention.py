@@ -103,6 +103,10 @@ class Cleanups(Protocol):
         """Delete up to `limit` chat histories and as many store items of a tenant, or of one user in it; how many."""
         ...
 
+    async def forget_usage(self, owner: Owner) -> None:
+        """Delete how many tokens a tenant, or one user in it, has used."""
+        ...
+
     async def release(self, job: CleanupJob, *, runner: str, finished_at: datetime | None) -> CleanupJob:
         """Give the lease back; a job without `finished_at` is claimed again. Returns the job as it is now."""
         ...

@@ -276,6 +276,7 @@ class Cleanup:
         owner = job.selection.owner
         if job.selection.reason is not Reason.OWNED or owner is None:
             return True
+        await self.rows.forget_usage(owner)
         while await self.memory.forget(owner, limit=PAGE):
             if time.monotonic() >= until:
                 return False

@@ -12,7 +12,7 @@ from clew.stores.codec import dump, load, maybe_moment, micros, moment
 from clew.stores.sql import cluster_state
 from clew.stores.sql.histories import delete_histories
 from clew.stores.sql.items import delete_items
-from clew.stores.sql.ownership import owned_threads
+from clew.stores.sql.ownership import owned, owned_threads
 from clew.stores.sql.purge import AT_ONCE, THEIRS, erase
 from clew.stores.sql.work import (
     FOR_UPDATE,
@@ -148,6 +148,11 @@ class CleanupRows(Tables):
     def forget(self, owner: Owner, *, limit: int) -> Work[int]:
         histories = yield from delete_histories(owner, limit=limit)
         return histories + (yield from delete_items(owner, limit=limit))
+
+    @writes
+    def forget_usage(self, owner: Owner) -> Work[None]:
+        mine, args = owned(owner, 1)
+        yield Statement(f"DELETE FROM token_usage WHERE 1 = 1{mine}", args)
 
     @writes
     def skip(self, job: CleanupJob, one: Candidate, *, runner: str, lease: timedelta) -> Work[None]:
