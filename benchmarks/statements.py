@@ -26,7 +26,7 @@ import uvloop
 
 from benchmarks.arms.environments import Environment
 from benchmarks.arms.figures import Figures, Goal
-from benchmarks.arms.servers import ClewServer, work_folder
+from benchmarks.arms.servers import ClewServer, end_on_signal, work_folder
 from benchmarks.arms.statement_counts import counting
 from clew.config import load_settings
 from clew.domain.events import AssistantMessage, Log, Opening
@@ -214,6 +214,7 @@ def goals() -> list[Goal]:
 
 
 async def main(options: argparse.Namespace) -> None:
+    end_on_signal()
     figures = Figures.load("statements")
     sections = {"counts": measure_counts, "scale": measure_scale}
     with ExitStack() as stack:

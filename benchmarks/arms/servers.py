@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -55,6 +56,9 @@ class Spent:
 class Server(ABC):
     """One arm: a server process with a folder of its own, and a Postgres of its own if it needs one."""
 
+    health = "/health"
+    """Answers as soon as the server answers anything."""
+
     def __init__(
         self, name: str, environment: Environment, folder: Path, postgres: PostgresServer | None = None
     ) -> None:
@@ -93,14 +97,15 @@ class Server(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                process_group=0,  # Ctrl-C is for the benchmark; it ends them itself
             )
         self.client = Client(port)
         while True:
             with suppress(OSError, HttpFailed):
-                await self.client.ask("GET", "/info")
+                await self.client.ask("GET", self.health)
                 return time.perf_counter() - begun
             if self._process.poll() is not None or time.perf_counter() - begun > START_SECONDS:
+                self.stop()
                 raise RuntimeError(f"{self.name} did not start; its log ends:\n{self._tail()}")
             await asyncio.sleep(0.01)
 
@@ -220,6 +225,8 @@ class ClewServer(Server):
 class LangGraphDev(Server):
     """LangGraph Server's development form, which keeps everything in memory."""
 
+    health = "/ok"
+
     async def fill(self, thread_id: str, turns: int) -> None:
         # It looks for work once a second, or when a run ends: one turn at a time takes a second each, queued ones do not.
         for _ in range(turns - 1):
@@ -238,6 +245,8 @@ class LangGraphDev(Server):
 
 class AegraServer(Server):
     """Aegra without Redis."""
+
+    health = "/live"
 
     def command(self, port: int) -> list[str]:
         return [
@@ -286,6 +295,13 @@ class Reference:
 
     def close(self) -> None:
         self._child.communicate()
+
+
+def end_on_signal() -> None:
+    """Servers have process groups of their own: without this they would outlive a benchmark that is ended from outside."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 @contextmanager
