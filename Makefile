@@ -20,7 +20,7 @@ help:
 	@echo "make serve   start Clew on SQLite      (ARGS='--port 9000' goes to clew serve)"
 	@echo "make test    run the tests, with a real Postgres  (ARGS='-k word' goes to pytest)"
 	@echo "make test-fast  unit and contract tests on SQLite alone, about a minute"
-	@echo "make eval    sixty prompts to the chat without a model (ARGS='--verbose')"
+	@echo "make eval    prompts to the chat without a model, and with a recorded one (ARGS='--verbose')"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make fix     format, and repair what lint can repair"
 	@echo "make faults  every fault of docs/reliability.md, and a table of what held (TRIALS=0.02 for a quick look)"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import yaml
 
 _CASES = Path(__file__).with_name("cases.yaml")
+MODEL_CASES = Path(__file__).with_name("model_cases.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from evals.__main__ import run
-from evals.cases import Case, load_cases
+from evals.__main__ import run, run_with_model
+from evals.cases import MODEL_CASES, Case, load_cases
+from evals.recorded import RecordedModel, load_recordings
 from evals.scoring import Answer, Verdict, score
 
 CASES = {case.id: case for case in load_cases()}
@@ -27,6 +28,14 @@ def test_there_are_sixty_cases_of_seven_languages() -> None:
 def test_a_few_cases_without_a_model() -> None:
     scored = run([CASES[name] for name in QUICK], {})
     assert {case.id: its.verdict for case, _, its in scored} == QUICK, [its.problems for *_, its in scored]
+
+
+@pytest.mark.timeout(300)
+def test_with_a_recorded_model_every_answer_is_useful() -> None:
+    model = RecordedModel(load_recordings())
+    scored = run_with_model(load_cases(MODEL_CASES), model)
+    assert {case.id: its.problems for case, _, its in scored if its.verdict is not Verdict.USEFUL} == {}
+    assert model.problems == []
 
 
 def answered(case: Case, text: str, last: str = "", **files: bytes) -> Verdict:

@@ -84,7 +84,11 @@ async def conclude(driver: Driver, plan: WorkPlan, state: Mapping[str, Any], rev
             "the last message is written without the model", extra={"error_class": exc.error_class}
         )
         return reviewed
-    return f"{answer}\n\n{reviewed}" if answer and not _is_json(answer) else reviewed
+    if not answer or _is_json(answer):
+        return reviewed
+    # An answer needs no word that it is one.
+    is_all = reviewed == say(Text.DONE, state["language"])
+    return answer if is_all else f"{answer}\n\n{reviewed}"
 
 
 def _is_json(text: str) -> bool:

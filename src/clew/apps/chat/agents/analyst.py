@@ -54,7 +54,9 @@ class Analyst:
             found = await self._computed(task, database)
         if isinstance(found, str):
             return {"feedback": found, "documents": [], "refused": True}
-        labels = wanted(task, *(() if found.view.answer_only else ("chart.png", "table.xlsx")))
+        # A model's plan says which documents it wants; a rule asks for a look at a table.
+        is_answer = found.view.answer_only or self._driver.model
+        labels = wanted(task, *(() if is_answer else ("chart.png", "table.xlsx")))
         result: AgentResult = {
             "feedback": f"{found.answer}\n\n{found.evidence}",
             "documents": [{"label": label, "content": await found.made(label)} for label in labels],
