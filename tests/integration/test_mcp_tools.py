@@ -168,7 +168,7 @@ async def test_a_chat_uses_tools_and_asks_before_it_mails(tmp_path: Path) -> Non
     assert [str(one.content) for one in said] == [
         "On it.",
         "The mail says: sent to ann",
-        "Ann has a mail: 17 degrees in Ulm.\n\nDone.",
+        "Ann has a mail: 17 degrees in Ulm.",
     ]
     assert len(model.requests) == 5, "the plan, three turns, the last words: none of them twice"
     offered = {one["function"]["name"] for one in model.requests[1]["tools"]}
@@ -198,6 +198,37 @@ async def test_the_agent_with_tools_reads_the_documents_of_the_chat(tmp_path: Pa
     answer = made["answer.md"][1].decode()
     assert answer.startswith("(notes.txt")
     assert answer.endswith("The weather is fine. The budget is 21 euros.; 42\n")
+
+
+async def test_the_agent_with_tools_queries_the_tables_of_the_chat(tmp_path: Path) -> None:
+    queries = [
+        'SELECT sum("price") AS "total" FROM "b.csv"',
+        'SELECT "colour" FROM "b.csv"',
+        "SELECT * FROM read_csv('/etc/passwd')",
+        'DROP TABLE "b.csv"',
+    ]
+
+    def turn(body: dict[str, Any]) -> Move:
+        if "project manager" in prompt_of(body):
+            return Say(plan_of(step("toolUser", "Add up the prices", inputs=[])))
+        asked = sum(message["role"] == "tool" for message in body["messages"])
+        if asked < len(queries):
+            return CallTool("query_tables", {"sql": queries[asked]}, id=f"call_{asked}")
+        return Say("That is all.")
+
+    async with (
+        openai_server(turn) as model,
+        open_chat("memory", tmp_path, more=chat_yaml(model.url)) as chat,
+    ):
+        thread = await chat.run("Add up", a__csv=b"x,y\n1,2\n", b__csv=b"name,price\nlamp,20\ndesk,22.5\n")
+        total, *refused = await chat.house.bodies(thread, ToolResult)
+    assert total.ok
+    assert "42.5" in total.result
+    assert "b.csv" in total.result
+    assert [one.ok for one in refused] == [False] * 3
+    assert "colour" in refused[0].error
+    assert "root:" not in str(refused)
+    assert "expected one SELECT" in refused[2].error
 
 
 async def test_an_agent_that_only_calls_tools_is_ended(tmp_path: Path) -> None:

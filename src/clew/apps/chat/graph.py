@@ -35,6 +35,7 @@ from clew.apps.chat.plan import (
     read_result,
     without_data,
 )
+from clew.apps.chat.table_tool import table_query
 from clew.apps.chat.tool_use import (
     FindTools,
     ToolUser,
@@ -276,7 +277,9 @@ class Chat:
     def _tool_user(self, run: RunContext, state: ChatState) -> ToolUser:
         async def find() -> Sequence[BaseTool]:
             known = list(by_label(_shown(run, state["documents"])).values())
-            return [calculator(), document_search(self.shelf, run.thread, known), *await self.tools()]
+            search, analyst = document_search(self.shelf, run.thread, known), self.agents.role("analyst")
+            given = (self.shelf, run.thread, known, state["language"], self._cpu(state))
+            return [calculator(), search, table_query(self.workers, analyst, *given), *await self.tools()]
 
         return ToolUser(find)
 
