@@ -311,9 +311,13 @@ def test_an_issue_is_worked_on_from_the_page(visit: Visit, server: Server, tmp_p
     page.get_by_role("button", name="Send").click()
     visit.wait_for("blocked")
     expect(page.get_by_text("return early").first).to_be_visible()
+    page.get_by_text("Edit the plan").click()
+    plan = page.get_by_label("Plan", exact=True)
+    plan.fill(plan.input_value().replace("return early", "return zero"))
     page.get_by_role("button", name="Approve").click()
     visit.wait_for("completed")
     assert git(worktree, "status", "--porcelain")
+    assert "- [ ] return zero" in (worktree / "notes" / "SHOP-7.md").read_text()
     visit.check(server, network=True)
 
 

@@ -18,6 +18,10 @@ from tests.samples import NOW
 pytestmark = pytest.mark.anyio
 
 
+_QUICK = ("clean filter", "hooks", "core.fsmonitor", "lazy fetch, ext::", "submodule")
+COMMITTED = [name if name in _QUICK else pytest.param(name, marks=pytest.mark.long) for name in TRAPS]
+
+
 @pytest.fixture(params=TRAPS)
 def name(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
@@ -72,10 +76,11 @@ async def test_nor_what_is_planted_while_a_workflow_is_under_way(
     assert not sprung(marker)
 
 
-@pytest.mark.fault("X2")
+@pytest.mark.parametrize("name", COMMITTED)
 async def test_nor_when_what_is_there_is_committed_and_pushed(
-    tmp_path: Path, marker: Path, trap: Trap
+    tmp_path: Path, marker: Path, name: str
 ) -> None:
+    trap = TRAPS[name]
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     shop = planted(trap, repository(tmp_path / "shop"), marker)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from clew.apps.coding.ports import PullRequest
 from clew.apps.coding.trackers.profiles import TrackerAccess, Trackers
 from clew.domain.errors import Invalid, NotFound, Permanent, Transient
 from clew.domain.profile import Profile
+from tests.github_server import github_server
 from tests.providers import Provider, Reply, Sent, provider
 
 pytestmark = pytest.mark.anyio
@@ -177,3 +179,57 @@ async def test_a_long_issue_is_cut_and_an_odd_one_is_taken_as_far_as_it_goes(
     tracker.answer = lambda _: Reply({"title": None, "body": 3})
     issue = await trackers.of("github").fetch("acme/shop#7", None)
     assert (issue.title, issue.body) == ("acme/shop#7", "")
+
+
+async def test_github_gets_a_comment_once_however_many_there_are() -> None:
+    with github_server(TOKEN) as server:
+        server.comments += [{"body": f"comment {number}", "html_url": "x"} for number in range(150)]
+        async with aclosing(Trackers(PROFILES, access(server.url))) as opened:
+            tracker = opened.of("github")
+            first = await tracker.comment("acme/shop#7", "Done.", mark="Clew workflow 1, round 1")
+            again = await tracker.comment("acme/shop#7", "Done.", mark="Clew workflow 1, round 1")
+            other = await tracker.comment("acme/shop#7", "More.", mark="Clew workflow 1, round 2")
+        assert first == again != other
+        assert [one["body"] for one in server.comments[150:]] == [
+            "Done.\n\nClew workflow 1, round 1",
+            "More.\n\nClew workflow 1, round 2",
+        ]
+
+
+async def test_github_opens_one_pull_request_for_a_branch() -> None:
+    wanted = PullRequest(branch="clew/7", base="main", title="Mend carts", body="They crash.")
+    with github_server(TOKEN) as server:
+        async with aclosing(Trackers(PROFILES, access(server.url))) as opened:
+            tracker = opened.of("github")
+            assert tracker.repository("acme/shop#7") == "acme/shop"
+            first = await tracker.pull_request("acme/shop#7", wanted)
+            assert await tracker.pull_request("acme/shop#7", wanted) == first
+        (pull,) = server.pulls
+        assert {name: pull[name] for name in ("head", "base", "title", "body")} == {
+            "head": "clew/7",
+            "base": "main",
+            "title": "Mend carts",
+            "body": "They crash.",
+        }
+
+
+async def test_jira_gets_a_comment_once(tracker: Provider) -> None:
+    said: list[Any] = []
+
+    def answer(sent: Sent) -> Reply:
+        assert sent.path == "/jira/rest/api/2/issue/SHOP-7/comment"
+        if sent.body is None:
+            return Reply({"comments": said})
+        said.append(sent.body | {"id": str(10_000 + len(said))})
+        return Reply(said[-1], 201)
+
+    tracker.answer = answer
+    async with aclosing(Trackers(PROFILES, access(tracker.url))) as opened:
+        first = await opened.of("jira").comment("SHOP-7", "Done.", mark="Clew workflow 1, round 1")
+        assert await opened.of("jira").comment("SHOP-7", "Done.", mark="Clew workflow 1, round 1") == first
+        with pytest.raises(Permanent, match="no pull requests"):
+            await opened.of("jira").pull_request(
+                "SHOP-7", PullRequest(branch="b", base="main", title="t", body="")
+            )
+    assert first == f"{tracker.url}/jira/browse/SHOP-7?focusedCommentId=10000"
+    assert [one["body"] for one in said] == ["Done.\n\nClew workflow 1, round 1"]
