@@ -66,6 +66,9 @@ class AgentSettings(Section):
     folder: Annotated[Path | None, absolute_path()] = setting(
         None, "Python files with agents of your own for the chat workflow."
     )
+    processes: Annotated[bool, flag()] = setting(
+        False, "Run each task of your own agents in a process with limits of CPU time and memory."
+    )
 
 
 class DocumentSettings(Section):

@@ -296,6 +296,8 @@ def _own_settings(settings: Settings) -> Mapping[str, BaseModel]:
     )
     chat = ChatOptions(
         agents_folder=settings.agents.folder,
+        agents_in_processes=settings.agents.processes,
+        environment=settings.program_environment,
         upload_bytes=settings.limits.upload_bytes,
         cpu_seconds=settings.limits.round_cpu_seconds,
         task_memory_bytes=settings.limits.task_memory_bytes,

@@ -1,14 +1,14 @@
 """The chat app: the default graph, with agents that are built in, installed or in a folder."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from langgraph.graph import StateGraph
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from clew.apps.app import App, AppServices
 from clew.apps.chat.agents.language import LanguageDetector
@@ -35,6 +35,9 @@ class ChatOptions(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     agents_folder: Path | None = None
+    # Whether agents of third parties run in processes with limits, and the variables they have there.
+    agents_in_processes: bool = False
+    environment: Mapping[str, SecretStr] = {}
     upload_bytes: int = 50 * 2**20
     cpu_seconds: float = 120.0
     task_memory_bytes: int = 2**30
@@ -48,7 +51,12 @@ async def open_graph(services: AppServices) -> AsyncGenerator[StateGraph[Any, An
     for source, reason in agents.broken.items():
         logger.error("agent cannot be loaded: %s", reason, extra={"source": source})
     output_bytes = _OUTPUT * options.upload_bytes
-    async with open_workers(memory_bytes=options.task_memory_bytes, output_bytes=output_bytes) as workers:
+    async with open_workers(
+        memory_bytes=options.task_memory_bytes,
+        output_bytes=output_bytes,
+        isolates_all=options.agents_in_processes,
+        environment={name: value.get_secret_value() for name, value in options.environment.items()},
+    ) as workers:
         yield Chat(
             shelf=ChatDocuments(documents=services.documents),
             agents=agents,

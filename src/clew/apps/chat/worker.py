@@ -1,4 +1,4 @@
-"""Worker process: runs each job of the built-in agents in its own child, under CPU and memory limits.
+"""Worker process: runs each job of agents in its own child, under CPU and memory limits.
 
 A job is an agent's task, or the selection of the document parts that a task needs.
 """
@@ -17,6 +17,7 @@ import clew.apps.chat.agents.summarizer
 import clew.apps.chat.agents.translator
 import clew.apps.chat.agents.writer  # noqa: F401 - loaded once, for every child
 from clew.apps.chat.agents.agent import ChatAgent
+from clew.apps.chat.agents.registry import BUILT_IN, role_at
 from clew.apps.chat.offline.rules import RULES
 from clew.apps.chat.plan import AgentTask
 from clew.apps.drivers.driver import Driver
@@ -90,7 +91,7 @@ class ParentDriver:
                 raise Permanent(f"the server sent an unexpected answer: {sorted(other)}")
 
 
-def told(exc: Exception) -> dict[str, Json]:
+def told(exc: BaseException) -> dict[str, Json]:
     """An error as JSON. `failure` turns it back into an error."""
     if not isinstance(exc, ClewError):
         first_line = str(exc).partition("\n")[0][:300]
@@ -137,18 +138,23 @@ def attend(parent: int, descriptor: int) -> None:
             said = _done(wire.receive(), wire)
         except MemoryError:
             said = {"exceeded": "memory"}
-        except Exception as exc:  # noqa: BLE001 - it is raised again in the parent
+        except (Exception, SystemExit, KeyboardInterrupt) as exc:  # noqa: BLE001 - it is raised again in the parent
             said = {"failed": told(exc)}
         wire.send({**said, "cpu": cpu_used() - begun})
 
 
 def _done(job: Mapping[str, Any], wire: ParentConnection) -> dict[str, Json]:
     match job:
-        case {"agent": str(place), "task": dict(task), "driver": dict(driver)}:
+        case {"agent": str(place), "name": str(name), "task": dict(task), "driver": dict(driver)}:
             asked: Driver = (
                 OfflineDriver(RULES) if driver["name"] == OFFLINE else ParentDriver(wire, **driver)
             )
-            return {"result": asyncio.run(_agent(place, asked).process_task(cast(AgentTask, task)))}
+            result = asyncio.run(_agent(place, name, asked).process_task(cast(AgentTask, task)))
+            for _ in packed(
+                {"result": result}
+            ):  # raises TypeError for what is no JSON, while that can still be told
+                pass
+            return {"result": result}
         case {"texts": list(texts), "prompt": str(prompt), "limit": int(limit)}:
             found = [
                 (relevant_rows if is_table else relevant)(text, prompt, limit=limit)
@@ -159,9 +165,11 @@ def _done(job: Mapping[str, Any], wire: ParentConnection) -> dict[str, Json]:
             raise Permanent(f"no such job: {sorted(job)}")
 
 
-def _agent(place: str, driver: Driver) -> ChatAgent:
-    module, _, name = place.partition(":")
-    agent: ChatAgent = getattr(import_module(module), name)(driver)
+def _agent(place: str, name: str, driver: Driver) -> ChatAgent:
+    if place not in BUILT_IN:
+        return role_at(place, name).make(driver)
+    module, _, attribute = place.partition(":")
+    agent: ChatAgent = getattr(import_module(module), attribute)(driver)
     return agent
 
 

@@ -1,7 +1,8 @@
 """Agent workers: run the tasks of a chat so that no agent blocks the server or exhausts its memory.
 
 The built-in agents run in processes with CPU and memory limits, which are killed when their round stops.
-Third-party agents may need objects that the server has imported and opened: each runs in a thread.
+Third-party agents may need objects that the server has imported and opened: each runs in a thread, or where the settings
+say so in such a process.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from clew.apps.chat.agents.registry import BUILT_IN, Role
@@ -38,9 +40,20 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 @asynccontextmanager
-async def open_workers(*, memory_bytes: int, output_bytes: int) -> AsyncGenerator["AgentWorkers"]:
-    """The first task starts the fork server."""
-    workers = AgentWorkers(memory_bytes=memory_bytes, output_bytes=output_bytes)
+async def open_workers(
+    *,
+    memory_bytes: int,
+    output_bytes: int,
+    isolates_all: bool = False,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncGenerator["AgentWorkers"]:
+    """The first task starts the fork server. With `isolates_all`, third-party agents run in processes too, with `environment`."""
+    workers = AgentWorkers(
+        memory_bytes=memory_bytes,
+        output_bytes=output_bytes,
+        isolates_all=isolates_all,
+        environment=environment,
+    )
     try:
         yield workers
     finally:
@@ -48,7 +61,11 @@ async def open_workers(*, memory_bytes: int, output_bytes: int) -> AsyncGenerato
 
 
 class AgentWorkers:
-    def __init__(self, *, memory_bytes: int, output_bytes: int) -> None:
+    def __init__(
+        self, *, memory_bytes: int, output_bytes: int, isolates_all: bool, environment: Mapping[str, str]
+    ) -> None:
+        self._isolates_all = isolates_all
+        self._environment = dict(environment) if isolates_all else {}
         self._memory_bytes = memory_bytes
         self._output_bytes = output_bytes
         self._places = asyncio.Semaphore(WORKERS)
@@ -60,11 +77,12 @@ class AgentWorkers:
 
         Raises what the agent raised, and LimitExceeded if it takes more computing or memory than there is.
         """
-        if role.source not in BUILT_IN:
+        if role.source not in BUILT_IN and not self._isolates_all:
             return await process_in_thread(role.make, driver, task, cpu)
         can = [str(purpose) for purpose in Purpose if driver.can(purpose)]
         job = {
             "agent": role.source,
+            "name": role.name,
             "task": task,
             "driver": {"name": driver.name, "model": driver.model, "can": can},
         }
@@ -156,7 +174,7 @@ class AgentWorkers:
                     "clew.apps.chat.worker",
                     needs="the built-in agents need what pip install 'clew-server[documents]' brings",
                     # Where libraries keep what they found out about the machine, such as its fonts.
-                    environment={**_ENVIRONMENT, "HOME": str(Path.home())},
+                    environment={**self._environment, **_ENVIRONMENT, "HOME": str(Path.home())},
                 )
             return self._server
 

@@ -93,6 +93,19 @@ def find_agents(folder: Path | None = None) -> AgentRegistry:
     return registry
 
 
+def role_at(source: str, name: str) -> Role:
+    """One agent of a third party, loaded anew. Raises NotFound, and whatever its code raises."""
+    loaded = (
+        _agents_in(Path(source))
+        if source.endswith(".py")
+        else [EntryPoint(name=name, value=source, group=GROUP).load()]
+    )
+    found = next((role for role in (_role(one, source) for one in loaded) if role.name == name), None)
+    if found is None:
+        raise NotFound(f"no agent {name!r} in {source}")
+    return found
+
+
 def _sources(folder: Path | None) -> Iterator[tuple[str, Callable[[], list[Any]]]]:
     for place in BUILT_IN:
         built_in = EntryPoint(name=place, value=place, group=GROUP)
