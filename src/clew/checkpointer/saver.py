@@ -21,6 +21,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from clew.checkpointer.ancestry import channel_histories
 from clew.checkpointer.cache import CachedState, DirtyObjects, StateCache
 from clew.checkpointer.deferred_inputs import DeferredInput, DeferredInputs, is_input
+from clew.checkpointer.deferred_writes import DeferredWrites, WritesInWaiting
 from clew.checkpointer.deltas import touched_by
 from clew.checkpointer.rows import FENCE, config_of, metadata_of, to_row
 from clew.checkpointer.serializer import StrictSerializer, require_strict
@@ -68,6 +69,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self._heads = StateCache(cache_bytes)
         self._touched = DirtyObjects()
         self._inputs = DeferredInputs(self._commit)
+        self._writes = WritesInWaiting(self._commit_writes)
         self._loop = asyncio.get_running_loop()
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
@@ -81,13 +83,18 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return next_version(current)
 
     async def aclose(self) -> None:
-        """Store the deferred inputs. Called before the database is closed."""
-        await self._inputs.settle()
+        """Store what was deferred. Called before the database is closed."""
+        await self._settle()
+
+    async def _settle(self, thread_id: str | None = None) -> None:
+        """Store what was deferred for this thread, or for all."""
+        await self._writes.settle(thread_id)
+        await self._inputs.settle(thread_id)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread_id, ns = _line(config)
         checkpoint_id = get_checkpoint_id(config)
-        await self._inputs.settle(thread_id)
+        await self._settle(thread_id)
         near = self._heads.get(thread_id, ns, checkpoint_id)
         while True:
             found = await self._store.get(thread_id, ns, checkpoint_id)
@@ -115,7 +122,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> AsyncGenerator[CheckpointTuple, None]:
         configurable = config["configurable"] if config else {}
         thread_id, ns = configurable.get("thread_id"), configurable.get("checkpoint_ns")
-        await self._inputs.settle(None if thread_id is None else str(thread_id))
+        await self._settle(None if thread_id is None else str(thread_id))
         below: int | None = None
         left = limit
         while left is None or left > 0:
@@ -147,7 +154,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> Sequence[RunnableConfig]:
         """Where the checkpoints are that `alist` would load, whether or not their values can be read."""
         thread_id, ns = _line(config)
-        await self._inputs.settle(thread_id)
+        await self._settle(thread_id)
         found: list[RunnableConfig] = []
         below: int | None = None
         while len(found) < limit:
@@ -193,13 +200,17 @@ class Checkpointer(BaseCheckpointSaver[str]):
             held = head.channels.get(channel) if head is not None else None
             by_index[idx] = Write(idx, channel, *pack_write(self.serde, value, held), task_path)
         task = TaskWrites(checkpoint_id=checkpoint_id, task_id=task_id, writes=tuple(by_index.values()))
+        deferred = DeferredWrites((thread_id, ns), task, configurable.get(FENCE))
         if any(index < 0 for index in by_index):
             # A task that failed or asks: the step may never end, and its input must be there all the same.
-            await self._inputs.settle(thread_id)
-        await finish(self._store.put_writes(thread_id, ns, task, fence=configurable.get(FENCE)))
+            await self._settle(thread_id)
+            await finish(self._commit_writes(deferred))
+        else:
+            self._writes.add(deferred)
+            await finish(_awaited(deferred.done))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await self._inputs.settle(str(thread_id))
+        await self._settle(str(thread_id))
         await finish(self._store.delete(str(thread_id)))
         self._heads.forget(str(thread_id))
 
@@ -208,18 +219,18 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self._heads.forget(thread_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self._inputs.settle(str(source_thread_id))
+        await self._settle(str(source_thread_id))
         await finish(self._store.copy(str(source_thread_id), str(target_thread_id)))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._inputs.settle()
+        await self._settle()
         await finish(self._store.delete_runs([str(run_id) for run_id in run_ids]))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):
             raise Invalid(f"unknown strategy {strategy!r}: keep_latest or delete", field="strategy")
         for thread_id in thread_ids:
-            await self._inputs.settle(str(thread_id))
+            await self._settle(str(thread_id))
             if strategy == "delete":
                 await self.adelete_thread(thread_id)
             else:
@@ -229,7 +240,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         thread_id, ns = _line(config)
-        await self._inputs.settle(thread_id)
+        await self._settle(thread_id)
         return await channel_histories(
             self._store, self.serde, thread_id, ns, get_checkpoint_id(config), channels
         )
@@ -317,24 +328,34 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 await self._commit([earlier])
             self._inputs.add(pending)
         else:
-            await self._commit([pending] if earlier is None else [earlier, pending])
+            written = self._writes.take((thread_id, ns), parent_id, pending.fence)
+            await self._commit([pending] if earlier is None else [earlier, pending], written)
         known = {channel: held for channel, held in packed.apart.items() if held is not None}
         self._heads.put(CachedState(thread_id, ns, row.id, known), instead_of=head)
         return config_of(thread_id, ns, row.id)
 
-    async def _commit(self, steps: Sequence[DeferredInput]) -> None:
+    async def _commit(self, steps: Sequence[DeferredInput], written: Sequence[DeferredWrites] = ()) -> None:
         thread_id, _ = steps[0].line
         fence = steps[-1].fence
+        tasks = [one.writes for one in written]
         try:
             try:
-                await finish(self._store.put([pending.step for pending in steps], fence=fence))
+                await finish(self._store.put([pending.step for pending in steps], tasks, fence=fence))
             except ParentGone:
                 # A caller deleted or pruned the thread meanwhile: store whole states, from here on it starts anew.
-                await finish(self._store.put([self._whole(pending) for pending in steps], fence=fence))
-        except BaseException:
+                whole = [self._whole(pending) for pending in steps]
+                await finish(self._store.put(whole, tasks, fence=fence))
+        except BaseException as exc:
             self._heads.forget(thread_id)
+            for one in written:
+                one.end(exc)
             raise
+        for one in written:
+            one.end()
         failpoint("checkpoint_put")
+
+    async def _commit_writes(self, deferred: DeferredWrites) -> None:
+        await self._store.put_writes(*deferred.line, deferred.writes, fence=deferred.fence)
 
     def _whole(self, pending: DeferredInput) -> Superstep:
         return Superstep(

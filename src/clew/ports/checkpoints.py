@@ -100,10 +100,12 @@ class Checkpoints(Protocol):
     Threads without an owner (a graph used without our engine) have neither.
     """
 
-    async def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> None:
-        """Store steps of one thread, oldest first, in one transaction; a value that is there already stays.
+    async def put(
+        self, steps: Sequence[Superstep], writes: Sequence[TaskWrites] = (), *, fence: int | None = None
+    ) -> None:
+        """Store steps of one thread and namespace, oldest first, in one transaction; a value that is there already stays.
 
-        Raises ParentGone if a parent that a step builds on is no longer there.
+        `writes` are what tasks wrote that these steps take over. Raises ParentGone if a parent that a step builds on is no longer there.
         """
         ...
 

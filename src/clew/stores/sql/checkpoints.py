@@ -69,11 +69,16 @@ class CheckpointRows(Tables):
     """The Checkpoints port on a SQL database."""
 
     @writes
-    def put(self, steps: Sequence[Superstep], *, fence: int | None = None) -> Work[None]:
-        yield from guard(steps[0].checkpoint.thread_id, fence)
+    def put(
+        self, steps: Sequence[Superstep], writes: Sequence[TaskWrites] = (), *, fence: int | None = None
+    ) -> Work[None]:
+        thread_id, ns = steps[0].checkpoint.thread_id, steps[0].checkpoint.ns
+        yield from guard(thread_id, fence)
+        for task in writes:
+            yield from _insert_writes(thread_id, ns, task)
         for step in steps:
             yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
-        values = [_value_row(step.checkpoint, value) for step in steps for value in step.values]
+        values = [(thread_id, ns, *value) for step in steps for value in step.values]
         if values:
             yield Many(INSERT_VALUE, values)
 
@@ -82,14 +87,7 @@ class CheckpointRows(Tables):
         self, thread_id: str, ns: str, writes: TaskWrites, *, fence: int | None = None
     ) -> Work[None]:
         yield from guard(thread_id, fence)
-        path = writes.writes[0].path if writes.writes else ""
-        rows = yield Statement(
-            INSERT_WRITES,
-            (thread_id, ns, writes.checkpoint_id, writes.task_id, path, *_pack_writes(writes.writes, path)),
-        )
-        if not rows:
-            yield from refuse_if_buried(thread_id)
-            yield from _merge_writes(thread_id, ns, writes)
+        yield from _insert_writes(thread_id, ns, writes)
 
     @glances
     def get(self, thread_id: str, ns: str, checkpoint_id: str | None = None) -> Work[Found | None]:
@@ -297,10 +295,6 @@ def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> 
         raise ParentGone(f"thread {checkpoint.thread_id!r}: checkpoint {checkpoint.parent_id!r}")
 
 
-def _value_row(checkpoint: StoredCheckpoint, value: ChannelValue) -> tuple[Value, ...]:
-    return (checkpoint.thread_id, checkpoint.ns, *value)
-
-
 def _of(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
@@ -361,6 +355,16 @@ def _writes_of(thread_id: str, ns: str, checkpoint_ids: Collection[str]) -> Work
             TaskWrites(checkpoint_id=row[0], task_id=row[1], writes=_unpack_writes(*row[2:])) for row in rows
         ]
     return found
+
+
+def _insert_writes(thread_id: str, ns: str, task: TaskWrites) -> Work[None]:
+    path = task.writes[0].path if task.writes else ""
+    entries, data = _pack_writes(task.writes, path)
+    row = (thread_id, ns, task.checkpoint_id, task.task_id, path, entries, data)
+    rows = yield Statement(INSERT_WRITES, row)
+    if not rows:
+        yield from refuse_if_buried(thread_id)
+        yield from _merge_writes(thread_id, ns, task)
 
 
 def _merge_writes(thread_id: str, ns: str, new: TaskWrites) -> Work[None]:
