@@ -42,13 +42,20 @@ class ThreadAccess:
 
     async def at(self, thread_id: str, owner: Owner) -> Thread:
         """Raises NotFound, for another owner's as for one that does not exist."""
+        thread, now = await self.before(thread_id, owner)
+        if now is None:
+            return thread
+        expires_at = None if thread.ttl is None else after(now, thread.ttl)
+        return replace(thread, last_accessed_at=now, expires_at=expires_at)
+
+    async def before(self, thread_id: str, owner: Owner) -> tuple[Thread, datetime | None]:
+        """The thread as it was before this access; and when that was, if it is recorded."""
         thread = await self._store.get(thread_id, owner)
         now = self._clock()
         if thread.last_accessed_at is not None and now - thread.last_accessed_at < GRAIN:
-            return thread
+            return thread, None
         self._note(thread_id, now)
-        expires_at = None if thread.ttl is None else after(now, thread.ttl)
-        return replace(thread, last_accessed_at=now, expires_at=expires_at)
+        return thread, now
 
     async def kept_as(self, thread_id: str, owner: Owner) -> str:
         """The stored id of a thread that a request body names by the id its caller chose."""

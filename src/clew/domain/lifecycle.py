@@ -79,6 +79,14 @@ class Change:
         return any(isinstance(event.body, StageCompleted) for event in self.events)
 
     @property
+    def begun(self) -> tuple[Event, ...]:
+        """All events of the round that begins with this change; none if it does not begin one that runs."""
+        first = self.thread.round_seq
+        if self.thread.status is not Status.RUNNING or first <= self.read_at:
+            return ()
+        return tuple(event for event in self.events if event.seq >= first)
+
+    @property
     def starts_a_run(self) -> bool:
         """Whether the thread waits for a runner with this: a round begins, or the graph is given an answer."""
         return self.thread.status is Status.RUNNING and any(

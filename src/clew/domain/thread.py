@@ -131,6 +131,8 @@ class Thread:
     # Moved by every access to the thread, so the store keeps them and the log does not hold them.
     last_accessed_at: datetime | None = field(default=None, compare=False)
     expires_at: datetime | None = field(default=None, compare=False)
+    # Of its newest lease when it was read. Claims raise it, so the log does not hold it either.
+    fence: int = field(default=0, compare=False)
 
     @classmethod
     def unreadable(cls, thread_id: str, owner: Owner, *, graph: str, created_at: datetime) -> Self:

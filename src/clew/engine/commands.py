@@ -167,10 +167,12 @@ class Commands:
         *guards: AnyGuard,
         owner: Owner | None = None,
         is_queued: bool = False,
+        seen: Thread | None = None,
     ) -> Run:
         """Start a run in a thread that does not run. What the thread waits for is cancelled.
 
-        One that `is_queued` has waited already, so that there is room for it."""
+        One that `is_queued` has waited already, so that there is room for it. `seen` is the thread as the caller has
+        just read it."""
 
         async def decide(thread: Thread) -> Change:
             return lifecycle.start_run(
@@ -185,7 +187,7 @@ class Commands:
             )
 
         asked = () if is_queued else (self.room, self.budget)
-        change = await self.commit(thread_id, owner, decide, *asked, *guards)
+        change = await self.commit(thread_id, owner, decide, *asked, *guards, seen=seen)
         return newest_run(change.thread, change.events)
 
     async def resume_run(
@@ -426,13 +428,16 @@ class Commands:
         decide: Callable[[Thread], Awaitable[Change]],
         *guards: AnyGuard,
         contested: Callable[[], None] | None = None,
+        seen: Thread | None = None,
     ) -> Change:
-        """Commit what `decide` makes of the thread, and decide again when the thread moved on meanwhile."""
+        """Commit what `decide` makes of the thread, and decide again when the thread moved on meanwhile.
+
+        With `seen`, the caller has just read it: it is read again only if it moved on since."""
         for attempt in range(1, ATTEMPTS + 1):
             if contested is not None and attempt > PATIENT_ATTEMPTS:
                 # A run that writes without a pause always commits first. It is being ended, so it is halted now.
                 contested()
-            thread = await self.store.get(thread_id, owner)
+            thread = seen if attempt == 1 and seen else await self.store.get(thread_id, owner)
             try:
                 return await self._save(await decide(thread), *guards)
             except LostLease:
@@ -450,7 +455,7 @@ class Commands:
             for kind, key in change.reserves.items()
         )
         is_claimed = False
-        if change.read_at == 0 and change.thread.status is Status.RUNNING:
+        if change.begun:
             with self.runner.place(change) as claim:
                 await self.store.commit(change, *given, *((claim,) if claim else ()))
             is_claimed = claim is not None

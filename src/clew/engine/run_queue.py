@@ -86,10 +86,7 @@ class RunQueue:
 
     async def is_awaited(self, thread_id: str) -> bool:
         """Whether runs wait for the thread to come to rest. Runs for later do not."""
-        return any(
-            one.withdrawn_at is None and one.conversation == thread_id
-            for one in await self._inbox.waiting(SOURCE, thread_id)
-        )
+        return await self._inbox.is_awaited(SOURCE, thread_id)
 
     async def withdraw(self, thread_id: str, run_id: str) -> bool:
         """Take a run off the queue before its turn; False if it is not queued."""

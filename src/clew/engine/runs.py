@@ -31,8 +31,8 @@ from clew.failpoints import failpoint
 from clew.ports.authorization import FilteredOwner
 from clew.ports.clock import Clock
 from clew.ports.graphs import GraphDriver
-from clew.ports.guards import Admits
-from clew.ports.notifier import Notifier
+from clew.ports.guards import Admits, Relabels
+from clew.ports.notifier import Notifier, Subscription
 from clew.ports.priorities import FirstRun, Priorities
 from clew.ports.run_hooks import Webhooks
 from clew.ports.thread_metadata import ThreadMetadata
@@ -67,14 +67,16 @@ class Runs:
     # How long a temporary thread outlives its run, for clients that read the outcome.
     temporary_grace: timedelta
 
-    async def start(self, thread_id: str, owner: Owner, request: RunRequest) -> Run:
+    async def start(
+        self, thread_id: str, owner: Owner, request: RunRequest, *, seen: Thread | None = None
+    ) -> Run:
         """Start a run or queue it; its webhook and the deletion of its temporary thread are written with it.
 
-        Raises NotFound, InvalidState, Invalid, and AlreadyDone for a run that is to be started `once`.
+        `seen` is the thread as the caller has just read it for this owner. Raises NotFound, InvalidState, Invalid, and AlreadyDone for a run that is to be started `once`.
         """
         hook = await self._hook(thread_id, request)
         try:
-            thread = await self.store.get(thread_id, owner)
+            thread = seen or await self.store.get(thread_id, owner)
         except NotFound:
             if not request.creates_thread:
                 raise
@@ -94,21 +96,20 @@ class Runs:
         if request.spec.checkpoint_id:
             place = {"checkpoint_id": request.spec.checkpoint_id}
             await self.graph_driver.snapshot(replace(thread, graph=request.spec.graph), place)
+        names = _names(request.spec, known)
         if request.not_before is None:
-            run = await self._start_or_queue(thread, owner, request, hook)
-        else:
-            if request.resumes and thread.pending:
-                # It answers what is asked now, not what may be asked then.
-                named = await self.commands.calls_named(thread, request.resume)
-                request = replace(request, resume=answers_in(thread, request.resume, named))
-            run = await self.queue.put(thread_id, request, hook)
-        await self._name(thread_id, request.spec, known)
-        return run
+            return await self._start_or_queue(thread, owner, request, hook, names)
+        if request.resumes and thread.pending:
+            # It answers what is asked now, not what may be asked then.
+            named = await self.commands.calls_named(thread, request.resume)
+            request = replace(request, resume=answers_in(thread, request.resume, named))
+        return await self._queue(thread_id, request, hook, names)
 
     async def get(self, thread: Thread, run_id: str) -> Run:
         """Raises NotFound."""
-        for newest in (True, False):  # mostly it is under way, and a log may be long
-            for run in reversed(await self.list(thread, newest=newest)):
+        # Mostly it is of the newest round. A log may be long, and a run that waits is in the queue.
+        for runs in (self._newest, self._newest_with_queue, self.list):
+            for run in reversed(await runs(thread)):
                 if run.id == run_id:
                     return run
         raise NotFound(f"no run {run_id!r} of thread {thread.id!r}")
@@ -126,6 +127,14 @@ class Runs:
         runs = sorted([*started, *over], key=lambda run: run.created_at)
         runs += [run for run in others if not run.status.is_over]
         return [unquoted(run) for run in runs] if lacks_a_message(thread) else runs
+
+    async def _newest(self, thread: Thread) -> Sequence[Run]:
+        """The runs in the log of the newest round, as far as the thread that was read knows it."""
+        runs = await self.since(thread, thread.round_seq)
+        return [unquoted(run) for run in runs] if lacks_a_message(thread) else runs
+
+    async def _newest_with_queue(self, thread: Thread) -> Sequence[Run]:
+        return await self.list(thread, newest=True)
 
     async def since(self, thread: Thread, seq: int) -> Sequence[Run]:
         """The runs in the log that began with this event or later, oldest first."""
@@ -162,15 +171,15 @@ class Runs:
         else:
             await self.queue.discard(thread.id, run.id)
 
-    async def join(self, thread_id: str, owner: Owner, run_id: str, seconds: float) -> Run:
-        """The run, once it is over or `seconds` have passed."""
-        with self.notifier.subscribe(thread_id, for_rest=True) as subscription:
-            while True:
-                run = await self.get(await self.store.get(thread_id, owner), run_id)
-                if run.status.is_over or seconds <= 0:
-                    return run
-                await subscription.wait(min(seconds, POLL_SECONDS))
-                seconds -= POLL_SECONDS
+    async def join(
+        self, run: Run, owner: Owner, subscription: Subscription, seconds: float
+    ) -> tuple[Run, Thread]:
+        """The run and its thread, once anything happened to the thread at rest, or `seconds` have passed.
+
+        The subscription is for the rest of the thread, and began before `run` was read."""
+        await subscription.wait(min(seconds, POLL_SECONDS))
+        thread = await self.store.get(run.thread_id, owner)
+        return await self.get(thread, run.id), thread
 
     async def output(self, thread: Thread) -> Json:
         """The values of the thread's graph with its open interrupts, without deleted messages."""
@@ -217,21 +226,24 @@ class Runs:
     ) -> Run:
         if request.resumes or request.spec.checkpoint_id:
             raise NotFound(f"no thread {thread_id!r}, so no state to continue from")
-        owner = _labelling(owner, request.spec)
+        owner, names = _labelling(owner, request.spec), _names(request.spec, {})
         if request.not_before is None:
             opening = Opening(owner=owner, graph=request.spec.graph, ttl=self.threads.ttl)
-            run = await self.commands.open_run(thread_id, opening, request, _admits(thread_id, request), hook)
-        else:
-            # Written with the thread too, due later: a kill before the run is queued leaves no temporary thread behind.
-            unqueued = replace(hook, wait=hook.wait + UNQUEUED) if hook else None
-            await self.threads.create(thread_id, owner, {}, is_chosen=False, hook=unqueued)
-            failpoint("thread_created_before_queued")
-            run = await self.queue.put(thread_id, request, hook)
-        await self._name(thread_id, request.spec, {})
-        return run
+            admits = _admits(thread_id, request)
+            return await self.commands.open_run(thread_id, opening, request, admits, hook, names)
+        # Written with the thread too, due later: a kill before the run is queued leaves no temporary thread behind.
+        unqueued = replace(hook, wait=hook.wait + UNQUEUED) if hook else None
+        await self.threads.create(thread_id, owner, {}, is_chosen=False, hook=unqueued)
+        failpoint("thread_created_before_queued")
+        return await self._queue(thread_id, request, hook, names)
 
     async def _start_or_queue(
-        self, thread: Thread, owner: Owner, request: RunRequest, hook: RunHook | None
+        self,
+        thread: Thread,
+        owner: Owner,
+        request: RunRequest,
+        hook: RunHook | None,
+        names: Relabels | None,
     ) -> Run:
         """Start the run now, queue it, or end what the thread does: as the strategy says while the thread is busy."""
         strategy = request.spec.strategy
@@ -243,10 +255,10 @@ class Runs:
                     thread = await self._make_way(thread, action)
                 elif is_running or not request.resumes:
                     if strategy == "enqueue":
-                        return await self.queue.put(thread.id, request, hook)
+                        return await self._queue(thread.id, request, hook, names)
                     raise InvalidState(BUSY)
             try:
-                return await self._start_now(thread, owner, request, hook)
+                return await self._start_now(thread, owner, request, hook, names)
             except InvalidState:
                 thread = await self.store.get(thread.id, owner)
                 if thread.status is not Status.RUNNING:
@@ -254,16 +266,16 @@ class Runs:
         raise Conflict(f"thread {thread.id!r} stayed busy through {ATTEMPTS} attempts; retry later")
 
     async def _start_now(
-        self, thread: Thread, owner: Owner, request: RunRequest, hook: RunHook | None
+        self, thread: Thread, owner: Owner, request: RunRequest, *guards: RunHook | Relabels | None
     ) -> Run:
         if request.resumes:
-            return await self.commands.resume_run(thread.id, request.resume, request, hook, owner=owner)
+            return await self.commands.resume_run(thread.id, request.resume, request, *guards, owner=owner)
         if request.says_nothing and thread.pending and all(key.startswith(GATE) for key in thread.pending):
             # A run without input continues a graph that only stopped at breakpoints.
             yes = {key: {"approved": True} for key in thread.pending}
-            return await self.commands.resume_run(thread.id, yes, request, hook, owner=owner)
+            return await self.commands.resume_run(thread.id, yes, request, *guards, owner=owner)
         admits = _admits(thread.id, request)
-        return await self.commands.start_run(thread.id, request, admits, hook, owner=owner)
+        return await self.commands.start_run(thread.id, request, admits, *guards, owner=owner, seen=thread)
 
     async def _make_way(self, thread: Thread, action: Action) -> Thread:
         """End what the thread does. Raises InvalidState for a round that is no run and is to be rolled back."""
@@ -286,12 +298,20 @@ class Runs:
     async def _run_events(self, thread: Thread, *, after: int = 0) -> Sequence[Event]:
         return await self.store.read(thread.id, after=after, before=thread.last_seq + 1, types=RUN_EVENTS)
 
-    async def _name(self, thread_id: str, spec: RunSpec, known: Mapping[str, Json]) -> None:
-        """Write the run's graph and assistant to the thread's metadata, by which clients search."""
-        names = dict(zip(NAMES, (spec.graph, spec.assistant_id), strict=True))
-        if {**known, **names} != known:
+    async def _queue(
+        self, thread_id: str, request: RunRequest, hook: RunHook | None, names: Relabels | None
+    ) -> Run:
+        run = await self.queue.put(thread_id, request, hook)
+        if names is not None:
             with suppress(NotFound):  # it has just been deleted
-                await self.metadata.put(thread_id, names)
+                await self.metadata.put(thread_id, names.metadata)
+        return run
+
+
+def _names(spec: RunSpec, known: Mapping[str, Json]) -> Relabels | None:
+    """The run's graph and assistant for the thread's metadata, by which clients search; None if they are known."""
+    names = dict(zip(NAMES, (spec.graph, spec.assistant_id), strict=True))
+    return None if {**known, **names} == known else Relabels(names)
 
 
 def _labelling(owner: Owner, spec: RunSpec) -> Owner:

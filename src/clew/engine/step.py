@@ -98,13 +98,13 @@ class Step:
     metrics: Metrics = field(default_factory=shared_metrics)
 
     async def __call__(self, lease: Lease, opening: Change | None = None) -> None:
-        """`opening` is all there is of a thread that was just opened, which is then not read.
+        """`opening` is the change that began the thread's round. Nothing is read that it holds.
 
         Raises Unavailable when the store is away; whatever else goes wrong ends in the log."""
         recorder: Recorder | None = None
         try:
             thread = opening.thread if opening else await self.store.get(lease.thread_id)
-            log = opening.events if opening else await self._round(thread)
+            log = opening.begun if opening else await self._round(thread)
             recorder = self._recorder(thread, lease)
             if thread.status is Status.RUNNING:
                 began = asyncio.get_running_loop().time()

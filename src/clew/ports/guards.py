@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from clew.domain.profile import Price, SpendingLimits
-from clew.domain.records import Incoming, RunHook
+from clew.domain.records import FIRST_FENCE, Incoming, RunHook
 from clew.domain.thread import Json
 
 
@@ -51,10 +51,12 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who takes the first lease of a thread that is being opened, and for how long. Its fence is FIRST_FENCE."""
+    """Who takes the lease of a thread whose round begins with this change, for how long, and under which fence: the
+    next one of the thread as it was read. Conflict if another lease came in between."""
 
     runner: str
     lease: timedelta
+    fence: int = FIRST_FENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,13 @@ class Unseen:
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The metadata of a thread that is being opened."""
+
+    metadata: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabels:
+    """Metadata that the thread has from now on, over what it had under the same names."""
 
     metadata: Mapping[str, Json]
 
@@ -117,6 +126,7 @@ Guard: TypeAlias = (
     | Overdue
     | Unseen
     | Labels
+    | Relabels
     | QueueRoom
     | SpendingRoom
     | Imported

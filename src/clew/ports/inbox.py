@@ -51,6 +51,10 @@ class Inbox(Protocol):
         """What waits for one thread, in the order it came, and what was withdrawn."""
         ...
 
+    async def is_awaited(self, source: str, conversation: str) -> bool:
+        """Whether anything waits in this conversation."""
+        ...
+
     async def answered(self, tenant: str, key: str, fingerprint: str) -> Json | None:
         """The answer given to this request before, if any. Raises Duplicate if the key asked for something else."""
         ...

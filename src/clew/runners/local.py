@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from clew.domain.errors import ClewError, Unavailable
 from clew.domain.lifecycle import Change
-from clew.domain.records import FIRST_FENCE, Lease
+from clew.domain.records import Lease
 from clew.engine.step import Step
 from clew.ports.guards import Claim
 from clew.ports.threads import Store
@@ -138,12 +138,13 @@ class LocalRunner:
         ):
             yield None
             return
-        lease = Lease(thread_id=change.thread.id, fence=FIRST_FENCE, recoveries=0)
+        # The next fence: a thread that did not run until now has no lease, and was taken over by no runner.
+        lease = Lease(thread_id=change.thread.id, fence=change.thread.fence + 1, recoveries=0)
         with slots.reserved(1):
             try:
-                yield Claim(runner=self._active.name, lease=self._lease)
+                yield Claim(runner=self._active.name, lease=self._lease, fence=lease.fence)
             except (Unavailable, asyncio.CancelledError):
-                # Perhaps it was opened all the same. Then it is released, and any runner may claim it.
+                # Perhaps it was saved all the same. Then it is released, and any runner may claim it.
                 self._active.start(ActiveRun(lease, is_halted=True))
                 raise
             else:

@@ -26,9 +26,10 @@ from clew.domain.assistants import furnished
 from clew.domain.errors import ClewError, Contradictory, Invalid, InvalidState, NotFound
 from clew.domain.events import PROTOCOL_MODE, RunSpec
 from clew.domain.runs import Run, RunRequest, RunStatus
-from clew.domain.thread import Json
+from clew.domain.thread import Json, Thread
 from clew.engine.assistants import AssistantCatalog
 from clew.engine.runs import Action, Runs
+from clew.ports.notifier import Subscription
 from clew.ports.streams import PartReader, StreamParts
 
 ThreadId = Annotated[Id, Path()]
@@ -129,12 +130,10 @@ class RunRoutes:
 
     async def wait_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and answer with the values it ends with."""
-        run = await self.start(caller, thread_id, body)
-        return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
+        return await self._wait(caller, thread_id, body)
 
     async def wait_stateless_run(self, caller: Caller, body: RunIn) -> Response:
-        run = await self.start(caller, None, body)
-        return self._joined(run, caller, cancels=body.on_disconnect == "cancel")
+        return await self._wait(caller, None, body)
 
     async def stream_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and stream it."""
@@ -194,7 +193,10 @@ class RunRoutes:
 
     async def join_run(self, caller: Caller, thread_id: ThreadId, run_id: RunId) -> Response:
         """The values a run ends with, once it is over."""
-        return self._joined(await self._find(caller, thread_id, run_id), caller)
+        with ExitStack() as stack:
+            bell = stack.enter_context(self._runs.notifier.subscribe(thread_id, for_rest=True))
+            run = await self._find(caller, thread_id, run_id)
+            return self._joined(run, bell, stack.pop_all(), caller)
 
     async def join_stream(
         self,
@@ -226,9 +228,10 @@ class RunRoutes:
         is_protocol: bool = False,
     ) -> Run:
         """`is_protocol` is for clients of the thread protocol: all is streamed, and kept."""
+        thread: Thread | None = None
         if thread_id is not None:
             with suppress(NotFound):  # the run may create it
-                thread = await self._access.at(thread_id, caller.owner)
+                thread, _ = await self._access.before(thread_id, caller.owner)
                 if thread.pending and body.input is None and body.command is None:
                     caller.require("approve")  # it would lead the graph past its breakpoints
         if body.command is not None and body.command.resumes:
@@ -252,7 +255,7 @@ class RunRoutes:
             creates_thread=thread_id is None or body.if_not_exists == "create",
             is_chosen=thread_id is not None,
         )
-        run = await self._runs.start(thread_id or fresh or str(uuid4()), caller.owner, request)
+        run = await self._runs.start(thread_id or fresh or str(uuid4()), caller.owner, request, seen=thread)
         note_thread(run.thread_id)
         return run
 
@@ -294,10 +297,28 @@ class RunRoutes:
             cut_off=self._cancelling(run, caller) if cancels else None,
         )
 
-    def _joined(self, run: Run, caller: Principal, *, cancels: bool = False) -> Response:
-        headers = {"Location": f"{_path(run)}/join", "Content-Location": _path(run)}
-        cut_off = self._cancelling(run, caller) if cancels else None
-        return JoinResponse(self._runs, run, caller, streams=self._streams, headers=headers, cut_off=cut_off)
+    async def _wait(self, caller: Principal, thread_id: str | None, body: RunIn) -> Response:
+        # Subscribed before the run begins: then no read is needed to see whether it is over already.
+        fresh = str(uuid4())
+        with ExitStack() as stack:
+            bell = stack.enter_context(self._runs.notifier.subscribe(thread_id or fresh, for_rest=True))
+            run = await self.start(caller, thread_id, body, fresh=fresh)
+            cancels = body.on_disconnect == "cancel"
+            return self._joined(run, bell, stack.pop_all(), caller, cancels=cancels)
+
+    def _joined(
+        self, run: Run, bell: Subscription, stack: ExitStack, caller: Principal, *, cancels: bool = False
+    ) -> Response:
+        return JoinResponse(
+            self._runs,
+            run,
+            bell,
+            stack,
+            caller,
+            streams=self._streams,
+            headers={"Location": f"{_path(run)}/join", "Content-Location": _path(run)},
+            cut_off=self._cancelling(run, caller) if cancels else None,
+        )
 
     def _cancelling(self, run: Run, caller: Principal) -> CutOff:
         async def cancel() -> None:

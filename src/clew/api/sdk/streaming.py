@@ -22,6 +22,7 @@ from clew.domain.runs import Run, RunStatus
 from clew.domain.thread import Json, Thread
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
+from clew.ports.notifier import Subscription
 from clew.ports.streams import PartReader
 
 CutOff: TypeAlias = Callable[[], Awaitable[None]]
@@ -132,16 +133,21 @@ class JoinResponse(Response):
         self,
         runs: Runs,
         run: Run,
+        subscription: Subscription,
+        stack: ExitStack,
         caller: Principal,
         *,
         streams: Streams,
         headers: dict[str, str],
         cut_off: CutOff | None = None,
     ) -> None:
+        """The subscription, which the stack ends, is for the rest of the thread, and began before `run` was read."""
         super().__init__(headers=headers)
         del self.headers["content-length"]
         self._runs = runs
         self._run = run
+        self._subscription = subscription
+        self._stack = stack
         self._caller = caller
         self._streams = streams
         self._cut_off = cut_off
@@ -152,7 +158,7 @@ class JoinResponse(Response):
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        with self._streams.one("poll", self._caller):
+        with self._stack, self._streams.one("poll", self._caller):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
@@ -164,22 +170,31 @@ class JoinResponse(Response):
 
     async def _answer(self, send: Send) -> None:
         try:
-            while not (run := await self._joined()).status.is_over:
-                await send({"type": "http.response.body", "body": b"\n", "more_body": True})
-            values = await self._outcome(run)
+            values = await self._outcome(*await self._joined(send))
         except (NotFound, Corrupt, SchemaMismatch) as exc:
             values = {"__error__": {"error": type(exc).__name__, "message": str(exc)}}
         self._is_over = True
         await send({"type": "http.response.body", "body": to_json(values), "more_body": False})
 
-    async def _joined(self) -> Run:
-        run = self._run
-        return await self._runs.join(run.thread_id, self._caller.owner, run.id, HEARTBEAT_SECONDS)
+    async def _joined(self, send: Send) -> tuple[Run, Thread | None]:
+        """The run, once it is over; and its thread, if it had to be read."""
+        run, thread = self._run, None
+        loop = asyncio.get_running_loop()
+        silent_since = loop.time()
+        while not run.status.is_over:
+            left = silent_since + HEARTBEAT_SECONDS - loop.time()
+            if left <= 0:
+                await send({"type": "http.response.body", "body": b"\n", "more_body": True})
+                silent_since = loop.time()
+                continue
+            run, thread = await self._runs.join(run, self._caller.owner, self._subscription, left)
+        return run, thread
 
-    async def _outcome(self, run: Run) -> Json:
+    async def _outcome(self, run: Run, thread: Thread | None) -> Json:
         if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
             return {"__error__": failure(run)}
-        thread = await self._runs.store.get(run.thread_id, self._caller.owner)
+        if thread is None:
+            thread = await self._runs.store.get(run.thread_id, self._caller.owner)
         return await self._runs.output(thread)
 
 

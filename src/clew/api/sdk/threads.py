@@ -41,6 +41,7 @@ from clew.domain.views import EMPTY_STATE
 from clew.engine.redaction import redacted_texts
 from clew.engine.runs import Runs
 from clew.engine.threads import Threads
+from clew.ports.authorization import FilteredOwner
 from clew.ports.checkpoints import Checkpoints
 from clew.ports.streams import StreamParts
 from clew.ports.thread_metadata import ThreadSearch
@@ -135,8 +136,15 @@ class SdkThreadsRoutes:
             if body.if_exists == "raise":
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
             thread = await self.access.at(await self.access.kept_as(thread_id, caller.owner), caller.owner)
+            note_thread(thread.id)
+            return await self._details(thread)
         note_thread(thread.id)
-        return await self._details(thread)
+        if body.steps:
+            return await self._details(thread)
+        # It has no run and no state yet. Without metadata nothing is left to be read.
+        has_metadata = body.metadata or isinstance(caller.owner, FilteredOwner)
+        known = (await self.threads.metadata.of((thread.id,)))[thread.id] if has_metadata else {}
+        return ThreadDetails.of(thread, known, EMPTY_STATE)
 
     async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
         """Threads by metadata, status and what their newest states hold."""

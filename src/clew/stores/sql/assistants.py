@@ -64,12 +64,9 @@ class AssistantRows(Tables):
     def get(self, assistant_id: str, owner: Owner) -> Work[Assistant]:
         return (yield from _current(assistant_id, owner))
 
-    @reads
-    def of_tenant(self, tenant: str, ids: Collection[str]) -> Work[dict[str, Assistant]]:
-        rows = yield Statement(
-            f"{CURRENT} WHERE tenant = $1 AND user_id = '' AND {among('id', 2)}", (tenant, Texts(ids))
-        )
-        return {one.id: one for one in map(_assistant, rows)}
+    async def of_tenant(self, tenant: str, ids: Collection[str]) -> dict[str, Assistant]:
+        run = self._db.glance if len(ids) == 1 else self._db.read
+        return await run(lambda: _of_tenant(tenant, ids))
 
     @reads
     def find(self, owner: Owner, wanted: Search, *, graphs: Collection[str]) -> Work[list[Assistant]]:
@@ -143,6 +140,13 @@ class AssistantRows(Tables):
         yield Statement(
             "DELETE FROM assistant_versions WHERE tenant = $1 AND id = $2", (owner.tenant, assistant_id)
         )
+
+
+def _of_tenant(tenant: str, ids: Collection[str]) -> Work[dict[str, Assistant]]:
+    rows = yield Statement(
+        f"{CURRENT} WHERE tenant = $1 AND user_id = '' AND {among('id', 2)}", (tenant, Texts(ids))
+    )
+    return {one.id: one for one in map(_assistant, rows)}
 
 
 def _lock(assistant_id: str, owner: Owner) -> Work[None]:

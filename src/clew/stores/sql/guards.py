@@ -16,13 +16,14 @@ from clew.ports.guards import (
     Once,
     Overdue,
     QueueRoom,
+    Relabels,
     Reservation,
     SpendingRoom,
     Unseen,
 )
 from clew.stores.sql import inbox, tool_calls
 from clew.stores.sql.caps import require_room
-from clew.stores.sql.labels import label
+from clew.stores.sql.labels import label, relabel
 from clew.stores.sql.reservations import reserve
 from clew.stores.sql.run_hooks import add_hook
 from clew.stores.sql.spending import require_budget
@@ -42,6 +43,7 @@ _ORDER = {
             Overdue,
             Unseen,
             Labels,
+            Relabels,
             RunHook,
             SpendingRoom,
             QueueRoom,
@@ -89,6 +91,8 @@ def work_of(change: Change, guards: Iterable[Guard]) -> GuardWork:
                 work.after.append(require_unseen(thread.id, since))
             case Labels(metadata):
                 work.after.append(label(thread.id, metadata))
+            case Relabels(metadata):
+                work.after.append(relabel(thread.id, metadata))
             case QueueRoom(caps):
                 # After the locks of the row and of the turn.
                 if work.claim is None and thread.status is Status.RUNNING:

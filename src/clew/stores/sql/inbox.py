@@ -12,7 +12,7 @@ from clew.stores.sql.caps import require_room_behind
 from clew.stores.sql.conversations import wake
 from clew.stores.sql.existence import hold, hold_unless_new
 from clew.stores.sql.run_hooks import add_hook
-from clew.stores.sql.work import Row, Statement, Tables, Work, reads, writes
+from clew.stores.sql.work import Row, Statement, Tables, Work, glances, reads, writes
 
 FORGET = tuple(
     f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {age} LIMIT $2) RETURNING 1"
@@ -102,6 +102,14 @@ class InboxRows(Tables):
             (source, thread_id),
         )
         return legible(rows, _withdrawn, "inbox")
+
+    @glances
+    def is_awaited(self, source: str, conversation: str) -> Work[bool]:
+        rows = yield Statement(
+            "SELECT 1 FROM inbox WHERE source = $1 AND conversation = $2 AND status = 'queued' LIMIT 1",
+            (source, conversation),
+        )
+        return bool(rows)
 
     @reads
     def answered(self, tenant: str, key: str, fingerprint: str) -> Work[Json]:

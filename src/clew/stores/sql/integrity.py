@@ -3,7 +3,7 @@
 from clew.domain.errors import Corrupt, NotFound
 from clew.domain.events import rebuild
 from clew.stores.codec import UNREADABLE
-from clew.stores.sql.thread_rows import COLUMNS, SEAL, thread_row, to_thread
+from clew.stores.sql.thread_rows import SEAL, SHOWN, thread_row, to_thread
 from clew.stores.sql.threads import events
 from clew.stores.sql.work import Statement, Tables, Work, reads
 
@@ -21,7 +21,7 @@ class IntegrityRows(Tables):
     @reads
     def problem_of(self, thread_id: str) -> Work[str | None]:
         """What is wrong with a thread; None if its row says what its log says, or it was deleted meanwhile."""
-        rows = yield Statement(f"SELECT {COLUMNS} FROM threads WHERE id = $1", (thread_id,))
+        rows = yield Statement(f"SELECT {SHOWN} FROM threads WHERE id = $1", (thread_id,))
         if not rows:
             return None
         try:

@@ -14,3 +14,14 @@ def label(thread_id: str, metadata: Mapping[str, Json]) -> Work[None]:
             "INSERT INTO labels (thread_id, path, value) VALUES ($1, $2, $3)",
             [(thread_id, path, value) for path, value in found.items()],
         )
+
+
+def relabel(thread_id: str, metadata: Mapping[str, Json]) -> Work[None]:
+    """Write metadata. What is named again is replaced whole, whatever was below it."""
+    starts = [start for name in metadata for start in leaves({name: None})]
+    if starts:
+        yield Many(
+            "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
+            [(thread_id, start, f"{start[:-1]},") for start in starts],
+        )
+    yield from label(thread_id, metadata)

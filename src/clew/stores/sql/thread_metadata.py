@@ -6,7 +6,7 @@ from clew.domain.thread import Json
 from clew.ports.thread_metadata import SortKey, ThreadSearch, grown, leaves, readable_leaf, require_few
 from clew.stores.codec import legible
 from clew.stores.sql.existence import hold_alone
-from clew.stores.sql.labels import label
+from clew.stores.sql.labels import relabel
 from clew.stores.sql.ownership import INDEXED, owned_threads
 from clew.stores.sql.work import (
     Statement,
@@ -35,26 +35,13 @@ class ThreadMetadataRows(Tables):
     @writes
     def put(self, thread_id: str, labels: Mapping[str, Json]) -> Work[None]:
         yield from hold_alone(thread_id)
-        # What is named again is replaced whole, whatever was below it.
-        for name in labels:
-            (start,) = leaves({name: None})
-            yield Statement(
-                "DELETE FROM labels WHERE thread_id = $1 AND (path = $2 OR substr(path, 1, length($3)) = $3)",
-                (thread_id, start, f"{start[:-1]},"),
-            )
-        yield from label(thread_id, labels)
+        yield from relabel(thread_id, labels)
         ((number,),) = yield Statement("SELECT count(*) FROM labels WHERE thread_id = $1", (thread_id,))
         require_few(number)
 
-    @reads
-    def of(self, thread_ids: Collection[str]) -> Work[dict[str, dict[str, Json]]]:
-        rows = yield Statement(
-            f"SELECT thread_id, path, value FROM labels WHERE {among('thread_id', 1)}", (Texts(thread_ids),)
-        )
-        found: dict[str, list[tuple[str, str]]] = {thread_id: [] for thread_id in thread_ids}
-        for thread_id, path, value in rows:
-            found[thread_id].append((path, value))
-        return {thread_id: grown(legible(some, readable_leaf, "labels")) for thread_id, some in found.items()}
+    async def of(self, thread_ids: Collection[str]) -> dict[str, dict[str, Json]]:
+        run = self._db.glance if len(thread_ids) == 1 else self._db.read
+        return await run(lambda: _of(thread_ids))
 
     @reads
     def find(self, wanted: ThreadSearch) -> Work[list[str]]:
@@ -71,6 +58,16 @@ class ThreadMetadataRows(Tables):
         where, args = _where(wanted)
         ((number,),) = yield Statement(f"SELECT count(*) FROM threads WHERE {where}", args)
         return int(number)
+
+
+def _of(thread_ids: Collection[str]) -> Work[dict[str, dict[str, Json]]]:
+    rows = yield Statement(
+        f"SELECT thread_id, path, value FROM labels WHERE {among('thread_id', 1)}", (Texts(thread_ids),)
+    )
+    found: dict[str, list[tuple[str, str]]] = {thread_id: [] for thread_id in thread_ids}
+    for thread_id, path, value in rows:
+        found[thread_id].append((path, value))
+    return {thread_id: grown(legible(some, readable_leaf, "labels")) for thread_id, some in found.items()}
 
 
 def _where(wanted: ThreadSearch) -> tuple[str, tuple[Value, ...]]:

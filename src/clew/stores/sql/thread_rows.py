@@ -30,6 +30,8 @@ COLUMNS = (
     " failure_reason, ttl, created_at, round_started_at, last_active_at,"
     " prune_after, priority, seal, last_accessed_at, expires_at"
 )
+# What is read of a thread.
+SHOWN = f"{COLUMNS}, fence"
 SEAL = COLUMNS.split(", ").index("seal")
 INSERT_EVENT = "INSERT INTO events (thread_id, seq, id, round, type, version, content, at) VALUES ($1, $2, $3, $4, $5, 1, $6, $7)"
 
@@ -121,6 +123,7 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         _,
         last_accessed_at,
         expires_at,
+        fence,
     ) = row
     fsm = load(fsm_state)
     thread = Thread(
@@ -146,6 +149,7 @@ def _read_row(row: Row) -> tuple[Thread, Json]:
         priority=priority,
         last_accessed_at=bounded_moment(last_accessed_at),
         expires_at=None if expires_at is None else bounded_moment(expires_at),
+        fence=fence,
     )
     return thread, fsm
 

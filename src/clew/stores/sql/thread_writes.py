@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 from clew.domain.errors import Conflict, LostLease, NotFound
 from clew.domain.lifecycle import Change
-from clew.domain.records import FIRST_FENCE
 from clew.domain.thread import Status, Thread
 from clew.ports.guards import Claim
 from clew.stores.codec import (
@@ -59,6 +58,11 @@ _READ_AT = (
     " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $23"
     " AND deleted_at IS NULL"
 )
+# One that is claimed as its round begins. No other runner has it: it did not run before.
+_CLAIMED = (
+    ", rank = COALESCE(CAST($21 AS BIGINT), 0), recoveries = 0, fence = $24, lease_owner = $25,"
+    " lease_until = clew_now() + $26"
+)
 # A thread that runs on, one that came further, one that stops running, and one that waits for a runner.
 _LEASES = {
     "runs": "",
@@ -71,6 +75,9 @@ _LEASES = {
     ),
 }
 _UPDATE = {case: f"UPDATE threads SET {_FOLDED}{more}{_READ_AT}" for case, more in _LEASES.items()}
+_UPDATE_CLAIMED = (
+    f"UPDATE threads SET {_FOLDED}{_CLAIMED}{_READ_AT} AND fence = $24 - 1 AND status <> 'running'"
+)
 _UPDATE_FENCED = {case: f"{sql} AND fence = $24" for case, sql in _UPDATE.items()}
 MEND = {
     runs: f"UPDATE threads SET tenant = $2, user_id = $3, created_at = $17, {_FOLDED}"
@@ -87,11 +94,17 @@ def insert(thread: Thread, claim: Claim | None, turn: int) -> Update:
         return Update(_INSERT, row)
     if claim is None:
         return Update(_INSERT_QUEUED, (*row, turn))
-    return Update(_INSERT_CLAIMED, (*row, FIRST_FENCE, claim.runner, claim.lease // MICROSECOND))
+    return Update(_INSERT_CLAIMED, (*row, *_lease(claim)))
 
 
-def update(change: Change, fence: int | None, turn: int) -> Update:
+def _lease(claim: Claim) -> tuple[int, str, int]:
+    return claim.fence, claim.runner, claim.lease // MICROSECOND
+
+
+def update(change: Change, fence: int | None, claim: Claim | None, turn: int) -> Update:
     row = thread_row(change.thread)
+    if claim is not None:
+        return Update(_UPDATE_CLAIMED, (*row, change.read_at, *_lease(claim)))
     if change.starts_a_run and fence is None:
         return Update(_UPDATE["queued"], (*row, change.read_at, turn))
     case = "completes_stage" if change.completes_stage else "runs"

@@ -35,7 +35,7 @@ from clew.stores.sql.purge import FEW, FORGET_BURIED, PURGED, erase_from, purge,
 from clew.stores.sql.queue import move_to_front
 from clew.stores.sql.quotas import require_number
 from clew.stores.sql.spending import add_spent
-from clew.stores.sql.thread_rows import COLUMNS, INSERT_EVENT, event_row, thread_row, to_thread
+from clew.stores.sql.thread_rows import INSERT_EVENT, SHOWN, event_row, thread_row, to_thread
 from clew.stores.sql.thread_writes import MEND, accessed, expiring, insert, is_long_ago, refuse, update
 from clew.stores.sql.turns import take_tag, turn_of
 from clew.stores.sql.work import (
@@ -90,7 +90,9 @@ class ThreadRows(Tables):
         if change.starts_a_run and guarded.claim is None:
             yield take_tag(thread.owner.tenant, thread.priority)
         is_new = change.read_at == 0
-        ((saved,),) = yield (insert(thread, guarded.claim, turn) if is_new else update(change, fence, turn))
+        ((saved,),) = yield (
+            insert(thread, guarded.claim, turn) if is_new else update(change, fence, guarded.claim, turn)
+        )
         if not saved:
             yield from refuse(change, fence)
         for work in guarded.after:
@@ -187,7 +189,9 @@ class ThreadRows(Tables):
         newest: bool = False,
         types: Collection[str] = (),
     ) -> list[Event]:
-        run = self._db.glance if limit is not None and limit <= FEW and not types else self._db.read
+        span = None if before is None else before - (after or 0) - 1
+        is_short = (limit is not None and limit <= FEW and not types) or (span is not None and span <= FEW)
+        run = self._db.glance if is_short else self._db.read
         return await run(lambda: events(thread_id, after, before, limit, newest, types))
 
     @reads
@@ -379,12 +383,14 @@ def events(
 
 
 def _cached(thread_id: str, owner: Owner | None) -> Work[Thread]:
-    return to_thread((yield from _row(COLUMNS, thread_id, owner)))
+    return to_thread((yield from _row(SHOWN, thread_id, owner)))
 
 
 def _mended(thread_id: str) -> Work[Thread]:
     """The thread as its log tells it, with what only its row knows. Raises Corrupt if the log is damaged as well."""
-    accessed, expires = yield from _row("last_accessed_at, expires_at", thread_id, None, FOR_UPDATE)
+    accessed, expires, fence = yield from _row(
+        "last_accessed_at, expires_at, fence", thread_id, None, FOR_UPDATE
+    )
     try:
         thread = rebuild((yield from events(thread_id)))
         yield Statement(MEND[thread.status is Status.RUNNING], thread_row(thread))
@@ -392,6 +398,7 @@ def _mended(thread_id: str) -> Work[Thread]:
             thread,
             last_accessed_at=bounded_moment(accessed),
             expires_at=None if expires is None else bounded_moment(expires),
+            fence=fence,
         )
     except Corrupt:
         raise
@@ -451,7 +458,7 @@ def _wanted(
 
 
 def _find(page: str, args: tuple[Value, ...]) -> Work[list[Thread]]:
-    rows = yield Statement(f"SELECT {COLUMNS} {page}", args)
+    rows = yield Statement(f"SELECT {SHOWN} {page}", args)
     return [to_thread(row) for row in rows]
 
 
