@@ -24,23 +24,23 @@ STEP_SECONDS = 0.1
 class ClewServer(uvicorn.Server):
     """The first SIGTERM or SIGINT starts the shutdown, the second one exits at once."""
 
-    def __init__(
-        self, config: uvicorn.Config, *, stopping: asyncio.Event, grace: float, announce: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, *, stop: Callable[[], None], grace: float) -> None:
+        """`stop` ends the streams of the app."""
         super().__init__(config)
-        self._stopping = stopping
+        self._stop = stop
         self._grace = grace
-        self._announce = announce
+        # Set when it accepts connections, or cannot.
+        self.listening = asyncio.Event()
         # Set when the app is closed. After that only an OS thread of a graph can keep the process alive.
         self.is_closed = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._announce()
+        self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn would wait for an open stream for ever; this event ends the streams.
-        self._stopping.set()
+        # uvicorn would wait for an open stream for ever; this ends the streams.
+        self._stop()
         await super().shutdown(sockets)
 
     @contextmanager

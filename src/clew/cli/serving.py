@@ -8,31 +8,36 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.loops.auto import auto_loop_factory
 
 from clew import __version__
-from clew.api.bodies import SMALL
+from clew.cli.front import Front
 from clew.cli.opening import read_settings
 from clew.cli.output import say
 from clew.cli.protocol import counted
 from clew.cli.server import ClewServer
 from clew.config import Settings, export_environment
 from clew.domain.errors import ConfigError
-from clew.server.app import open_app
-from clew.server.services import ProcessRole
+
+if TYPE_CHECKING:
+    from clew.server.app import Server
 
 logger = logging.getLogger(__name__)
 
 # How long an idle connection is kept. Longer than clients and proxies keep theirs: the client must be the side that
 # closes first, or its next request meets a closed connection.
 KEEP_ALIVE_SECONDS = 75
+# Of one message on a WebSocket, whatever a body may have.
+LARGEST_MESSAGE = 1024 * 1024
 # Beside those that runs may block.
 OWN_THREADS = 32
 
@@ -63,9 +68,15 @@ def serve(
         end_with_parent()
     with opened as listener:
         settings = at(settings, listener)
-        role = ProcessRole(has_runner=has_runner)
+        main = _serve(
+            settings,
+            listener,
+            has_runner=has_runner,
+            is_quiet=is_quiet,
+            is_shared=socket_fd is not None,
+        )
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-            run_main(runner.get_loop(), _serve(settings, listener, role, is_quiet=is_quiet))
+            run_main(runner.get_loop(), main)
 
 
 def end_with_parent() -> None:
@@ -126,39 +137,87 @@ def node_threads(settings: Settings) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(settings.runner.concurrency + OWN_THREADS, thread_name_prefix="clew")
 
 
-async def _serve(settings: Settings, listener: socket.socket, role: ProcessRole, *, is_quiet: bool) -> None:
+async def _serve(
+    settings: Settings, listener: socket.socket, *, has_runner: bool, is_quiet: bool, is_shared: bool
+) -> None:
+    """The process listens at once, and says that it is loading. A socket that is shared with other processes is theirs
+    until this one is ready."""
     asyncio.get_running_loop().set_default_executor(node_threads(settings))
-    async with open_app(settings, role=role) as app:
-        keys = await app.stores.keys.find()
-        http, ws = counted(settings.limits.connections_per_address)
-        config = uvicorn.Config(
-            app.http,
-            http=http,
-            ws=ws,
-            ws_max_size=min(settings.limits.body_bytes, SMALL),
-            root_path=settings.server.root_path,
-            lifespan="off",  # open_app is the life of this app
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=round(settings.server.shutdown_seconds),
-        )
-        server = ClewServer(
-            config,
-            stopping=app.stopping,
-            grace=settings.server.shutdown_seconds,
-            announce=lambda: announce(settings, keys=bool(keys), is_quiet=is_quiet),
-        )
-        settle()
-        try:
-            await server.serve([listener])
-        except OSError as exc:
-            raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
+    front = Front(f"{settings.server.root_path}{settings.http.mount_prefix}")
+    server = ClewServer(_config(settings, front), stop=front.stop, grace=settings.server.shutdown_seconds)
+    loading = asyncio.current_task()
+
+    def ended(_: "asyncio.Task[None]") -> None:
+        server.listening.set()
+        if loading is not None and not front.is_open:
+            loading.cancel()
+
+    def begin() -> "asyncio.Task[None]":
+        task = asyncio.create_task(server.serve([listener]), name="http server")
+        task.add_done_callback(ended)
+        return task
+
+    serving = None if is_shared else begin()
+    try:
+        load = await asyncio.to_thread(_imported)
+        async with load(settings, has_runner=has_runner) as app:
+            keys = await app.stores.keys.find()
+            settle()
+            front.open(app.http, app.stopping)
+            serving = serving or begin()
+            await server.listening.wait()
+            if server.started:
+                announce(settings, keys=bool(keys), is_quiet=is_quiet)
+            await _over(serving, settings)
+    except asyncio.CancelledError:
+        if serving is None or not serving.done():
+            raise
+        await _over(serving, settings)  # while the app was loading: by a signal, or it could not listen
+    finally:
+        if serving is not None and not serving.done():
+            serving.remove_done_callback(ended)
+            server.should_exit = True
+            await serving
     server.is_closed = True
     logger.info("stopped")
+
+
+async def _over(serving: "asyncio.Task[None]", settings: Settings) -> None:
+    try:
+        await serving
+    except OSError as exc:
+        raise _cannot_bind(settings.server.host, settings.server.port, exc) from exc
+
+
+def _imported() -> Callable[..., AbstractAsyncContextManager["Server"]]:
+    """What takes seconds to import. In a thread, so that the loop answers meanwhile."""
+    from clew.server import engine, sdk  # noqa: F401, PLC0415 - LangGraph; `open_app` needs them next
+    from clew.server.app import open_app  # noqa: PLC0415 - the routes, with FastAPI
+    from clew.server.services import ProcessRole  # noqa: PLC0415 - the same
+
+    def load(settings: Settings, *, has_runner: bool) -> AbstractAsyncContextManager["Server"]:
+        return open_app(settings, role=ProcessRole(has_runner=has_runner))
+
+    return load
+
+
+def _config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    http, ws = counted(settings.limits.connections_per_address)
+    return uvicorn.Config(
+        app,
+        http=http,
+        ws=ws,
+        ws_max_size=min(settings.limits.body_bytes, LARGEST_MESSAGE),
+        root_path=settings.server.root_path,
+        lifespan="off",  # open_app is the life of this app
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(settings.server.shutdown_seconds),
+    )
 
 
 def settle() -> None:
