@@ -4,7 +4,7 @@ import pytest
 
 from clew.domain.errors import Invalid
 from clew.domain.events import Redacted, RoundFinished
-from clew.domain.lifecycle import Change
+from clew.domain.lifecycle import Change, next_round
 from clew.domain.thread import Owner, Status
 from clew.engine import searching
 from clew.engine.searching import FullTextSearch
@@ -13,7 +13,7 @@ from clew.server.database import open_search
 from clew.stores.sql.trash import TrashRows
 from clew.stores.sql.work import Database
 from tests.databases import query
-from tests.samples import NOW, opened, recorded, said
+from tests.samples import NOW, opened, recorded, said, stamp
 
 pytestmark = pytest.mark.anyio
 
@@ -109,6 +109,24 @@ async def test_a_thread_that_was_left_behind_is_caught_up(store: Store, search: 
     await store.commit(recorded(said_so.thread, RoundFinished(status=Status.COMPLETED)))
     assert await search.catch_up() is False
     assert list(await found(search, "behind")) == ["t1"]
+
+
+async def test_threads_in_which_nothing_was_said_are_passed_over_until_something_is(
+    store: Store, search: FullTextSearch, database: Database
+) -> None:
+    index = open_search(database)
+    for thread_id in ("t1", "t2"):
+        first = opened(thread_id, None)
+        await store.commit(first)
+        await store.commit(recorded(first.thread, RoundFinished(status=Status.COMPLETED)))
+    assert list(await index.behind(limit=9)) == ["t1", "t2"]
+    await index.pass_over({"t1": 2, "deleted": 7})
+    assert list(await index.behind(limit=9)) == ["t2"]
+    assert await index.position("deleted") == 0
+    again = next_round(await store.get("t1"), "after all", stamp=stamp())
+    await store.commit(again)
+    await search.update("t1")
+    assert list(await found(search, "after all")) == ["t1"]
 
 
 @pytest.mark.raw_sql

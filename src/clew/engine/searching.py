@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import unicodedata
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -70,6 +70,7 @@ class FullTextSearch:
         self._store = store
         self._index = index
         self._changed: dict[str, None] = {}
+        self._wordless: dict[str, int] = {}  # threads in which nothing was said, and where their logs end
         self._woken = asyncio.Event()
 
     async def find(self, owner: Owner | None, query: str, *, limit: int) -> list[FoundThread]:
@@ -112,9 +113,14 @@ class FullTextSearch:
 
     def committed(self, change: Change) -> None:
         """Index the thread soon, if it came to rest. Never waits."""
-        if change.thread.status is not Status.RUNNING:
-            self._changed[change.thread.id] = None
-            self._woken.set()
+        thread = change.thread
+        if thread.status is Status.RUNNING:
+            return
+        if thread.name or thread.stats.messages:
+            self._changed[thread.id] = None
+        else:
+            self._wordless[thread.id] = thread.last_seq
+        self._woken.set()
 
     def chore(self) -> Chore:
         return Chore(name="index_messages", seconds=CATCH_UP_SECONDS, do=self.catch_up)
@@ -144,8 +150,20 @@ class FullTextSearch:
             self._woken.clear()
             await asyncio.sleep(GATHER_SECONDS)
             changed, self._changed = self._changed, {}
+            wordless, self._wordless = self._wordless, {}
             for thread_id in changed:
                 await self._update_if_possible(thread_id)
+            if wordless:
+                await self._pass_over(wordless)
+
+    async def _pass_over(self, wordless: Mapping[str, int]) -> None:
+        """All at once: there is nothing to read."""
+        try:
+            await self._index.pass_over(wordless)
+        except ClewError as exc:
+            logger.warning("threads cannot be passed over", extra={"count": len(wordless), "code": exc.code})
+        except Exception:
+            logger.exception("threads cannot be passed over")
 
     async def _update_if_possible(self, thread_id: str) -> None:
         """A thread that cannot be indexed keeps no other from it. The next time it comes to rest, or the chore, finds it."""

@@ -1,6 +1,6 @@
 """Full-text search: the words of messages and of threads' names, derived from the logs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -35,6 +35,10 @@ class MessageSearch(Protocol):
         self, thread_id: str, texts: Sequence[IndexedText], *, upto: int, without: Collection[str] = ()
     ) -> None:
         """Add texts, and remove those of the events in `without`. A thread that was deleted is left alone."""
+        ...
+
+    async def pass_over(self, ends: Mapping[str, int]) -> None:
+        """Threads whose logs have nothing to index up to these seqs. One that was deleted is left alone."""
         ...
 
     async def clear(self) -> None:

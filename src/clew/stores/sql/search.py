@@ -1,6 +1,6 @@
 """Full-text search on SQLite (FTS5) and Postgres (tsvector)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from clew.domain.thread import Owner, Status
@@ -15,8 +15,16 @@ from clew.stores.sql.work import (
     Value,
     Work,
     among,
+    glances,
     reads,
     writes,
+)
+
+# A thread that was deleted meanwhile is not there to be locked.
+_POSITION = (
+    "INSERT INTO search_positions (thread_id, seq)"
+    f" SELECT id, CAST($2 AS BIGINT) FROM (SELECT id FROM threads WHERE id = $1 {FOR_KEY_SHARE}) AS held"
+    " WHERE TRUE ON CONFLICT (thread_id) DO UPDATE SET seq = excluded.seq WHERE excluded.seq > search_positions.seq"
 )
 
 
@@ -31,7 +39,7 @@ class SearchRows(Tables):
     # A row that is deleted from it alone keeps its words there.
     CLEARED: ClassVar[Sequence[str]] = ("INSERT INTO message_index (message_index) VALUES ('delete-all')",)
 
-    @reads
+    @glances
     def position(self, thread_id: str) -> Work[int]:
         rows = yield Statement("SELECT seq FROM search_positions WHERE thread_id = $1", (thread_id,))
         return int(rows[0][0]) if rows else 0
@@ -53,11 +61,12 @@ class SearchRows(Tables):
             " ON CONFLICT (thread_id, event_id) DO NOTHING",
             [(thread_id, text.event_id, text.seq, self.document(text.words)) for text in texts if text.words],
         )
-        yield Statement(
-            "INSERT INTO search_positions (thread_id, seq) VALUES ($1, $2) ON CONFLICT (thread_id)"
-            " DO UPDATE SET seq = excluded.seq WHERE excluded.seq > search_positions.seq",
-            (thread_id, upto),
-        )
+        yield Many(_POSITION, [(thread_id, upto)])
+
+    @writes
+    def pass_over(self, ends: Mapping[str, int]) -> Work[None]:
+        # In one order, so that two processes never wait for each other.
+        yield Many(_POSITION, sorted(ends.items()))
 
     @writes
     def clear(self) -> Work[None]:
