@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, Cookie, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import core_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -70,6 +71,50 @@ async def test_both_ways_lead_to_the_same_answer(address: str, status: int) -> N
         short = await client.get(f"/short/{address}")
     assert (short.status_code, short.content) == (status, long.content)
     assert short.headers["content-type"] == long.headers["content-type"]
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    number: Annotated[int, Field(le=9)] = 1
+    words: list[str] = []
+
+
+def ordering() -> APIRouter:
+    def endpoint() -> Callable[..., Awaitable[Response]]:
+        async def ordered(caller: Caller, name: Name, body: Order) -> Response:
+            return JSONResponse([name, caller.tenant, body.model_dump()])
+
+        return ordered
+
+    router = Router()
+    router.post("/long/{name}", dependencies=[needs("write")])(endpoint())
+    router.post("/short/{name}", dependencies=[needs("write")])(direct(endpoint()))
+    return router
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("{}", 200),
+        ('{"number": "7", "words": ["é"], "more": 1}', 200),
+        ('{"number": 10}', 400),
+        ("[1]", 400),
+        ("null", 400),
+        ("", 400),
+        ("{", 400),
+        ('{"words": ["a\\u0000b"]}', 200),
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+async def test_both_ways_read_the_same_body(kind: str, body: str, status: int) -> None:
+    async with small_api(ordering()) as api, client_of(api.http) as client:
+        long, short = [
+            await client.post(f"/{way}/x", content=body, headers={"content-type": kind})
+            for way in ("long", "short")
+        ]
+    assert short.status_code == (status if kind == "application/json" else 400)
+    assert (short.status_code, short.content) == (long.status_code, long.content)
 
 
 async def test_an_endpoint_that_wants_something_else_is_not_called_directly() -> None:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from clew.api.audit import note_thread
 from clew.api.auth import Authenticator
 from clew.api.credentials import Principal
+from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.headers import with_headers
 from clew.api.routing import Router
@@ -128,17 +129,21 @@ class RunRoutes:
             _require_no_answer(one)
         return [RunOut.of(await self.start(caller, None, one)) for one in body]
 
+    @direct
     async def wait_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and answer with the values it ends with."""
         return await self._wait(caller, thread_id, body)
 
+    @direct
     async def wait_stateless_run(self, caller: Caller, body: RunIn) -> Response:
         return await self._wait(caller, None, body)
 
+    @direct
     async def stream_run(self, caller: Caller, thread_id: ThreadId, body: RunIn) -> Response:
         """Start a run and stream it."""
         return await self._start_streaming(caller, thread_id, body)
 
+    @direct
     async def stream_stateless_run(self, caller: Caller, body: RunIn) -> Response:
         return await self._start_streaming(caller, None, body)
 

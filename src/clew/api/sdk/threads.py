@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from clew.api.access import DELETION_SECONDS
 from clew.api.audit import note_thread
+from clew.api.direct import direct
 from clew.api.guard import Caller
 from clew.api.routing import Router
 from clew.api.sdk.errors import errors, needs
@@ -66,9 +67,12 @@ class SdkThreadsRoutes:
 
     def router(self) -> APIRouter:
         router = Router(prefix="/threads", tags=["langgraph"])
-        router.post("", dependencies=[needs("write")], responses=errors(Invalid, Conflict))(
-            self.create_thread
-        )
+        router.post(
+            "",
+            dependencies=[needs("write")],
+            response_model=ThreadDetails,
+            responses=errors(Invalid, Conflict),
+        )(self.create_thread)
         router.post("/search", dependencies=[needs("read")], responses=errors(Invalid))(self.search_threads)
         router.post("/count", dependencies=[needs("read")], responses=errors(Invalid))(self.count_threads)
         router.post("/prune", dependencies=[needs("write")], responses=errors(Invalid))(self.prune_threads)
@@ -120,7 +124,8 @@ class SdkThreadsRoutes:
         )
         return router
 
-    async def create_thread(self, caller: Caller, body: ThreadIn) -> ThreadDetails:
+    @direct
+    async def create_thread(self, caller: Caller, body: ThreadIn) -> Response:
         """Make a thread, for runs to come."""
         thread_id = body.thread_id or str(uuid4())
         try:
@@ -137,14 +142,14 @@ class SdkThreadsRoutes:
                 raise Conflict(f"Thread with ID {thread_id} already exists") from None
             thread = await self.access.at(await self.access.kept_as(thread_id, caller.owner), caller.owner)
             note_thread(thread.id)
-            return await self._details(thread)
+            return _shown(await self._details(thread))
         note_thread(thread.id)
         if body.steps:
-            return await self._details(thread)
+            return _shown(await self._details(thread))
         # It has no run and no state yet. Without metadata nothing is left to be read.
         has_metadata = body.metadata or isinstance(caller.owner, FilteredOwner)
         known = (await self.threads.metadata.of((thread.id,)))[thread.id] if has_metadata else {}
-        return ThreadDetails.of(thread, known, EMPTY_STATE)
+        return _shown(ThreadDetails.of(thread, known, EMPTY_STATE))
 
     async def search_threads(self, caller: Caller, body: SearchIn) -> Response:
         """Threads by metadata, status and what their newest states hold."""
@@ -325,6 +330,10 @@ class SdkThreadsRoutes:
             )
         except NotFound:
             return None
+
+
+def _shown(details: ThreadDetails) -> Response:
+    return Response(details.model_dump_json(), media_type="application/json")
 
 
 def sdk_threads_router(
