@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import TextIOWrapper
 from itertools import islice
 from math import isfinite
@@ -55,6 +56,8 @@ _LIBRARIES = frozenset(
 _NAMES_OF_CODE = frozenset({"langgraph.checkpoint.serde.jsonplus"})
 _SAFE_TO_QUOTE = (ClewError, OSError, sqlite3.Error)
 _MAX_FRAMES = 8
+# Texts of at most so many characters are scrubbed once.
+SHORT = 64
 _MAX_ITEMS = 50
 
 
@@ -106,7 +109,9 @@ class _Handler(logging.StreamHandler[TextIO]):
 class LineFormatter(logging.Formatter):
     def __init__(self, scrub: Scrubber, *, human: bool, debug: bool = False) -> None:
         super().__init__()
-        self._scrub = scrub
+        self._scrub_any = scrub
+        # Names of loggers, events, routes and graphs come again and again.
+        self._scrub_short = lru_cache(maxsize=1024)(scrub)
         self._human = human
         self._debug = debug
 
@@ -121,6 +126,9 @@ class LineFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line.update(self._exception(record.exc_info[1]))
         return _for_people(line) if self._human else json.dumps(line)
+
+    def _scrub(self, text: str) -> str:
+        return self._scrub_short(text) if len(text) <= SHORT else self._scrub_any(text)
 
     def _event(self, record: logging.LogRecord) -> str:
         if not self._debug and _is_of_a_library(record):
