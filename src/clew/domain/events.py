@@ -7,6 +7,7 @@ Class names are ours; `type` is the word in the log and on the wire. New fields 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import ClassVar, Literal, TypeAlias
 
 from clew.domain.errors import Corrupt, InvalidState, NotFound
@@ -338,7 +339,7 @@ def apply(thread: Thread | None, event: Event) -> Thread:
         return _born(event)
     if event.seq != thread.last_seq + 1:
         raise Corrupt(f"thread {thread.id!r}: event {event.seq} follows {thread.last_seq}")
-    after = replace(_fold(thread, event), last_seq=event.seq, last_active_at=event.at)
+    after = _fold(thread, event)
     if not may_follow(thread.status, after.status):
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, it cannot become {after.status}")
     return after
@@ -373,14 +374,14 @@ def _fold(thread: Thread, event: Event) -> Thread:
     if thread.status.is_terminal and not isinstance(event.body, RoundStarted | Redacted | TtlChanged):
         # Late writes never reopen or extend a round that has ended.
         raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round takes no more {event.type}")
+    after = partial(replace, thread, last_seq=event.seq, last_active_at=event.at)
     match event.body:
         case RoundStarted(round=number, held=held, spec=spec) as started:
             if held:
                 raise InvalidState("only the first round of a thread can be held")
             if thread.status in (Status.RUNNING, Status.BLOCKED):
                 raise InvalidState(f"thread {thread.id!r} is {thread.status}, its round was started already")
-            return replace(
-                thread,
+            return after(
                 status=Status.RUNNING,
                 graph=spec.graph if spec else thread.graph,
                 round=number,
@@ -393,37 +394,35 @@ def _fold(thread: Thread, event: Event) -> Thread:
             )
         case Suspension(call_id=call_id, executor=executor, kind=kind, prompt=prompt):
             waits = Pending(executor=executor, kind=kind, prompt=prompt)
-            return replace(thread, status=Status.BLOCKED, pending={**thread.pending, call_id: waits})
+            return after(status=Status.BLOCKED, pending={**thread.pending, call_id: waits})
         case Resolution(call_id=call_id) | ToolResult(call_id=call_id):
             if call_id not in thread.pending:
-                return thread
+                return after()
             left = {other: call for other, call in thread.pending.items() if other != call_id}
-            return replace(thread, pending=left, status=thread.status if left else Status.RUNNING)
+            return after(pending=left, status=thread.status if left else Status.RUNNING)
         case StageChanged(stage=stage):
-            return replace(thread, stage=stage)
+            return after(stage=stage)
         case RoundFinished(status=status, reason=reason):
-            return replace(
-                thread,
+            return after(
                 status=status,
                 failure_reason=reason if status is Status.FAILED else None,
                 pending={},
                 stats=_timed(thread, event.at),
             )
         case UserMessage() | AssistantMessage() as message:
-            return replace(thread, stats=_counted(thread.stats, message))
+            return after(stats=_counted(thread.stats, message))
         case Redacted() as redacted:
-            return replace(
-                thread,
+            return after(
                 redacted=thread.redacted | {redacted.what, *redacted.hides},
                 name="" if redacted.unnames else thread.name,
             )
         case TtlChanged(ttl=ttl, prune_after=prune_after):
-            return replace(thread, ttl=ttl, prune_after=prune_after)
+            return after(ttl=ttl, prune_after=prune_after)
         case DocumentAdded(document_id=document_id) if document_id in thread.redacted:
             # It was added again.
-            return replace(thread, redacted=thread.redacted - {document_id})
+            return after(redacted=thread.redacted - {document_id})
         case _:
-            return thread
+            return after()
 
 
 def _counted(stats: Stats, message: UserMessage | AssistantMessage) -> Stats:
