@@ -296,6 +296,17 @@ class TestPort:
         assert [found.id for found in await rows.find("t", limit=9)] == ["b", "a"]
         assert not await rows.values_of("t", "", {"m": ["1"]})
 
+    async def test_what_tasks_wrote_is_stored_with_the_step_that_takes_it_over_or_not_at_all(
+        self, rows: CheckpointRows
+    ) -> None:
+        await rows.put([self.step("a")])
+        wrote = TaskWrites(checkpoint_id="a", task_id="one", writes=[Write(0, "m", "k", b"x", "")])
+        with pytest.raises(ParentGone):
+            await rows.put([self.step("b", "nobody", builds_on_parent=True)], writes=[wrote])
+        assert await rows.writes_of("t", "", ["a"]) == []
+        await rows.put([self.step("b", "a", builds_on_parent=True)], writes=[wrote])
+        assert await rows.writes_of("t", "", ["a"]) == [wrote]
+
     async def test_a_value_that_is_there_stays(self, rows: CheckpointRows) -> None:
         await rows.put([self.step("a", m="1")])
         other = ChannelValue(channel="m", version="1", kind="other", data=b"y")

@@ -319,6 +319,37 @@ async def test_a_thread_that_is_there_is_not_claimed_by_opening_it_again(store: 
     assert (await claim(store, "r2")).fence == FIRST_FENCE
 
 
+def next_one(thread: Thread) -> Change:
+    return next_round(thread, "again", stamp=stamp())
+
+
+async def idle(store: Store) -> Thread:
+    """A thread whose first round is over."""
+    thread = await saved(store, opened())
+    await saved(store, finish(thread, Status.COMPLETED, stamp=stamp()))
+    return await store.get("t1")
+
+
+async def test_a_thread_may_be_claimed_with_the_commit_that_begins_its_next_round(store: Store) -> None:
+    thread = await idle(store)
+    change = next_one(thread)
+    await store.commit(change, Claim(runner="r1", lease=LONG, fence=thread.fence + 1))
+    assert not await store.has_work()
+    assert await store.claim("r2", lease=LONG, limit=10) == []
+    held = Lease(thread_id="t1", fence=thread.fence + 1, recoveries=0)
+    assert await store.renew("r1", [held], lease=LONG) == set()
+    await saved(store, recorded(change.thread, said()), Fence(held.fence))
+    with pytest.raises(LostLease):
+        await saved(store, recorded(change.thread, said()), Fence(thread.fence))
+
+
+async def test_it_is_not_claimed_under_a_fence_that_another_runner_had(store: Store) -> None:
+    thread = await idle(store)
+    with pytest.raises(Conflict):
+        await store.commit(next_one(thread), Claim(runner="r1", lease=LONG, fence=thread.fence))
+    assert await store.get("t1") == thread
+
+
 async def test_whoever_runs_a_thread_shuts_out_who_read_its_fence_before(store: Store) -> None:
     await store.commit(opened("t1"))
     before = await store.fence("t1")

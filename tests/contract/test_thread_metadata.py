@@ -7,9 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from clew.domain.errors import Invalid, NotFound
+from clew.domain.errors import Conflict, Invalid, NotFound
 from clew.domain.events import RoundFinished
 from clew.domain.thread import Owner, Status
+from clew.ports.guards import Relabels
 from clew.ports.thread_metadata import MOST, ThreadMetadata, ThreadSearch
 from clew.ports.threads import Store
 from clew.stores.sql.thread_metadata import ThreadMetadataRows
@@ -67,6 +68,16 @@ async def test_a_name_is_replaced_whole_and_others_stay(store: Store, labels: Th
     }
     await labels.put("t1", {"deep": 6})
     assert (await labels.of(("t1",)))["t1"]["deep"] == 6
+
+
+async def test_a_commit_may_write_names_over_those_there_are(store: Store, labels: ThreadMetadata) -> None:
+    await labelled(store, labels, "t1", kept=1, graph_id={"deep": 2}, assistant_id="a")
+    change = recorded(await store.get("t1"), RoundFinished(status=Status.COMPLETED))
+    await store.commit(change, Relabels({"graph_id": "g", "assistant_id": "b"}))
+    assert (await labels.of(("t1",)))["t1"] == {"kept": 1, "graph_id": "g", "assistant_id": "b"}
+    with pytest.raises(Conflict):
+        await store.commit(change, Relabels({"kept": 2}))
+    assert (await labels.of(("t1",)))["t1"]["kept"] == 1
 
 
 @pytest.mark.parametrize("name", ['"', "\\", "%", "_", "a,b", "['a'", "", "é", '", "', "x" * 900])

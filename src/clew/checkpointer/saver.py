@@ -340,11 +340,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
         tasks = [one.writes for one in written]
         try:
             try:
-                await finish(self._store.put([pending.step for pending in steps], tasks, fence=fence))
+                await finish(self._store.put([pending.step for pending in steps], writes=tasks, fence=fence))
             except ParentGone:
                 # A caller deleted or pruned the thread meanwhile: store whole states, from here on it starts anew.
                 whole = [self._whole(pending) for pending in steps]
-                await finish(self._store.put(whole, tasks, fence=fence))
+                await finish(self._store.put(whole, writes=tasks, fence=fence))
         except BaseException as exc:
             self._heads.forget(thread_id)
             for one in written:

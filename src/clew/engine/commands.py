@@ -461,7 +461,9 @@ class Commands:
             is_claimed = claim is not None
         else:
             await self.store.commit(change, *given)
-        self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq)
+        # Who waits for a thread to rest learns nothing from a round that begins, unless it woke a conversation.
+        goes_on = bool(change.begun) and not change.wakes_conversation
+        self.notifier.publish(change.thread.id, change.read_at, change.thread.last_seq, goes_on=goes_on)
         if change.thread.status is Status.RUNNING and not is_claimed:
             self.runner.wake()
         failpoint("accept_after_commit_before_reply")

@@ -289,7 +289,7 @@ class Runs:
             )
         with suppress(InvalidState):  # it has just ended by itself
             await self.commands.stop(thread.id, thread.owner)
-        return now
+        return await self.store.get(thread.id, thread.owner)
 
     async def _is_a_run(self, thread: Thread) -> bool:
         runs = runs_of(await self._run_events(thread, after=thread.round_seq - 1))

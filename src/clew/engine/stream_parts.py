@@ -268,6 +268,8 @@ class LocalStreamParts:
             try:
                 async with asyncio.timeout(LOOK_SECONDS if is_busy else None):
                     await self._looks.wait()
+                # Once for all that begin in this moment; those that are over by then have looked at their end.
+                await asyncio.sleep(SOON)
             except TimeoutError:
                 pass
             self._looks.clear()

@@ -101,7 +101,7 @@ class Checkpoints(Protocol):
     """
 
     async def put(
-        self, steps: Sequence[Superstep], writes: Sequence[TaskWrites] = (), *, fence: int | None = None
+        self, steps: Sequence[Superstep], *, writes: Sequence[TaskWrites] = (), fence: int | None = None
     ) -> None:
         """Store steps of one thread and namespace, oldest first, in one transaction; a value that is there already stays.
 

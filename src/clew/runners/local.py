@@ -138,7 +138,7 @@ class LocalRunner:
         ):
             yield None
             return
-        # The next fence: a thread that did not run until now has no lease, and was taken over by no runner.
+        # The next fence. The thread is at rest: it has no lease, and no runner has taken it over.
         lease = Lease(thread_id=change.thread.id, fence=change.thread.fence + 1, recoveries=0)
         with slots.reserved(1):
             try:

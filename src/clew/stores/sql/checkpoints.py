@@ -70,7 +70,7 @@ class CheckpointRows(Tables):
 
     @writes
     def put(
-        self, steps: Sequence[Superstep], writes: Sequence[TaskWrites] = (), *, fence: int | None = None
+        self, steps: Sequence[Superstep], *, writes: Sequence[TaskWrites] = (), fence: int | None = None
     ) -> Work[None]:
         thread_id, ns = steps[0].checkpoint.thread_id, steps[0].checkpoint.ns
         yield from guard(thread_id, fence)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from clew.domain.records import StreamPart
 from clew.stores.codec import MICROSECOND, micros
 from clew.stores.sql.existence import hold
-from clew.stores.sql.work import Many, Statement, Tables, Work, reads, writes
+from clew.stores.sql.work import Many, Statement, Tables, Work, glances, reads, writes
 
 # A reader that is behind gets so many at a time.
 PAGE = 500
@@ -71,7 +71,7 @@ class StreamPartRows(Tables):
             [(one, process, until // MICROSECOND) for one in sorted(threads)],
         )
 
-    @reads
+    @glances
     def read_elsewhere(self, process: str) -> Work[list[str]]:
         rows = yield Statement(
             "SELECT DISTINCT thread_id FROM stream_readers WHERE process <> $1 AND until_at > (SELECT clew_now())",
