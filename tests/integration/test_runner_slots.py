@@ -61,6 +61,39 @@ async def test_it_is_held_from_its_first_moment(house: House, tmp_path: Path) ->
     await house.app.execution.commands.stop(thread.id, None)
 
 
+async def test_so_is_one_that_is_there_in_each_of_its_rounds(house: House, tmp_path: Path) -> None:
+    commands = house.app.execution.commands
+    thread = await commands.open_idle(commands.new_id(), Opening(owner=Owner(), graph="slow"))
+    request = Request(graph_input={"marks": str(tmp_path / "marks")})
+    for fence in (1, 3):  # the end of a round takes one, too
+        await commands.next_round(thread.id, None, request)
+        assert await held(house, thread) == (True, fence, 0)
+        await commands.stop(thread.id, None)
+
+
+async def test_so_is_one_that_goes_on_with_an_answer(house: House) -> None:
+    thread = await house.run("gated", log=[])
+    assert thread.status is Status.BLOCKED
+    _, fence, _ = await held(house, thread)
+    await house.app.execution.commands.approve(thread.id, None, approved=True)
+    assert await held(house, thread) == (True, fence + 1, 0)
+    assert (await house.rest(thread)).status is Status.COMPLETED
+
+
+async def test_none_of_them_needs_a_runner_to_look_for_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim may pass over a row that another transaction holds at this moment."""
+
+    async def nothing(*_: Any, **__: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(type(house.app.stores.threads), "claim", nothing)
+    thread = await house.run("gated", log=[])
+    await house.app.execution.commands.approve(thread.id, None, approved=True)
+    assert (await house.rest(thread)).status is Status.COMPLETED
+
+
 async def test_where_all_places_are_taken_it_waits_for_one(house: House, tmp_path: Path) -> None:
     commands = house.app.execution.commands
     first = await house.start("slow", marks=str(tmp_path / "marks"))

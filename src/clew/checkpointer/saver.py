@@ -207,7 +207,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             await finish(self._commit_writes(deferred))
         else:
             self._writes.add(deferred)
-            await finish(_awaited(deferred.done))
+            await finish(deferred.done)
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self._settle(str(thread_id))
@@ -406,7 +406,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
         return [loaded[row.seq] for row in rows]
 
 
-async def finish(work: Coroutine[Any, Any, T]) -> T:
+async def finish(work: "Coroutine[Any, Any, T] | asyncio.Future[T]") -> T:
     """Await the work to its end even if the caller is cancelled meanwhile; then the caller is cancelled."""
     task = asyncio.ensure_future(work)
     try:

@@ -69,6 +69,13 @@ class Change:
         return any(event.type in CALLS or self._retries(event) for event in self.events)
 
     @property
+    def only_ends_calls(self) -> bool:
+        """Whether it touches calls only where some are open: the round is complete, and nothing else was done to them."""
+        return not self.wakes_conversation and all(
+            isinstance(event.body, RoundFinished) for event in self.events if event.type in CALLS
+        )
+
+    @property
     def takes_back(self) -> tuple[str, ...]:
         """The messages that are hidden, or of which a document is."""
         return tuple(event.body.message_id for event in self.events if isinstance(event.body, Redacted))

@@ -455,7 +455,7 @@ class Commands:
             for kind, key in change.reserves.items()
         )
         is_claimed = False
-        if change.begun:
+        if change.starts_a_run:
             with self.runner.place(change) as claim:
                 await self.store.commit(change, *given, *((claim,) if claim else ()))
             is_claimed = claim is not None

@@ -33,6 +33,15 @@ async def current(graph: Graph, thread_id: str) -> StateSnapshot:
     return await _state(graph, thread_id, None)
 
 
+async def output(graph: Graph, thread_id: str) -> tuple[Json, Json]:
+    """The newest values of its output channels, and the open interrupts."""
+    state = await _state(graph, thread_id, None)
+    values, names = state.values, graph.output_channels
+    if isinstance(values, dict) and not isinstance(names, str):
+        values = {name: value for name, value in values.items() if name in names}
+    return _as_json(thread_id, [values, [_interrupt(one) for one in state.interrupts]])
+
+
 async def history(
     graph: Graph,
     thread_id: str,
@@ -166,8 +175,12 @@ def _mismatch(exc: Exception) -> str:
 
 
 def shown(thread_id: str, state: StateSnapshot) -> Json:
+    return _as_json(thread_id, _shown(state))
+
+
+def _as_json(thread_id: str, values: Any) -> Any:
     try:
-        return as_json(_shown(state))
+        return as_json(values)
     except ValueError as exc:
         raise Corrupt(f"the state of thread {thread_id!r} cannot be shown as JSON") from exc
 

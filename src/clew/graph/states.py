@@ -57,12 +57,8 @@ class ThreadStates:
 
     async def output(self, thread: Thread) -> Json:
         async with self._reading(thread) as graph:
-            state = await snapshots.snapshot(graph, thread.id)
-            names = graph.output_channels
-        values = state["values"]
-        if isinstance(values, dict) and not isinstance(names, str):
-            values = {name: value for name, value in values.items() if name in names}
-        return {**values, "__interrupt__": state["interrupts"]} if state["interrupts"] else values
+            values, interrupts = await snapshots.output(graph, thread.id)
+        return {**values, "__interrupt__": interrupts} if interrupts else values
 
     async def history(
         self,

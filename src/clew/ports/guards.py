@@ -51,7 +51,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who takes the lease of a thread whose round begins with this change, for how long, and under which fence: the
+    """Who takes the lease of a thread that rested and runs with this change, for how long, and under which fence: the
     next one of the thread as it was read. Conflict if another lease came in between."""
 
     runner: str

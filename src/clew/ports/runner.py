@@ -26,7 +26,7 @@ class Runner(Protocol):
         ...
 
     def place(self, change: Change) -> AbstractContextManager[Claim | None]:
-        """A slot for a thread whose round is about to begin, which runs at the end of the block.
+        """A slot for a thread that is about to begin or go on, which runs at the end of the block.
 
         None if this runner has no slot for it: then the thread is committed without a claim, and claimed later. A block
         that raises leaves the slot; if the change may have been saved all the same, the thread is released.

@@ -148,7 +148,7 @@ class LocalRunner:
                 self._active.start(ActiveRun(lease, is_halted=True))
                 raise
             else:
-                self._active.start(ActiveRun(lease, change))
+                self._active.start(ActiveRun(lease, change if change.begun else None))
 
     def halt(self, thread_id: str) -> None:
         self._active.halt(thread_id)

@@ -53,6 +53,7 @@ _TYPES = [
     "bigint[]",
     "bigint[]",
     "boolean[]",
+    "boolean[]",
 ]
 _GIVEN = ", ".join(f"${n}::{type_}" for n, type_ in enumerate(_TYPES, 1))
 EVENT = ("thread_id", "seq", "id", "round", "type", "content", "at")
@@ -81,11 +82,11 @@ _FOLDED = [
     "seal",
 ]
 
-# The same rules as the statements in sql/threads.py, for many changes at once. A change whose thread moved on
-# matches no row, so its thread is missing from the answer and its events are not inserted.
+# The same rules as the statements in sql/threads.py, for many changes at once. A change whose thread moved on, or that
+# ends a round with open calls, matches no row, so its thread is missing from the answer and its events are not inserted.
 STATEMENT = f"""
 WITH given AS (
-    SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence, completes_stage)
+    SELECT * FROM unnest({_GIVEN}) AS g ({COLUMNS}, read_at, fence, completes_stage, ends_calls)
 ), moved AS (
     UPDATE threads AS t SET {", ".join(f"{column} = g.{column}" for column in _FOLDED)},
         last_accessed_at = CASE WHEN t.last_accessed_at < g.last_active_at - {ACCESS_GRAIN // MICROSECOND}
@@ -100,6 +101,8 @@ WITH given AS (
     WHERE t.id = g.id AND t.tenant = g.tenant AND t.user_id = g.user_id
         AND t.created_at = g.created_at AND t.last_seq = g.read_at AND t.deleted_at IS NULL
         AND (g.fence IS NULL OR t.fence = g.fence)
+        AND NOT (g.ends_calls AND EXISTS (SELECT 1 FROM tool_calls AS c
+            WHERE c.thread_id = t.id AND c.status IN ('pending', 'started', 'in_doubt')))
     RETURNING t.id, g.status = 'running' AND g.fence IS NULL AS is_begun
 ), appended AS (
     INSERT INTO events (thread_id, seq, id, round, type, version, content, at)
@@ -138,7 +141,9 @@ class PostgresThreads(ThreadRows):
 
     async def commit_calls(self, change: Change, *guards: Guard) -> list[Call]:
         guarded = work_of(change, guards)
-        special = change.touches_calls or change.takes_back or change.changes_ttl or change.starts_a_run
+        may_end_calls = change.touches_calls and change.only_ends_calls
+        touches_calls = change.touches_calls and not may_end_calls
+        special = touches_calls or change.takes_back or change.changes_ttl or change.starts_a_run
         is_plain = not (special or change.uses_tokens or change.read_at == 0)
         if not (is_plain and guarded.is_only_fenced):
             ended = await super().commit_calls(change, *guards)
@@ -151,8 +156,11 @@ class PostgresThreads(ThreadRows):
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         # The future may be cancelled with its caller; the batch it rides in is not.
-        if not await waiting.done:
-            await self._db.read(lambda: refuse(change, fence))
+        if await waiting.done:
+            return []
+        if may_end_calls:  # there are open ones, or it is refused as any other change
+            return await super().commit_calls(change, *guards)
+        await self._db.read(lambda: refuse(change, fence))
         return []
 
     async def _flush(self) -> None:
@@ -253,4 +261,4 @@ def _given(change: Change, fence: int | None, cipher: Cipher) -> tuple[Value, ..
     ttl = change.thread.ttl
     expires = None if ttl is None else now + ttl // MICROSECOND
     row = sealed_row("threads", FOLDED, thread_row(change.thread), cipher)
-    return (*row, now, expires, change.read_at, fence, change.completes_stage)
+    return (*row, now, expires, change.read_at, fence, change.completes_stage, change.touches_calls)

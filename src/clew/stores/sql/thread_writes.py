@@ -58,7 +58,7 @@ _READ_AT = (
     " WHERE id = $1 AND tenant = $2 AND user_id = $3 AND created_at = $17 AND last_seq = $23"
     " AND deleted_at IS NULL"
 )
-# One that is claimed as its round begins. No other runner has it: it did not run before.
+# One that is claimed as it begins or goes on. No other runner has it: it did not run before.
 _CLAIMED = (
     ", rank = COALESCE(CAST($21 AS BIGINT), 0), recoveries = 0, fence = $24, lease_owner = $25,"
     " lease_until = clew_now() + $26"
