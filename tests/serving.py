@@ -45,12 +45,11 @@ async def served(
             access_log=False,
             timeout_graceful_shutdown=5,
         )
-        ready = asyncio.Event()
-        server = QuietServer(config, stopping=stopping, grace=5, announce=ready.set)
+        server = QuietServer(config, stop=stopping.set, grace=5)
         serving = asyncio.create_task(server.serve([listener]))
         try:
             async with asyncio.timeout(30):
-                await ready.wait()
+                await server.listening.wait()
             yield f"127.0.0.1:{port}"
         finally:
             server.should_exit = True

@@ -39,7 +39,8 @@ async def output(graph: Graph, thread_id: str) -> tuple[Json, Json]:
     values, names = state.values, graph.output_channels
     if isinstance(values, dict) and not isinstance(names, str):
         values = {name: value for name, value in values.items() if name in names}
-    return _as_json(thread_id, [values, [_interrupt(one) for one in state.interrupts]])
+    values, interrupts = _as_json(thread_id, [values, [_interrupt(one) for one in state.interrupts]])
+    return values, interrupts
 
 
 async def history(
