@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clew.engine import recorder, stream_parts
 from clew.stores.sql.work import Database, Work
 from tests.app import open_house
 from tests.http_client import client_of
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.anyio
 MOST_WRITES = 5
 MOST_READS = 10
 MOST_STATEMENTS = 30
+# What a SQLite server asks twenty times a second, whether runs are under way or not.
+BY_THE_CLOCK = ("PRAGMA data_version",)
 
 
 @dataclass(slots=True)
@@ -29,19 +32,21 @@ class Asked:
     reads: int = 0
     statements: list[str] = field(default_factory=list)
 
-    def through(self, work: Work[Any]) -> Work[Any]:
+    def through(self, work: Work[Any], kind: str) -> Work[Any]:
         step = next(work, None)
+        if step is not None and step.sql not in BY_THE_CLOCK:
+            setattr(self, kind, getattr(self, kind) + 1)
         try:
             while step is not None:
-                self.statements.append(step.sql)
+                if step.sql not in BY_THE_CLOCK:
+                    self.statements.append(step.sql)
                 step = work.send((yield step))
         except StopIteration as done:
             return done.value
 
     def counted(self, method: Callable[..., Any], kind: str) -> Callable[..., Any]:
         async def run(db: Database, work: Callable[[], Work[Any]]) -> Any:
-            setattr(self, kind, getattr(self, kind) + 1)
-            return await method(db, lambda: self.through(work()))
+            return await method(db, lambda: self.through(work(), kind))
 
         return run
 
@@ -73,8 +78,11 @@ async def test_a_run_asks_no_more_of_the_database(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = {"CLEW_RUNNER_POLL_SECONDS": "60"}
+    # What is written or looked at if a run takes long: here none does, however busy the machine is.
+    monkeypatch.setattr(recorder, "SOON", 60)
+    monkeypatch.setattr(stream_parts, "SOON", 60)
     async with open_house(where, tmp_path, **quiet) as house, client_of(house.app.http) as client:
-        threads = [(await client.post("/threads", json={})).json()["thread_id"] for _ in range(4)]
+        threads = [(await client.post("/threads", json={})).json()["thread_id"] for _ in range(8)]
         await run_of(client, threads.pop())
         asked = counting(monkeypatch, house.app.stores.db)
         runs: list[Asked] = []
