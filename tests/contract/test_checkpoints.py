@@ -26,6 +26,7 @@ from clew.domain.events import RoundFinished
 from clew.domain.thread import Status
 from clew.ports.checkpoints import ChannelValue, ParentGone, StoredCheckpoint, Superstep, TaskWrites, Write
 from clew.ports.threads import Store
+from clew.server.database import open_checkpoints
 from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.work import Database
 from tests.chains import chain
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def rows(database: Database) -> CheckpointRows:
-    return CheckpointRows(database)
+    return open_checkpoints(database)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from clew.retention.thread_memory import ThreadMemory
 from clew.server.encryption import open_cipher
 from clew.stores.sql.assistants import AssistantRows
 from clew.stores.sql.audit import AuditRows
+from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.database_clock import DatabaseClock
@@ -104,6 +105,15 @@ async def migrate_job_queue(db: Database) -> None:
             "runner.kind: workers needs another package: pip install 'clew-server[workers]'"
         ) from exc
     await migrate_jobs(db)
+
+
+def open_checkpoints(db: Database) -> CheckpointRows:
+    if isinstance(db, SQLiteDatabase):
+        return CheckpointRows(db)
+    from clew.stores.postgres import PostgresDatabase  # noqa: PLC0415 - needs the extra, which is here
+    from clew.stores.postgres_checkpoints import PostgresCheckpoints  # noqa: PLC0415 - the same
+
+    return PostgresCheckpoints(db) if isinstance(db, PostgresDatabase) else CheckpointRows(db)
 
 
 def open_search(db: Database) -> MessageSearch:

@@ -43,13 +43,12 @@ from clew.runners.absent import AbsentRunner
 from clew.runners.dead_processes import DeadProcesses
 from clew.runners.local import LocalRunner
 from clew.server.apps import OpenApps, open_apps
-from clew.server.database import open_search, open_space, open_thread_memory
+from clew.server.database import open_checkpoints, open_search, open_space, open_thread_memory
 from clew.server.drivers import retry_policy
 from clew.server.mcp_servers import mcp_specs
 from clew.server.queue import queue_room, spending_room
 from clew.server.services import Services
 from clew.server.traces import open_sender
-from clew.stores.sql.checkpoints import CheckpointRows
 from clew.stores.sql.cleanup import CleanupRows
 from clew.stores.sql.cluster_state import ClusterStateRows
 from clew.stores.sql.database_clock import DatabaseClock
@@ -153,7 +152,7 @@ def _heard(graphs: GraphRuntime, runner: Runner) -> Callable[[str, int | None], 
 async def _open_graphs(services: Services, stack: AsyncExitStack) -> GraphRuntime:
     """The user's graphs and those of apps. Raises ConfigError for a wrong setting of an app."""
     settings, db = services.settings, services.stores.db
-    saver = await stack.enter_async_context(aclosing(Checkpointer(CheckpointRows(db))))
+    saver = await stack.enter_async_context(aclosing(Checkpointer(open_checkpoints(db))))
     import_from(settings.import_paths)
     tools = await stack.enter_async_context(open_mcp_servers(mcp_specs(settings)))
     registry = await open_registry(settings.graphs.values(), stack, saver=saver, store=services.graph_store)

@@ -12,9 +12,9 @@ from clew.ports.checkpoints import (
     StoredCheckpoint,
     Superstep,
     TaskWrites,
-    Write,
 )
 from clew.stores.codec import dump, load
+from clew.stores.sql.task_writes import pack_writes, unpack_writes, writes_row
 from clew.stores.sql.work import (
     FOR_UPDATE,
     Many,
@@ -68,19 +68,20 @@ CHUNK = 200
 class CheckpointRows(Tables):
     """The Checkpoints port on a SQL database."""
 
-    @writes
-    def put(
+    async def put(
         self, steps: Sequence[Superstep], *, writes: Sequence[TaskWrites] = (), fence: int | None = None
-    ) -> Work[None]:
-        thread_id, ns = steps[0].checkpoint.thread_id, steps[0].checkpoint.ns
-        yield from guard(thread_id, fence)
-        for task in writes:
-            yield from _insert_writes(thread_id, ns, task)
-        for step in steps:
-            yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
-        values = [(thread_id, ns, *value) for step in steps for value in step.values]
-        if values:
-            yield Many(INSERT_VALUE, values)
+    ) -> None:
+        if not await self.put_at_once(steps, writes, fence):
+            await self._db.write(lambda: _put(steps, writes, fence))
+
+    async def put_at_once(
+        self,
+        steps: Sequence[Superstep],  # noqa: ARG002 - of a database that can
+        writes: Sequence[TaskWrites],  # noqa: ARG002 - the same
+        fence: int | None,  # noqa: ARG002 - the same
+    ) -> bool:
+        """Store them in one statement; False if that was not possible."""
+        return False
 
     @writes
     def put_writes(
@@ -104,7 +105,7 @@ class CheckpointRows(Tables):
         return Found(
             checkpoint=checkpoint,
             writes=[
-                TaskWrites(checkpoint_id=checkpoint.id, task_id=row[-4], writes=_unpack_writes(*row[-3:]))
+                TaskWrites(checkpoint_id=checkpoint.id, task_id=row[-4], writes=unpack_writes(*row[-3:]))
                 for row in rows
                 if row[-4] is not None
             ],
@@ -276,20 +277,35 @@ def to_checkpoint(row: Row) -> StoredCheckpoint:
     )
 
 
-def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> Work[None]:
-    rows = yield Statement(
-        INSERT_ON_PARENT if builds_on_parent else INSERT_CHECKPOINT,
-        (
-            checkpoint.thread_id,
-            checkpoint.ns,
-            checkpoint.id,
-            checkpoint.parent_id,
-            checkpoint.body,
-            checkpoint.metadata,
-            dump(checkpoint.apart),
-            checkpoint.run_id,
-        ),
+def _put(steps: Sequence[Superstep], writes: Sequence[TaskWrites], fence: int | None) -> Work[None]:
+    thread_id, ns = steps[0].checkpoint.thread_id, steps[0].checkpoint.ns
+    yield from guard(thread_id, fence)
+    for task in writes:
+        yield from _insert_writes(thread_id, ns, task)
+    for step in steps:
+        yield from _insert_checkpoint(step.checkpoint, step.builds_on_parent)
+    values = [(thread_id, ns, *value) for step in steps for value in step.values]
+    if values:
+        yield Many(INSERT_VALUE, values)
+
+
+def checkpoint_row(checkpoint: StoredCheckpoint) -> tuple[Value, ...]:
+    """In the order of COLUMNS."""
+    return (
+        checkpoint.thread_id,
+        checkpoint.ns,
+        checkpoint.id,
+        checkpoint.parent_id,
+        checkpoint.body,
+        checkpoint.metadata,
+        dump(checkpoint.apart),
+        checkpoint.run_id,
     )
+
+
+def _insert_checkpoint(checkpoint: StoredCheckpoint, builds_on_parent: bool) -> Work[None]:
+    sql = INSERT_ON_PARENT if builds_on_parent else INSERT_CHECKPOINT
+    rows = yield Statement(sql, checkpoint_row(checkpoint))
     if not rows:
         yield from refuse_if_buried(checkpoint.thread_id)
         raise ParentGone(f"thread {checkpoint.thread_id!r}: checkpoint {checkpoint.parent_id!r}")
@@ -352,16 +368,13 @@ def _writes_of(thread_id: str, ns: str, checkpoint_ids: Collection[str]) -> Work
             (thread_id, ns, *some),
         )
         found += [
-            TaskWrites(checkpoint_id=row[0], task_id=row[1], writes=_unpack_writes(*row[2:])) for row in rows
+            TaskWrites(checkpoint_id=row[0], task_id=row[1], writes=unpack_writes(*row[2:])) for row in rows
         ]
     return found
 
 
 def _insert_writes(thread_id: str, ns: str, task: TaskWrites) -> Work[None]:
-    path = task.writes[0].path if task.writes else ""
-    entries, data = _pack_writes(task.writes, path)
-    row = (thread_id, ns, task.checkpoint_id, task.task_id, path, entries, data)
-    rows = yield Statement(INSERT_WRITES, row)
+    rows = yield Statement(INSERT_WRITES, writes_row(thread_id, ns, task))
     if not rows:
         yield from refuse_if_buried(thread_id)
         yield from _merge_writes(thread_id, ns, task)
@@ -376,38 +389,14 @@ def _merge_writes(thread_id: str, ns: str, new: TaskWrites) -> Work[None]:
     )
     if not rows:
         raise Conflict(f"thread {thread_id!r}: writes of task {new.task_id!r} were removed meanwhile")
-    merged = {write.idx: write for write in _unpack_writes(*rows[0])}
+    merged = {write.idx: write for write in unpack_writes(*rows[0])}
     for write in new.writes:
         if write.idx < 0 or write.idx not in merged:
             merged[write.idx] = write
-    entries, data = _pack_writes(list(merged.values()), rows[0][0])
+    entries, data = pack_writes(list(merged.values()), rows[0][0])
     yield Statement(
         f"UPDATE checkpoint_writes SET entries = $5, data = $6 WHERE {where}", (*key, entries, data)
     )
-
-
-def _pack_writes(task_writes: Sequence[Write], path: str) -> tuple[str, bytes]:
-    """All writes of a task as one row: what they are, and their bytes one after the other."""
-    entries = [
-        [w.idx, w.channel, w.kind, len(w.data), *(() if w.path == path else (w.path,))] for w in task_writes
-    ]
-    return dump(entries), b"".join(w.data for w in task_writes)
-
-
-def _unpack_writes(path: str, entries: str, data: bytes) -> list[Write]:
-    found: list[Write] = []
-    start = 0
-    try:
-        for idx, channel, kind, length, *own_path in load(entries):
-            found.append(
-                Write(idx, channel, kind, data[start : start + length], own_path[0] if own_path else path)
-            )
-            start += length
-    except (TypeError, ValueError) as exc:
-        raise Corrupt("stored writes of a task cannot be read back") from exc
-    if start != len(data):
-        raise Corrupt("stored writes of a task cannot be read back")
-    return found
 
 
 def _values_of(
