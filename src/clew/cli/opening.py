@@ -5,13 +5,15 @@ import sys
 from collections.abc import AsyncGenerator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clew.config import Settings, load_process_settings, secrets_of
 from clew.domain.errors import ConfigError
 from clew.failpoints import install
-from clew.server.database import Stores, open_stores
 from clew.telemetry import configure_logs
+
+if TYPE_CHECKING:
+    from clew.server.database import Stores
 
 T = TypeVar("T")
 
@@ -45,8 +47,10 @@ def read_settings(
 
 
 @asynccontextmanager
-async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenerator[Stores]:
+async def stores_of(config: Path | None, *, create: bool = False) -> AsyncGenerator["Stores"]:
     """The database of the settings; a missing one is created only with `create`."""
+    from clew.server.database import open_stores  # noqa: PLC0415 - heavy; a server opens its database later
+
     settings = read_settings(config, level="warning", without=OTHERS)
     url = settings.database.url
     if url.kind == "memory":
