@@ -173,7 +173,9 @@ def test_an_issue_becomes_a_pull_request(delivery: Delivery) -> None:
         assert (state["base"], state["published"]) == (done["execution_state"]["published"]["commit"], {})
 
 
-def test_what_is_published_is_shown_first_and_changes_after_it_are_not_committed(delivery: Delivery) -> None:
+def test_what_is_published_is_shown_first_and_what_changes_meanwhile_is_shown_again(
+    delivery: Delivery,
+) -> None:
     delivery.prepare()
     with delivery.serving() as api:
         workflow = start(api, delivery)
@@ -188,12 +190,20 @@ def test_what_is_published_is_shown_first_and_changes_after_it_are_not_committed
         assert "+hello\n" in prompt["diff"]
         assert delivery.github.pulls == delivery.github.comments == []
         assert git(delivery.shop, "branch", "--show-current").strip() == "main"
+        # Another file than was shown: it is shown before it is committed.
         (delivery.shop / "hello.txt").write_text("another one\n")
         api.ask("POST", f"/api/workflows/{workflow}/approve")
-        api.rest(workflow, "failed")
-        reason = api.ask("GET", f"/api/workflows/{workflow}")["failure_reason"]
-        assert "changed after the approval" in reason
+        until(
+            lambda: (
+                api.rest(workflow)["status"] == "blocked" and "+another one" in asked(api, workflow)["diff"]
+            )
+        )
         assert git(delivery.remote, "branch", "--list", BRANCH) == ""
+        api.ask("POST", f"/api/workflows/{workflow}/approve")
+        api.rest(workflow, "completed")
+        assert git(delivery.remote, "show", f"{BRANCH}:hello.txt") == "another one\n"
+        (pull,) = delivery.github.pulls
+        assert pull["head"] == BRANCH
 
 
 def test_a_no_to_publishing_leaves_the_worktree_and_the_world_alone(delivery: Delivery) -> None:

@@ -28,7 +28,7 @@ from clew.apps.coding.architect import design
 from clew.apps.coding.checks import result_of, run_checks
 from clew.apps.coding.developer import Task, develop
 from clew.apps.coding.plan import ARCHITECT, WORKTREE, plan_hash
-from clew.apps.coding.ports import Worktree, Worktrees
+from clew.apps.coding.ports import TreeChanged, Worktree, Worktrees
 from clew.apps.coding.publishing import Publisher
 from clew.apps.coding.record import line
 from clew.apps.drivers.asking import open_session, run_of_thread
@@ -115,7 +115,7 @@ class Coding:
             "reviewer_node", self._after_review, ["developer_node", publishing.GATE, END]
         )
         graph.add_conditional_edges(publishing.GATE, _after_publish_gate, [publishing.NODE, END])
-        graph.add_edge(publishing.NODE, END)
+        graph.add_conditional_edges(publishing.NODE, _after_publish, [publishing.GATE, END])
         return graph.compile(interrupt_before=[GATE])
 
     async def architect_node(self, state: CodingState) -> CodingState:
@@ -268,14 +268,22 @@ class Coding:
         issue = await record.issue_of_thread(run, state.get("issue"))
         number = run.thread.round
         await run.record(line("Publishing", 90, "publisher", f"publish/{number}"))
-        async with self._publishing(run) as publisher:
-            done = await publisher.publish(
-                issue,
-                approval,
-                summary=state.get("summary", ""),
-                mark=f"Clew workflow {run.thread.id}, round {number}",
-                tell=lambda step, text: run.note(line(text, 95, "publisher", f"{step}/{number}")),
+        try:
+            async with self._publishing(run) as publisher:
+                done = await publisher.publish(
+                    issue,
+                    approval,
+                    summary=state.get("summary", ""),
+                    mark=f"Clew workflow {run.thread.id}, round {number}",
+                    tell=lambda step, text: run.note(line(text, 95, "publisher", f"{step}/{number}")),
+                )
+        except TreeChanged:
+            run.note(
+                line(
+                    "The files changed after the question: asking again", 90, "publisher", "", level="warning"
+                )
             )
+            return {"publish_approved": False}
         text = publishing.said(done, "")
         return {
             "published": done,
@@ -396,6 +404,11 @@ def _after_tests_gate(state: CodingState) -> str:
 
 def _after_publish_gate(state: CodingState) -> str:
     return publishing.NODE if state.get("publish_approved") is True else END
+
+
+def _after_publish(state: CodingState) -> str:
+    """Files that changed after the question are not published before a person has seen them."""
+    return END if state.get("publish_approved") is True else publishing.GATE
 
 
 def _message(

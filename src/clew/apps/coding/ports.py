@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from clew.apps.coding.plan import Changes, Issue
+from clew.domain.errors import Permanent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,10 @@ class Commit:
     message: str
     author: str
     at: datetime
+
+
+class TreeChanged(Permanent):
+    """The worktree holds other files than those that were approved. Nothing was committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,7 @@ class Commits(Protocol):
         ...
 
     async def commit(self, what: Commit) -> str:
-        """The commit's name. Made twice, it is the same one."""
+        """The commit's name. Made twice, it is the same one. Raises TreeChanged."""
         ...
 
     async def remote_branches(self, remote: str, token: str) -> Sequence[str]: ...

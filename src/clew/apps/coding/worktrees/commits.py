@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from clew.apps.coding.ports import Commit, WorktreePatch
+from clew.apps.coding.ports import Commit, TreeChanged, WorktreePatch
 from clew.apps.coding.worktrees.git import GitWorktree, reason, require_object
 from clew.apps.coding.worktrees.gitdir import UNBORN, make_private, read_head, variables
 from clew.documents.passages import cut
@@ -81,7 +81,7 @@ class GitCommits:
         return candidate
 
     async def commit(self, what: Commit) -> str:
-        """Make the commit, and put the branch, the worktree's HEAD and its index there. Raises Permanent.
+        """Make the commit, and put the branch, the worktree's HEAD and its index there. Raises Permanent, TreeChanged.
 
         What a worktree holds that differs from `what.tree` is not committed: it was not approved.
         """
@@ -89,7 +89,7 @@ class GitCommits:
         reference = f"{BRANCHES}{what.branch}"
         async with self._staged(what.base, is_kept=True) as stage:
             if await self._tree(stage) != what.tree:
-                raise Permanent(
+                raise TreeChanged(
                     "the files changed after the approval: nothing was committed", ErrorClass.VALIDATION
                 )
             made = await self._made(stage, what)
