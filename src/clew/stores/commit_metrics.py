@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 from clew.domain.errors import ClewError
@@ -23,6 +24,9 @@ class CommitMetrics:
     def __init__(self, metrics: Metrics, backend: str) -> None:
         self._metrics = metrics
         self._backend = backend
+        # Finding one takes longer than counting.
+        self._seconds = metrics.commit_seconds.labels(backend)
+        self._counter = cache(lambda outcome: metrics.commits.labels(backend, outcome))
         self.observers: list[Callable[[Change], None]] = []
 
     def observe_batches(self, parts: Iterable[object]) -> None:
@@ -42,8 +46,8 @@ class CommitMetrics:
             outcome = exc.code.lower()
             raise
         finally:
-            self._metrics.commits.labels(self._backend, outcome).inc()
-            self._metrics.commit_seconds.labels(self._backend).observe(time.perf_counter() - started)
+            self._counter(outcome).inc()
+            self._seconds.observe(time.perf_counter() - started)
 
     def count(self, change: Change, ended: Iterable[Call]) -> None:
         for observe in self.observers:
