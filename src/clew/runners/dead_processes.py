@@ -11,7 +11,7 @@ from clew.ports.threads import Store
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.3
 # Processes with this prefix hold a lock. Of others nothing is known: their leases run out.
 WATCHED = "watched-"
 

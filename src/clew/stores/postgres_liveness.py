@@ -19,6 +19,8 @@ RETRY_SECONDS = 0.1
 PROBE_SECONDS = 15.0
 # A lock must be free for so long before its process counts as dead: one whose connection was cut takes it again.
 SURE_SECONDS = 0.4
+# By how much a timer may be early.
+MARGIN_SECONDS = 0.01
 # After an outage all processes take their locks again. So long none of them counts as dead.
 SETTLE_SECONDS = 3.0
 LOCK = "SELECT pg_advisory_lock(hashtextextended('clew:' || $1::text, 0))"
@@ -55,6 +57,14 @@ class AdvisoryLocks:
             await asyncio.gather(holding, return_exceptions=True)
 
     async def find_dead(self, names: Collection[str]) -> Collection[str]:
+        dead = await self._look(names)
+        if len(dead) < len(self._free_since):
+            # Some locks are free for too short a time: look again as soon as that says something.
+            await asyncio.sleep(SURE_SECONDS + MARGIN_SECONDS)
+            dead = await self._look(names)
+        return dead
+
+    async def _look(self, names: Collection[str]) -> Collection[str]:
         connection, now = self._connection, self._monotonic()
         if connection is None or now < self._settled_at:
             self._free_since.clear()
