@@ -1,6 +1,5 @@
 """Takes the pictures of the page for the README and the docs: `python -m tests.browser.screenshot FOLDER`."""
 
-import re
 import sys
 from io import BytesIO
 from pathlib import Path
@@ -9,17 +8,19 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from tests.browser import chromium
+from tests.browser import chromium, demo
 from tests.browser.samples import PROMPT, SALES, report
-from tests.browser.visits import page_serving, visiting
+from tests.browser.visits import Visit, comes_to, start, visiting
+from tests.processes import ROOT, Server, serving
 
-SIZE: ViewportSize = {"width": 1200, "height": 1080}
-LOW: ViewportSize = {"width": 1200, "height": 720}
-OTHERS = (("agent", "tools: send_mail to=ann@example.com"), ("interview", "Our plan: more stores."))
-
-# What shows that a view is there.
-READY = {"Run": ".waterfall .bar", "Graph": ".graph-picture", "State": ".values pre"}
-PLACES = {"Waiting for you": ".waiting", "Operate": ".figures"}
+SIZE: ViewportSize = {"width": 1280, "height": 860}
+REFUND = "Refund for order {}: {}"
+ENDED = (
+    ("report", "Numbers of October for the board", "failed"),
+    ("report", "Numbers of September for the board", "completed"),
+    ("support", "Where is my order A-1039?", "completed"),
+    ("support", "Is the oak shelf still available? Order A-1040", "completed"),
+)
 
 
 def main(images: Path) -> None:
@@ -30,31 +31,58 @@ def main(images: Path) -> None:
         folder = Path(name)
         (folder / "report.pdf").write_bytes(report())
         (folder / "sales.csv").write_bytes(SALES)
+        (folder / "clew.yaml").write_text(demo.GRAPHS)
         browser = playwright.chromium.launch(executable_path=executable, args=list(chromium.FLAGS))
-        with page_serving(folder) as server, visiting(browser, viewport=SIZE, device_scale_factor=2) as visit:
-            visit.open(f"{server.address}/")
-            for graph, prompt in OTHERS:
-                visit.start(graph, prompt)
-                visit.wait_for("blocked")
-            visit.page.get_by_role("link", name="New thread").click()
-            visit.page.locator(".composer").get_by_label("Graph").select_option("chat")
-            visit.drop(folder / "report.pdf", folder / "sales.csv")
-            visit.write(PROMPT)
-            visit.page.get_by_role("button", name="Send").click()
-            visit.wait_for("completed")
-            visit.page.locator(".said.last .file").wait_for()
-            visit.page.locator(".said.last").scroll_into_view_if_needed()
-            save(visit.page, images / "dashboard.png")
-            visit.page.set_viewport_size(LOW)
-            for tab in ("Run", "Graph", "State"):
-                visit.page.get_by_role("link", name=tab, exact=True).click()
-                visit.page.locator(READY[tab]).first.wait_for()
-                save(visit.page, images / f"dashboard-{tab.lower()}.png")
-            for place, ready in PLACES.items():
-                visit.page.get_by_role("link", name=re.compile(f"^{place}")).click()
-                visit.page.locator(ready).first.wait_for()
-                save(visit.page, images / f"dashboard-{place.split()[0].lower()}.png")
+        with (
+            serving(folder, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}") as server,
+            visiting(browser, viewport=SIZE, device_scale_factor=2) as visit,
+        ):
+            take(visit, server, folder, images)
         browser.close()
+
+
+def take(visit: Visit, server: Server, folder: Path, images: Path) -> None:
+    page = visit.page
+    for graph, prompt, status in ENDED:
+        comes_to(server, start(server, graph, prompt), status)
+    paid = start(server, "support", REFUND.format("A-1043", "the lamp arrived broken"))
+    comes_to(server, paid, "blocked")
+    asked = start(server, "interview", "Our plan: open a third store in Bremen.")
+    comes_to(server, asked, "blocked")
+    waiting = start(server, "support", REFUND.format("A-1051", "the lamp flickers"))
+    comes_to(server, waiting, "blocked")
+    server.post(f"/api/workflows/{paid}/approve", {"feedback": "The photo shows it."}).raise_for_status()
+    comes_to(server, paid, "completed")
+    start(server, "report", "Numbers of November for the board")
+    visit.open(f"{server.address}/")
+    page.locator(".composer").get_by_label("Graph").select_option("chat")
+    visit.drop(folder / "report.pdf", folder / "sales.csv")
+    visit.write(PROMPT)
+    page.get_by_role("button", name="Send").click()
+    visit.wait_for("completed")
+    page.locator(".said.last .file").wait_for()
+    page.locator(".said img.preview").scroll_into_view_if_needed()
+    save(page, images / "dashboard.png")
+
+    def shown(place: str, ready: str) -> None:
+        page.goto(f"{server.address}/#/{place}")
+        page.locator(ready).first.wait_for()
+
+    shown("waiting", ".waiting")
+    page.locator("#main").focus()
+    save(page, images / "dashboard-waiting.png")
+    shown(f"threads/{paid}/run", ".waterfall .bar")
+    save(page, images / "dashboard-run.png")
+    shown(f"threads/{waiting}/graph", ".graph-picture")
+    page.get_by_role("button", name="research").click()
+    save(page, images / "dashboard-graph.png")
+    shown(f"threads/{paid}/state", ".values pre")
+    page.locator(".checkpoints button").nth(1).click()
+    page.get_by_label("Compare with").select_option("3")
+    page.locator(".difference").wait_for()
+    save(page, images / "dashboard-state.png")
+    shown("operate/storage", ".figures")
+    save(page, images / "dashboard-operate.png")
 
 
 def save(page: Page, target: Path) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.visits import Visit, page_serving, visiting
 from tests.processes import SECONDS, Server, until
+from tests.providers import Reply, provider
 
 THREADS = 5_000
 
@@ -183,6 +184,35 @@ def test_items_are_browsed_written_edited_and_deleted(crowded_visit: Visit, crow
     crowded_visit.check(crowded)
 
 
+def test_a_webhook_that_was_given_up_is_called_again(crowded_visit: Visit, crowded: Server) -> None:
+    page = crowded_visit.page
+    statuses = iter([404, 200])
+    with provider(lambda _: Reply(status=next(statuses))) as receiver:
+        run = {"assistant_id": "two_steps", "input": {"log": []}, "webhook": f"{receiver.url}/secret"}
+        crowded.post("/runs", {**run, "on_completion": "keep"}).raise_for_status()
+        until(lambda: len(crowded.get("/api/webhooks/failed").json()["webhooks"]) == 1)
+        operate(page, "Webhooks")
+        row = page.get_by_role("row").filter(has_text=receiver.url)
+        expect(row).to_contain_text("answered 404")
+        expect(row).not_to_contain_text("secret")
+        row.get_by_role("button", name="again").click()
+        expect(page.get_by_text("No webhook was given up.")).to_be_visible()
+        until(lambda: len(receiver.requests) == 2)
+    crowded_visit.check(crowded)
+
+
+def test_an_operator_filters_by_tenant(crowded_visit: Visit, crowded: Server) -> None:
+    page = crowded_visit.page
+    page.get_by_text("Time, user, order").click()
+    page.get_by_label("Threads of this tenant").fill("nowhere")
+    page.get_by_label("Threads of this tenant").press("Enter")
+    expect(page.get_by_text("No thread matches this filter.")).to_be_visible()
+    page.get_by_label("Threads of this tenant").fill("*")
+    page.get_by_label("Threads of this tenant").press("Enter")
+    expect(page.locator(".thread")).to_have_count(50)
+    crowded_visit.check(crowded)
+
+
 def test_settings_are_shown_without_secrets(crowded_visit: Visit, crowded: Server) -> None:
     page = crowded_visit.page
     operate(page, "Settings")
@@ -220,6 +250,9 @@ def test_the_first_key_closes_the_server_and_later_ones_show_what_they_may(
             sections = page.get_by_role("navigation", name="Sections").get_by_role("link")
             expect(sections).to_have_text(["Storage", "Crons", "Assistants", "Store", "Files"])
             expect(page.get_by_text("Your key does not allow this.")).to_be_visible()
+            page.get_by_role("link", name="New thread").click()
+            expect(page.get_by_text("it lacks the scope write")).to_be_visible()
+            expect(page.locator(".composer")).to_have_count(0)
             visit.check(server, network=True)
         with visiting(browser) as visit:
             keys = server.get("/api/keys", authorization=f"Bearer {reader}")

@@ -201,7 +201,7 @@ def test_what_waits_is_approved_with_its_exact_arguments_before_the_eyes(
     page = visit.page
     visit.start("agent", "tools: send_mail to=ann@example.com")
     card = page.get_by_role("group", name="Allow the tool send_mail to run?")
-    expect(card.locator("pre")).to_have_text('{\n  "to": "ann@example.com"\n}')
+    expect(card.locator(".arguments dd")).to_have_text("ann@example.com")
     expect(page.locator(".thread[aria-current] .status")).to_have_text("Waiting for you")
     card.get_by_role("button", name="Approve").click()
     visit.wait_for("completed")
@@ -311,6 +311,7 @@ def test_an_issue_is_worked_on_from_the_page(visit: Visit, server: Server, tmp_p
     page.get_by_role("button", name="Send").click()
     visit.wait_for("blocked")
     expect(page.get_by_text("return early").first).to_be_visible()
+    expect(page.locator(".waiting")).to_contain_text("Plan: as it is written above.")
     page.get_by_text("Edit the plan").click()
     plan = page.get_by_label("Plan", exact=True)
     plan.fill(plan.input_value().replace("return early", "return zero"))
@@ -318,6 +319,9 @@ def test_an_issue_is_worked_on_from_the_page(visit: Visit, server: Server, tmp_p
     visit.wait_for("completed")
     assert git(worktree, "status", "--porcelain")
     assert "- [ ] return zero" in (worktree / "notes" / "SHOP-7.md").read_text()
+    changes = page.get_by_role("group", name="Diff")
+    expect(changes).to_contain_text("1 file changed")
+    expect(changes.locator(".lines .added").first).to_be_visible()
     visit.check(server, network=True)
 
 

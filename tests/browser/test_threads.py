@@ -76,6 +76,46 @@ def test_operators_see_why_a_graph_is_missing(browser: Browser, tmp_path: Path) 
         visit.check(server)
 
 
+NESTED = """
+from langgraph.graph import END, START, StateGraph
+
+
+def step(state: dict) -> dict:
+    return {}
+
+
+def chain(*nodes):
+    graph = StateGraph(dict)
+    for before, (name, node) in zip((START, *(name for name, _ in nodes)), nodes):
+        graph.add_node(name, node)
+        graph.add_edge(before, name)
+    graph.add_edge(nodes[-1][0], END)
+    return graph
+
+
+def graph():
+    return chain(("plan", step), ("team", chain(("research", step), ("write", step)).compile()), ("answer", step))
+"""
+
+
+def test_a_subgraph_opens_in_the_picture_of_its_graph(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "nested.py").write_text(NESTED)
+    with page_serving(tmp_path, "  nested: ./nested.py:graph\n") as server, visiting(browser) as visit:
+        page = visit.page
+        thread = start(server, "nested", "go")
+        comes_to(server, thread, "completed")
+        visit.open(f"{server.address}/#/threads/{thread}/graph")
+        nodes = page.locator(".node text")
+        expect(nodes).to_have_text(["start", "plan", "answer", "end", "team ▸"])
+        expect(page.locator(".node.visited text")).to_have_text(["plan", "answer", "team ▸"])
+        page.get_by_role("button", name="team").click()
+        expect(nodes).to_have_text(["start", "plan", "answer", "end", "research", "write"])
+        expect(page.locator(".frame")).to_have_count(1)
+        page.get_by_role("button", name="team").click()
+        expect(nodes).to_have_count(5)
+        visit.check(server)
+
+
 def test_arguments_are_edited_where_the_tool_allows_it(visit: Visit, server: Server) -> None:
     page = visit.page
     thread = start(server, "reviewed_agent", "tools: count upto=3; greet name=ann")

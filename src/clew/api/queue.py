@@ -172,5 +172,10 @@ def owner_of(caller: Principal, tenant: str | None) -> Owner | None:
     return None if tenant == "*" else Owner(tenant=tenant)
 
 
+def threads_owner(caller: Principal, tenant: str | None) -> Owner | None:
+    """The same for threads, of which a caller may see a part of its tenant's."""
+    return caller.owner if tenant in (None, caller.tenant) else owner_of(caller, tenant)
+
+
 def queue_router(queue: QueueState, store: Store, commands: Commands) -> APIRouter:
     return QueueRoutes(queue=queue, store=store, commands=commands).router()

@@ -15,6 +15,7 @@ from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.numbers import MandateId, Numbering, UserNumber
 from clew.api.openapi import errors
+from clew.api.queue import Tenant, threads_owner
 from clew.api.retention_schemas import (
     BinnedListOut,
     BinnedOut,
@@ -85,9 +86,10 @@ class RetentionRoutes:
         )(self.undelete_thread)
         return router
 
-    async def thread_counts(self, caller: Caller) -> CountsOut:
+    async def thread_counts(self, caller: Caller, tenant: Tenant = None) -> CountsOut:
         """How many of the caller's threads have each status."""
-        return CountsOut(by_status=await self.cleanup.space.by_status(caller.owner))
+        owner = threads_owner(caller, tenant)
+        return CountsOut(by_status=await self.cleanup.space.by_status(owner))
 
     async def thread_usage(self, caller: Caller) -> UsageOut:
         """Usage of the caller's threads, and how many a cleanup would delete."""

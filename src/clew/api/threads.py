@@ -10,9 +10,11 @@ from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator, AwareDatetime
 
 from clew.api.access import needs
+from clew.api.credentials import Principal
 from clew.api.guard import Caller
 from clew.api.numbers import Numbering
 from clew.api.openapi import errors
+from clew.api.queue import Tenant, threads_owner
 from clew.api.routing import Router
 from clew.api.schemas import EventOut, EventsOut, ThreadOut, ThreadsOut, WholeThreadOut
 from clew.api.thread_access import ThreadAccess
@@ -48,15 +50,19 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
         user: Annotated[str, Query(max_length=256, description="Only of this user of the tenant.")] = "",
         active_since: Annotated[Moment | None, Query(alias="activeSince")] = None,
         active_until: Annotated[Moment | None, Query(alias="activeUntil")] = None,
+        tenant: Tenant = None,
         sort: Literal["created", "activity"] = "created",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         cursor: Annotated[str | None, Query(max_length=1024, pattern="^[A-Za-z0-9_-]+$")] = None,
     ) -> ThreadsOut:
-        """The caller's threads, newest first."""
+        """The caller's threads, newest first. Those of another tenant come without what people wrote."""
+        owner = threads_owner(caller, tenant)
+        if owner is None and user:
+            raise Invalid("the tenant of this user is needed", field="tenant")
         before = None if cursor is None else read_cursor(cursor)
         # One more than asked for says whether there is a next page.
         found = await store.find(
-            of_user(caller.owner, user),
+            owner if owner is None else of_user(owner, user),
             status=status or (),
             graph=graph,
             active_since=active_since,
@@ -68,7 +74,7 @@ def threads_router(store: Store, *, access: ThreadAccess, numbering: Numbering) 
         page = found[:limit]
         numbers = await numbering.owners(thread.owner for thread in page)
         return ThreadsOut(
-            threads=[ThreadOut.of(thread, numbers[thread.owner]) for thread in page],
+            threads=[shown_to(caller, ThreadOut.of(thread, numbers[thread.owner])) for thread in page],
             next=write_cursor(page[-1], by_activity=sort == "activity") if len(found) > limit else None,
         )
 
@@ -111,6 +117,13 @@ def thread_events_router(store: Store, *, access: ThreadAccess) -> APIRouter:
         return EventsOut(events=[EventOut.of(thread, event) for event in events], last_seq=thread.last_seq)
 
     return router
+
+
+def shown_to(caller: Principal, thread: ThreadOut) -> ThreadOut:
+    """An operator sees what is going on in other tenants, not what is said there."""
+    if thread.tenant == caller.tenant:
+        return thread
+    return thread.model_copy(update={"name": "", "pending": {}, "failure_reason": None})
 
 
 def of_user(owner: Owner, user: str) -> Owner:

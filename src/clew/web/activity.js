@@ -1,7 +1,7 @@
 // What a round did, line by line: stages, log lines, tools, answers.
 
 import { html } from "./html.js";
-import { exactly, lasted, named, plural, timeOf } from "./words.js";
+import { exactly, lasted, named, plural, timeWithSeconds } from "./words.js";
 
 const LONGEST = 20_000;
 
@@ -24,7 +24,7 @@ export function newest(round) {
 
 function Line({ kind, text, at, level, agent, args, ok, result, output, answer, by }) {
   return html`<li class="${kind} ${level ?? ""}">
-    <time datetime=${at}>${timeOf(at)}</time>
+    <time datetime=${at}>${timeWithSeconds(at)}</time>
     <div>
       <span class="text" dir="auto">${kind === "answer" ? told(text, answer, by) : text}</span>
       ${agent && html`<span class="agent">${named(agent)}</span>`}

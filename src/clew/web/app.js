@@ -1,7 +1,7 @@
 // The page: the list of threads on one side; on the other an open thread, a new one, the inbox or the operator's view.
 
 import { Composer } from "./composer.js";
-import { Conversation } from "./conversation.js";
+import { Conversation, READ_ONLY } from "./conversation.js";
 import { DeleteDialog, KeyDialog, RedactDialog } from "./dialogs.js";
 import { html, render } from "./html.js";
 import { Inbox } from "./inbox.js";
@@ -51,8 +51,7 @@ function Start({ model }) {
     <div class="start">
       <h1>What should I work on?</h1>
       <p>Describe the task and add its documents. You can close this page: the work continues, and you find it here when you return.</p>
-      <${Composer} model=${model} place="" label="Describe the task" isNew />
-      <${Examples} model=${model} />
+      ${model.may("write") ? html`<${Composer} model=${model} place="" label="Describe the task" isNew /><${Examples} model=${model} />` : html`<p class="hint">${READ_ONLY}</p>`}
       ${model.state.broken.length > 0 && html`<details class="broken"><summary>${plural(model.state.broken.length, "graph")} could not be loaded</summary>
         <dl>${model.state.broken.map(({ name, reason }) => html`<dt>${name}</dt><dd>${reason}</dd>`)}</dl></details>`}
     </div>`;
@@ -85,8 +84,8 @@ const place = document.getElementById("app");
 place.replaceChildren();
 const model = new Model(() => {
   const name = model.state.current?.thread?.name;
-  const { blocked } = model.state.counts;
-  document.title = `${blocked ? `(${blocked}) ` : ""}${name ? `${name} · ` : ""}Clew`;
+  const { waiting } = model.state;
+  document.title = `${waiting ? `(${waiting}) ` : ""}${name ? `${name} · ` : ""}Clew`;
   render(html`<${App} model=${model} />`, place);
 });
 model.start();

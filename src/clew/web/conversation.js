@@ -2,6 +2,7 @@
 
 import { Activity, newest } from "./activity.js";
 import { Composer } from "./composer.js";
+import { Changes } from "./diff.js";
 import { Documents, DocumentLink, DocumentsOf } from "./documents.js";
 import { Graph } from "./graph.js";
 import { Component, createRef, html } from "./html.js";
@@ -12,10 +13,12 @@ import { Run } from "./run.js";
 import { State } from "./state.js";
 import { Status } from "./threads.js";
 import { Waiting } from "./waiting.js";
-import { excerpt, moment, named, plural, timeOf } from "./words.js";
+import { excerpt, moment, named, plural, timeWithSeconds } from "./words.js";
 
 // A user who has scrolled this near to the end stays at the end.
 const NEAR = 120;
+
+export const READ_ONLY = "Your key may read threads but not start or continue them: it lacks the scope write.";
 
 const VIEWS = { run: Run, graph: Graph, state: State, documents: Documents, log: EventLog };
 
@@ -65,7 +68,8 @@ class Chat extends Component {
         ${isRead && timeline.after > 0 && html`<button class="quiet" onClick=${() => model.showEarlier()}>Show earlier events</button>`}
         ${isRead && timeline.rounds.map((round) => html`<${Round} key=${round.number} model=${model} round=${round} current=${current} path=${path} />`)}
         ${isRead && [...timeline.drafts.values()].map((draft) => html`<${Said} key=${draft.id} role="assistant" agent=${draft.agent} text=${draft.text} isDraft />`)}
-        ${isRead && html`<${Waiting} model=${model} calls=${calls} />`}
+        ${isRead && model.worksInFiles(current.thread.graph) && html`<${Changes} model=${model} current=${current} />`}
+        ${isRead && html`<${Waiting} model=${model} calls=${calls} said=${timeline.texts} />`}
       </div>
       ${timeline && html`<${Foot} model=${model} current=${current} />`}`;
   }
@@ -83,7 +87,7 @@ function Head({ model, current: { thread, timeline, documents }, path }) {
           ${documents.map((one) => html`<li key=${one.id}><${DocumentLink} path=${path} document=${one} /></li>`)}
         </ul>
       </details>`}
-      <button class="quiet" onClick=${() => model.confirmDeletion(thread)}>Delete</button>`}
+      ${model.may("write") && html`<button class="quiet" onClick=${() => model.confirmDeletion(thread)}>Delete</button>`}`}
   </header>`;
 }
 
@@ -91,7 +95,7 @@ function Round({ model, round, current, path }) {
   const [asked, said] = [true, false].map((isUser) => round.messages.filter((one) => (one.role === "user") === isUser));
   const show = (message) => {
     // What a round works on stays while it runs.
-    const onDelete = message.role === "user" && current.timeline.isOver && ((file) => model.confirmRedaction(message, file));
+    const onDelete = message.role === "user" && current.timeline.isOver && model.may("write") && ((file) => model.confirmRedaction(message, file));
     return html`<${Said} key=${message.id} ...${message} onDelete=${onDelete}>
       <${DocumentsOf} message=${message} documents=${current.documents} path=${path} onDelete=${onDelete} />
     <//>`;
@@ -108,7 +112,7 @@ function Round({ model, round, current, path }) {
 function Said({ role, agent, marker, text, at, isDraft, onDelete, children }) {
   return html`<article class="said ${role} ${marker ?? ""} ${isDraft ? "draft" : ""}">
     <header><span class="who">${role === "user" ? "You" : named(agent) || "Assistant"}</span>
-      ${at && html`<time datetime=${at} title=${moment(at)}>${timeOf(at)}</time>`}
+      ${at && html`<time datetime=${at} title=${moment(at)}>${timeWithSeconds(at)}</time>`}
       ${onDelete && html`<button class="quiet" aria-label=${`Delete the message ${excerpt(text)}`} onClick=${() => onDelete()}>Delete</button>`}
     </header>
     ${role === "user" ? html`<p class="text" dir="auto">${text}</p>` : isData(text, isDraft) ? html`<${Data} text=${text} isDraft=${isDraft} />` : html`<${Markdown} text=${text} />`}
@@ -135,6 +139,7 @@ function Data({ text, isDraft }) {
 function Foot({ model, current: { timeline, connection } }) {
   const { status, round, isOver } = timeline;
   const isMeasured = typeof round?.progress === "number";
+  const mayWrite = model.may("write");
   return html`<footer class="foot">
     ${connection === "lost" && html`<p class="lost" role="status">Connection lost. Trying again.</p>`}
     ${!isOver && html`<div class="working">
@@ -143,13 +148,13 @@ function Foot({ model, current: { timeline, connection } }) {
         ${status === "running" && html`<span class="text">${newest(round)}</span>`}
         ${isMeasured && html`<span class="percent">${round.progress} %</span>`}
       </div>
-      ${status === "pending" && html`<button class="main" onClick=${() => model.begin()}>Begin</button>`}
-      <button onClick=${() => model.stop()}>Stop</button>
+      ${mayWrite && status === "pending" && html`<button class="main" onClick=${() => model.begin()}>Begin</button>`}
+      ${mayWrite && html`<button onClick=${() => model.stop()}>Stop</button>`}
     </div>`}
     ${status === "running" && html`<progress max="100" value=${isMeasured ? round.progress : null} aria-label="Progress"></progress>`}
     ${!isOver && model.draft.problem && html`<p class="problem" role="alert">${model.draft.problem}</p>`}
-    ${status === "failed" && html`<${Again} model=${model} round=${round} />`}
-    ${isOver && html`<${Composer} model=${model} place=${model.id} label="Continue: what should I work on next?" />`}
+    ${status === "failed" && mayWrite && html`<${Again} model=${model} round=${round} />`}
+    ${isOver && (mayWrite ? html`<${Composer} model=${model} place=${model.id} label="Continue: what should I work on next?" />` : html`<p class="hint">${READ_ONLY}</p>`)}
   </footer>`;
 }
 

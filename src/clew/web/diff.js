@@ -1,7 +1,26 @@
 // A unified diff, file by file, with its hunks and line numbers.
 
+import { fetchJson } from "./api.js";
 import { html } from "./html.js";
+import { Loaded } from "./loaded.js";
 import { plural } from "./words.js";
+
+// What a workflow has changed in its work tree so far: asked again while it works, open at its end.
+export function Changes({ model, current }) {
+  const { status } = current.timeline;
+  // Before there is a plan, or once the work tree is gone, there is nothing to show.
+  const load = () => fetchJson(`${model.path(current.id)}/diff`).catch((error) => {
+    if (error.status !== 409 && error.status !== 400) throw error;
+    return { files: [], diff: "", isCut: false };
+  });
+  return html`<${Loaded} key=${`${current.id}/${status}`} model=${model} load=${load} every=${status === "running" ? 3 : 0}>
+    ${({ files, diff, isCut }) => files.length > 0 && html`<details class="changes" open=${status !== "running"}>
+      <summary>Changes in the work tree <span class="facts">${plural(files.length, "file")}</span></summary>
+      <${Diff} text=${diff} />
+      ${isCut && html`<p class="hint">The diff is longer than what is shown.</p>`}
+    </details>`}
+  <//>`;
+}
 
 // Beyond this a file is closed at first.
 const LONG = 400;

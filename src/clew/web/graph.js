@@ -24,7 +24,7 @@ function marks(timeline) {
   const stages = timeline.round?.activity.filter(({ kind }) => kind === "stage") ?? [];
   for (const stage of stages) found.set(stage.text, "visited");
   const last = stages.at(-1);
-  if (last && !last.ended) found.set(last.text, timeline.status === "failed" ? "failed" : timeline.isOver ? "visited" : "current");
+  if (last && (!last.ended || last.isHeld)) found.set(last.text, timeline.status === "failed" ? "failed" : timeline.isOver ? "visited" : "current");
   return found;
 }
 
@@ -49,7 +49,7 @@ class Picture extends Component {
       </div>`}
       <div class="wide" tabindex="0" role="group" aria-label="Picture of the graph"><svg class="graph-picture" role="img" aria-label=${`Nodes: ${said}`} viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height}>
       <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
-      ${[...open].map((name) => html`<${Frame} key=${name} name=${name} places=${places} />`)}
+      ${[...open].map((name) => html`<${Frame} key=${name} name=${name} look=${of(name)} places=${places} />`)}
       ${drawn.edges.map((edge) => html`<path key=${`${edge.source}>${edge.target}`} class=${edge.conditional ? "edge maybe" : "edge"} d=${curve(places.get(edge.source), places.get(edge.target))} marker-end="url(#tip)" />`)}
       ${drawn.nodes.map(({ id, isGroup }) => {
         const { x, y } = places.get(id);
@@ -64,12 +64,12 @@ class Picture extends Component {
 }
 
 // Around the nodes of an open subgraph.
-function Frame({ name, places }) {
+function Frame({ name, look, places }) {
   const inside = [...places].filter(([id]) => id.startsWith(`${name}:`)).map(([, place]) => place);
   if (!inside.length) return null;
   const [left, top] = ["x", "y"].map((axis) => Math.min(...inside.map((place) => place[axis])) - 12);
   const [right, bottom] = [WIDTH, HEIGHT].map((size, axis) => Math.max(...inside.map((place) => place["xy"[axis]])) + size + 12);
-  return html`<rect class="frame" x=${left} y=${top} width=${right - left} height=${bottom - top} rx="12" />`;
+  return html`<rect class=${`frame ${look}`} x=${left} y=${top} width=${right - left} height=${bottom - top} rx="12" />`;
 }
 
 // A subgraph that is not open takes the place of its nodes, and of the edges that lead into it and out of it.

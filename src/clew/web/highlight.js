@@ -15,7 +15,7 @@ const NUMBER = "\\b(?:0[xXbBoO][\\da-fA-F_]+|\\d[\\d_]*(?:\\.\\d+)?(?:[eE][+-]?\
 
 export function highlighted(code, language = "") {
   const name = language.trim().toLowerCase().split(/\s/)[0];
-  if (name === "diff" || name === "patch") return code.split("\n").map((line) => html`<span class=${lineKind(line)}>${line}\n</span>`);
+  if (name === "diff" || name === "patch") return code.split("\n").map((line) => html`<span class=${lineKind(line)}>${`${line}\n`}</span>`);
   if (!name || PLAIN.has(name) || code.length > LONGEST) return code;
   const comment = HASH.has(name) ? "#[^\\n]*" : DASHES.has(name) ? "--[^\\n]*" : name === "html" || name === "xml" ? "<!--[\\s\\S]*?-->" : name === "json" ? "(?!)" : "//[^\\n]*|/\\*[\\s\\S]*?\\*/";
   const token = new RegExp(`(?<comment>${comment})|(?<string>${STRING})|(?<number>${NUMBER})|(?<word>[A-Za-z_$][\\w$]*)`, "g");

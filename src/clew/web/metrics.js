@@ -36,7 +36,7 @@ export function Metrics({ model }) {
 function Chart({ title, written, lines, points }) {
   const to = Date.parse(points.at(-1).at);
   const from = Math.min(Date.parse(points[0].at), to - LEAST_SPAN);
-  const x = ({ at }) => ((Date.parse(at) - from) / (to - from)) * WIDTH;
+  const x = ({ at }) => ((Date.parse(at) - from) / (to - from)) * (WIDTH - 6) + 3; // a dot at either end is seen whole
   const series = lines.map(([name, of, look]) => ({ name, look, values: points.map(of) }));
   const most = Math.max(...series.flatMap(({ values }) => values.filter((value) => value !== null)), 0) || 1;
   const y = (value) => HEIGHT - (value / most) * (HEIGHT - 4) - 2;

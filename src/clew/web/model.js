@@ -40,6 +40,7 @@ export class Model {
       threads: [],
       cursor: null, // of the first thread that is not in the list
       counts: {}, // threads by status
+      waiting: 0, // threads that wait for this user
       route: parse(location.hash),
       isLoaded: false,
       current: null,
@@ -60,6 +61,11 @@ export class Model {
   // Until the scopes are known, and where the server does not tell them, everything is offered; the server refuses.
   may(scope) {
     return this.state.me === null || this.state.me.scopes.includes(scope);
+  }
+
+  // Whether threads of this graph change files of a work tree.
+  worksInFiles(graph) {
+    return (this.state.fields[graph] ?? []).includes("worktreePath");
   }
 
   get sections() {
@@ -200,13 +206,15 @@ export class Model {
   async loadThreads() {
     if (this.isLockedOut) return;
     const turn = (this.listTurn = (this.listTurn ?? 0) + 1);
+    const { tenant } = this.state.route.filter;
     await this.#quietly(async () => {
-      const [{ threads, next }, { byStatus }] = await Promise.all([this.#fetchThreads(), fetchJson("api/threads/counts")]);
+      const count = (query) => fetchJson(`api/threads/counts${query}`);
+      const [{ threads, next }, { byStatus }, own] = await Promise.all([this.#fetchThreads(), count(tenant && `?${new URLSearchParams({ tenant })}`), tenant ? count("") : null]);
       if (turn !== this.listTurn) return; // asked again since, maybe with another filter
       const after = next === null ? [] : this.state.threads.slice(1 + this.state.threads.findLastIndex((one) => isBefore(threads.at(-1), one, this.state.route.filter.sort)));
       const known = new Set(threads.map(({ id }) => id));
       const later = after.filter(({ id }) => !known.has(id));
-      this.change({ threads: [...threads, ...later], cursor: later.length ? this.state.cursor : next, counts: byStatus, isLoaded: true });
+      this.change({ threads: [...threads, ...later], cursor: later.length ? this.state.cursor : next, counts: byStatus, waiting: (own?.byStatus ?? byStatus).blocked ?? 0, isLoaded: true });
     });
   }
 
@@ -221,15 +229,15 @@ export class Model {
   }
 
   async #fetchThreads(cursor) {
-    const { status, graph, user, since, sort, q } = this.state.route.filter;
+    const { status, graph, tenant, user, since, sort, q } = this.state.route.filter;
     const from = SPANS[since] ? new Date(Date.now() - SPANS[since] * 1000).toISOString() : "";
     if (q) {
       const { found } = await fetchJson(`api/threads/search?${new URLSearchParams({ q, limit: SEARCH_PAGE })}`);
       const threads = found.map(({ thread, matches }) => ({ ...thread, match: matches[0] }));
-      const wanted = (one) => (!status || one.status === status) && (!graph || one.graph === graph) && (!user || one.user === user) && (!from || Date.parse(one.lastActiveAt) >= Date.parse(from));
+      const wanted = (one) => (!tenant || tenant === "*" || one.tenant === tenant) && (!status || one.status === status) && (!graph || one.graph === graph) && (!user || one.user === user) && (!from || Date.parse(one.lastActiveAt) >= Date.parse(from));
       return { threads: threads.filter(wanted), next: null };
     }
-    const given = { limit: LIST_PAGE, status, graph, user, activeSince: from, sort, cursor };
+    const given = { limit: LIST_PAGE, status, graph, tenant, user, activeSince: from, sort, cursor };
     return fetchJson(`api/threads?${new URLSearchParams(Object.entries(given).filter(([, value]) => value))}`);
   }
 
@@ -259,7 +267,7 @@ export class Model {
       if (opened.signal.aborted) return;
       this.noteRefusal(error);
       current.connection = "ended";
-      current.problem = error.status === 404 ? "This thread does not exist, or was deleted." : error.message;
+      current.problem = error.status === 404 ? `This thread does not exist, or was deleted.${this.state.route.filter.tenant ? " To read a thread of another tenant, use a key of that tenant." : ""}` : error.message;
       this.paint();
     }
   }

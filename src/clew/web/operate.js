@@ -144,7 +144,7 @@ function Settings({ model }) {
 function Webhooks({ model }) {
   const whose = model.may("operator") ? "tenant=*" : "";
   const path = (one) => `api/webhooks/${encodeURIComponent(one.runId)}`;
-  return html`<p class="hint">Webhooks of runs that were called many times in vain. They are kept until you dismiss them or their thread is deleted.</p>
+  return html`<p class="hint">Webhooks of runs that no call could deliver. They are kept until you dismiss them or their thread is deleted.</p>
   <${Loaded} model=${model} load=${() => fetchJson(`api/webhooks/failed?${whose}`)} every=${10}>
     ${({ webhooks }, again) => (webhooks.length ? html`<${Table} label="Failed webhooks" head=${["Given up", "Address", "Thread", "Calls", "Reason", "", ""]} rows=${webhooks.map((one) => [
       html`<${When} at=${one.failedAt} />`, one.url, html`<a href=${toThread(one.threadId)}>${one.threadId.slice(0, 13)}</a>`, one.attempts, one.reason,

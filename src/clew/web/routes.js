@@ -16,7 +16,7 @@ export const SECTIONS = {
   audit: "admin",
 };
 
-const FILTERS = ["status", "graph", "user", "since", "sort", "q"];
+const FILTERS = ["status", "graph", "tenant", "user", "since", "sort", "q"];
 
 export function parse(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");

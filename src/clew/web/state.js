@@ -73,7 +73,7 @@ export function Difference({ old, now }) {
   const lines = difference(exactly(old).split("\n"), exactly(now).split("\n"));
   if (!lines) return html`<p class="empty">These values are too long to compare line by line.</p><pre tabindex="0">${exactly(now)}</pre>`;
   if (lines.every(([mark]) => mark === " ")) return html`<p class="empty">The values are the same.</p>`;
-  return html`<pre class="difference" tabindex="0">${lines.map(([mark, line]) => html`<span class=${mark === "+" ? "added" : mark === "-" ? "removed" : ""}>${mark} ${line}\n</span>`)}</pre>`;
+  return html`<pre class="difference" tabindex="0">${lines.map(([mark, line]) => html`<span class=${mark === "+" ? "added" : mark === "-" ? "removed" : ""}>${`${mark} ${line}\n`}</span>`)}</pre>`;
 }
 
 // The longest common subsequence of lines; what only the old text has is removed, what only the new one has is added.

@@ -7,14 +7,14 @@ import { toOperate, toStart, toThread, toWaiting } from "./routes.js";
 import { ago, moment, STATUS } from "./words.js";
 
 export function Threads({ model }) {
-  const { threads, cursor, isLoaded, current, route, counts } = model.state;
+  const { threads, cursor, isLoaded, current, route, waiting } = model.state;
   const { filter } = route;
   const isFiltered = Object.values(filter).some(Boolean);
   const here = (view) => (route.view === view ? "page" : null);
   return html`<nav class="threads" id="threads" aria-label="Threads">
-    <a class="new" href=${toStart(filter)} aria-current=${here("start")}>New thread</a>
+    <a class="new" href=${toStart(filter)} aria-current=${here("start")} onClick=${() => model.change({ isDrawerOpen: false })}>New thread</a>
     <div class="places">
-      <a href=${toWaiting(filter)} aria-current=${here("waiting")}>Waiting for you ${counts.blocked > 0 && html`<span class="badge">${counts.blocked}</span>`}</a>
+      <a href=${toWaiting(filter)} aria-current=${here("waiting")}>Waiting for you ${waiting > 0 && html`<span class="badge">${waiting}</span>`}</a>
       <a href=${toOperate("storage", filter)} aria-current=${here("operate")}>Operate</a>
     </div>
     <${Search} model=${model} />
@@ -72,7 +72,7 @@ function Filter({ model }) {
   const { route, counts, graphs } = model.state;
   const { filter } = route;
   const shown = Object.keys(STATUS).filter((status) => counts[status] || filter.status === status);
-  if (!shown.length) return null;
+  if (!shown.length && !Object.values(filter).some(Boolean)) return null;
   return html`<div class="filter" role="group" aria-label="Filter the list">
     <div class="chips">
       ${shown.map((status) => html`<button class="chip status ${status}" key=${status} aria-pressed=${filter.status === status}
@@ -93,10 +93,11 @@ function More({ model, filter }) {
   const choice = (label, name, options) => html`<select aria-label=${label} value=${filter[name]} onChange=${(event) => model.filter({ [name]: event.target.value })}>
     ${Object.entries(options).map(([value, text]) => html`<option key=${value} value=${value} selected=${value === filter[name]}>${text}</option>`)}
   </select>`;
-  return html`<details class="more" open=${Boolean(filter.since || filter.sort || filter.user)}>
+  return html`<details class="more" open=${Boolean(filter.since || filter.sort || filter.user || filter.tenant)}>
     <summary>Time, user, order</summary>
     ${choice("Time of the last activity", "since", TIMES)}
     ${choice("Order", "sort", ORDERS)}
+    ${model.state.me?.scopes.includes("operator") && html`<${Written} aria-label="Threads of this tenant" placeholder="Tenant, * for all" maxlength="64" value=${filter.tenant} save=${(tenant) => model.filter({ tenant })} />`}
     ${model.state.me?.user === "" && html`<${Written} aria-label="Threads of this user" placeholder="User" maxlength="256" value=${filter.user} save=${(user) => model.filter({ user })} />`}
   </details>`;
 }
@@ -134,7 +135,7 @@ function Row({ model, thread, filter, isOpen }) {
     <span class="name" dir="auto">${thread.name || "Untitled"}</span>
     <span class="about">
       <${Status} status=${thread.status} />
-      <span>${thread.graph}</span>
+      <span>${thread.graph}${filter.tenant && ` · ${thread.tenant}`}</span>
       <time datetime=${thread.lastActiveAt} title=${moment(thread.lastActiveAt)}>${ago(thread.lastActiveAt)}</time>
     </span>
     ${filter.q && thread.match && thread.match.role !== "name" && html`<span class="match" dir="auto">${thread.match.text}</span>`}

@@ -26,6 +26,11 @@ export class Timeline {
     return this.status === "completed" || this.status === "failed" || this.status === "stopped";
   }
 
+  // What has been said, word for word.
+  get texts() {
+    return new Set(this.rounds.flatMap(({ messages }) => messages.map(({ text }) => text)));
+  }
+
   get round() {
     return this.rounds.at(-1);
   }
@@ -78,7 +83,7 @@ export class Timeline {
 
   on_stage_completed(data, at) {
     const stages = this.#round(data.round).activity.filter((one) => one.kind === "stage" && one.text === data.stage);
-    if (stages.length) Object.assign(stages.at(-1), { output: data.output, ended: at });
+    if (stages.length) Object.assign(stages.at(-1), { output: data.output, ended: at, isHeld: false });
   }
 
   on_tool_call(data, at) {
@@ -95,7 +100,10 @@ export class Timeline {
     this.waiting.add(call_id);
     this.status = "blocked";
     const wait = { kind: "wait", id: call_id, text: name || "for an answer", prompt, at };
-    this.#round(round).activity.push(wait);
+    const { activity } = this.#round(round);
+    // What it interrupts begins anew after the answer.
+    for (const one of activity) if (one.kind === "stage" && !one.ended) Object.assign(one, { ended: at, isHeld: true });
+    activity.push(wait);
   }
 
   on_approval_required(data, at) {

@@ -8,10 +8,12 @@ import { Loaded } from "./loaded.js";
 import { Markdown } from "./markdown.js";
 import { exactly, left, moment, named } from "./words.js";
 
+const NOTHING = new Set();
 const ASKS = ["message", "question", "prompt", "text", "description", "title", "plan"];
 
-export function Waiting({ model, calls }) {
-  return calls.map((call) => html`<${Card} key=${call.id} model=${model} call=${call} />`);
+// `said`: texts that are shown above already.
+export function Waiting({ model, calls, said }) {
+  return calls.map((call) => html`<${Card} key=${call.id} model=${model} call=${call} said=${said} />`);
 }
 
 export class Card extends Component {
@@ -23,13 +25,13 @@ export class Card extends Component {
     if ([document.body, document.getElementById("main")].includes(document.activeElement)) this.#card.current.focus({ preventScroll: true });
   }
 
-  render({ model, call }, { isSending, problem }) {
+  render({ model, call, said = NOTHING }, { isSending, problem }) {
     const id = `call-${call.workflowId}-${call.id}`;
     return html`<div class="waiting" role="group" aria-labelledby=${id} tabindex="-1" ref=${this.#card}>
       <h2 id=${id}>${title(call)}</h2>
       ${call.deadline && html`<${Deadline} at=${call.deadline} />`}
       ${isReview(call.prompt) || isGate(call) ? null : html`<${Asked} call=${call} />`}
-      ${isGate(call) && html`<${Gate} model=${model} call=${call} />`}
+      ${isGate(call) && html`<${Gate} model=${model} call=${call} said=${said} />`}
       <form onSubmit=${(event) => event.preventDefault()}>
         <fieldset disabled=${isSending}>${this.#controls(call)}</fieldset>
       </form>
@@ -164,7 +166,7 @@ class Review extends Component {
         ${request.description && html`<p class="question">${request.description}</p>`}
         ${decision.type === "edit"
           ? html`<${Fields} schema=${schema} texts=${decision.texts} write=${(field, text) => this.#change(place, { texts: { ...decision.texts, [field]: text } })} />`
-          : html`<figure><figcaption>Exact arguments</figcaption><pre tabindex="0">${exactly(argsOf(request))}</pre></figure>`}
+          : html`<${Arguments} args=${argsOf(request)} />`}
         <div class="buttons" role="group" aria-label=${`Decision about ${name}`}>${allowed.map((type) => html`<button key=${type} aria-pressed=${decision.type === type} onClick=${() => this.#change(place, { type })}>${named(type)}</button>`)}</div>
         ${(decision.type === "reject" || decision.type === "respond") && html`<label class="field"><span>Message to the model</span><textarea rows="2" value=${decision.message} onInput=${(event) => this.#change(place, { message: event.target.value })}></textarea></label>`}
         ${decision.problem && html`<p class="problem" role="alert">${decision.problem}</p>`}
@@ -172,6 +174,16 @@ class Review extends Component {
     })}
     <div class="buttons"><button class="main" disabled=${decisions.some(({ type }) => !type)} onClick=${() => this.#send()}>Send ${decisions.length > 1 ? "decisions" : "decision"}</button></div>`;
   }
+}
+
+// Each argument as a field of a form, and all of them as they are sent.
+export function Arguments({ args }) {
+  const isForm = args !== null && typeof args === "object" && !Array.isArray(args) && Object.keys(args).length > 0;
+  if (!isForm) return html`<figure><figcaption>Exact arguments</figcaption><pre tabindex="0">${exactly(args)}</pre></figure>`;
+  return html`<figure class="arguments"><figcaption>Exact arguments</figcaption>
+    <dl>${Object.entries(args).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd dir="auto">${exactly(value)}</dd>`)}</dl>
+    <details class="value"><summary>As JSON</summary><pre tabindex="0">${exactly(args)}</pre></details>
+  </figure>`;
 }
 
 function argsOf(request) {
@@ -186,19 +198,19 @@ function Asked({ call: { name, args, prompt } }) {
   const text = question(prompt);
   return html`
     ${text && html`<p class="question" dir="auto">${text}</p>`}
-    ${name && html`<figure><figcaption>Exact arguments</figcaption><pre>${exactly(args)}</pre></figure>`}
+    ${name && html`<${Arguments} args=${args} />`}
     ${!name && !text && prompt !== null && html`<pre>${exactly(prompt)}</pre>`}
     ${typeof prompt?.diff === "string" && html`<${Diff} text=${prompt.diff} />`}
     ${!name && text && rest(prompt) && html`<details class="value"><summary>The whole question</summary><pre>${exactly(prompt)}</pre></details>`}`;
 }
 
 // The state a breakpoint stops before: what an approval lets the graph go on with. A plan is read, a diff compared.
-function Gate({ model, call }) {
+function Gate({ model, call, said }) {
   const { before: _, ...shown } = call.prompt;
   const load = () => fetchJson(`api/workflows/${encodeURIComponent(call.workflowId)}/state`);
   const whole = html`<${Loaded} key=${call.id} model=${model} load=${load}>${({ values }) => html`<pre tabindex="0">${exactly(values)}</pre>`}<//>`;
   if (!Object.keys(shown).length) return html`<figure><figcaption>State to approve</figcaption>${whole}</figure>`;
-  return html`${Object.entries(shown).map(([name, value]) => html`<figure key=${name}><figcaption>${named(name)}</figcaption>
+  return html`${Object.entries(shown).map(([name, value]) => said.has(value) ? html`<p key=${name} class="hint">${named(name)}: as it is written above.</p>` : html`<figure key=${name}><figcaption>${named(name)}</figcaption>
       ${name === "diff" && typeof value === "string" ? html`<${Diff} text=${value} />` : typeof value === "string" && value.includes("\n") ? html`<div class="document"><${Markdown} text=${value} /></div>` : html`<pre tabindex="0">${exactly(value)}</pre>`}
     </figure>`)}
     <details class="value"><summary>The whole state</summary>${whole}</details>`;
