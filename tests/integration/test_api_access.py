@@ -77,6 +77,7 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("GET", "/api/webhooks/failed"): "admin",
     ("POST", "/api/webhooks/{run_id}/retry"): "admin",
     ("DELETE", "/api/webhooks/{run_id}"): "admin",
+    ("GET", "/api/workflows/{workflow_id}/diff"): "read",
     ("POST", "/api/optimize/start"): "write",
     ("GET", "/api/optimize/status/{thread_id}"): "read",
     ("POST", "/api/optimize/{thread_id}/answer"): "write",
@@ -231,6 +232,7 @@ CLOSED = {
     ("GET", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/cleanup"): {503},
     ("POST", "/api/optimize/{thread_id}/answer"): {400, 404},
+    ("GET", "/api/workflows/{workflow_id}/diff"): {409},  # it has no plan
     ("POST", "/mcp"): {406},  # without saying which answers are accepted
     ("POST", "/api/files"): {400},  # without a form
     ("DELETE", "/api/threads"): {400},  # without saying whose
