@@ -54,7 +54,7 @@ def order_of(state: Case) -> str:
     return found[0] if found else "A-1000"
 
 
-async def triage(_: Case) -> dict[str, Any]:
+async def triage(state: Case) -> dict[str, Any]:
     await asyncio.sleep(0.3)
     return {}
 
@@ -64,7 +64,7 @@ async def orders(state: Case) -> dict[str, Any]:
     return {"order": {"id": order_of(state), "item": "Reading lamp", "total": 89.0}}
 
 
-async def policies(_: Case) -> dict[str, Any]:
+async def policies(state: Case) -> dict[str, Any]:
     return {"policy": await call(search_policies, question="refund of damaged goods")}
 
 
