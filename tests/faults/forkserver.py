@@ -21,7 +21,8 @@ import psutil
 # What the product imports when it is opened, and every child would by itself.
 AGENTS = ("analyst", "coder", "researcher", "summarizer", "translator", "writer")
 PRODUCT = (
-    *("clew.server.engine", "clew.server.library", *(f"clew.apps.chat.agents.{name}" for name in AGENTS)),
+    *("clew.server.app", "clew.server.sdk", "clew.server.engine", "clew.server.library"),
+    *(f"clew.apps.chat.agents.{name}" for name in AGENTS),
     "tests.faults.warmth",
 )
 
