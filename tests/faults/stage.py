@@ -277,9 +277,9 @@ class Client:
             self.heard[seq] = data["record_id"]
             if type_ in ("workflow_completed", "workflow_failed"):
                 return
+            if type_ == "suspension" and data["kind"] == "in_doubt":
+                return
             if type_ == "approval_required":
-                if data["kind"] == "in_doubt":
-                    return
                 self._answer(server, data["call_id"])
         raise Gone(self.name)
 
