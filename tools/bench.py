@@ -80,7 +80,7 @@ def report(found: dict[str, Any]) -> Iterator[str]:
 
 def figures_report(found: dict[str, Any]) -> Iterator[str]:
     machine = found["machine"]
-    measured = ", ".join(f"{section} {when}" for section, when in found["measured"].items())
+    measured = "; ".join(f"{section} {when}" for section, when in found["measured"].items())
     yield f"{machine['cores']} cores, {machine['processor']}, {machine['system']}. Measured (UTC): {measured}."
     if found["versions"]:
         yield ""

@@ -72,7 +72,9 @@ class Figures:
         for metric in self.sections.pop(section, []):
             self.rounds.pop(metric, None)
         self.sections[section] = []
-        self.measured[section] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+        # Other work on the machine shows in the load: figures in milliseconds and seconds are not those of a quiet one.
+        load = f"load before {os.getloadavg()[0]:.0f}"
+        self.measured[section] = f"{datetime.now(UTC):%Y-%m-%d %H:%M}, {load}"
 
     def add(self, metric: str, arm: str, value: float) -> None:
         if metric not in self.rounds:

@@ -18,7 +18,7 @@ from clew.stores import sqlite
 from clew.stores.sql.work import Work
 from clew.stores.sqlite import SQLiteDatabase
 
-_WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|REPLACE)\b|\)\s*(INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+_WRITES = re.compile(r"\b(INSERT\s+INTO|DELETE\s+FROM|UPDATE\s+\w+(\s+AS\s+\w+)?\s+SET)\b", re.IGNORECASE)
 _CONTROL = re.compile(
     r"^\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|END|PRAGMA|SET|RESET|LISTEN)\b", re.IGNORECASE
 )
@@ -29,11 +29,8 @@ _LOGGED = re.compile(r"\[(\d+)\] LOG:  (?:statement|execute [^:]*): (.*)", re.DO
 class Counts:
     """`writes` are units of work that change rows, each of which would be a transaction without group commit."""
 
-    statements: float
-    writes: float
-
-    def each(self, runs: int) -> "Counts":
-        return Counts(self.statements / runs, self.writes / runs)
+    statements: int
+    writes: int
 
 
 class StatementCounter:
