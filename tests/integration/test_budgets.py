@@ -70,6 +70,8 @@ async def test_a_spent_budget_refuses_the_next_round_and_usage_shows_why(tmp_pat
         own: Any = (await ann.get("/api/usage", params={"thread_id": started["id"]})).json()
         assert (own["since"], own["tokensIn"], own["cost"]) == (None, 600, pytest.approx(0.00095))
         assert (await bob.get("/api/usage", params={"thread_id": started["id"]})).status_code == 404
+        early = await ann.get("/api/usage", params={"until": "0001-01-02"})
+        assert (early.json()["since"], early.json()["usage"]) == ("0001-01-01", [])
         wrong = await ann.get("/api/usage", params={"since": "2030-01-01"})
         assert (wrong.status_code, wrong.json()["error"]["field"]) == (400, "since")
 

@@ -89,7 +89,7 @@ class SpendingRoutes:
         if isinstance(caller.owner, FilteredOwner) and caller.owner.threads is not EVERYTHING:
             raise Invalid("sums are of all threads, and you may see some: name one", field="thread_id")
         last = until or self.clock().astimezone(UTC).date()
-        first = since or last - timedelta(days=DAYS - 1)
+        first = since or last - min(timedelta(days=DAYS - 1), last - date.min)
         if first > last:
             raise Invalid("expected a day that is not after `until`", field="since")
         owner = None if by == "tenant" and "operator" in caller.scopes else caller.owner
