@@ -130,7 +130,9 @@ def act(prompt: str) -> None:
 
 if __name__ == "__main__":
     given = sys.stdin.read()
+    # Read before the call is seen: a test may change it then.
+    mode = told("mode")
     note(given)
     tell({"type": "system", "subtype": "init", "session_id": f"session-{os.getpid()}"})
-    misbehave(told("mode"))
+    misbehave(mode)
     act(given)
