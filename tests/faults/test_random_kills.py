@@ -156,7 +156,7 @@ class Crowd:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda client: client.carry_on(server), self.everybody))
         trials.note(f"{len(self.everybody)} threads, {self.told} events heard and none lost")
-        assert self.told > 5 * trials.made, "the kills came before anything happened"
+        assert self.told > 5 * trials.made or trials.made < 5, "the kills came before anything happened"
         for client in self.everybody:
             check(client)
 
