@@ -46,7 +46,15 @@ GRAPHS = (
     *("two_gates", "two_gates_after", "two_gates_collected", "two_gates_replaced", "two_gates_checked"),
     *("two_gates_inside", "two_gates_inside_alike", "two_gates_after_inside", "two_gates_collected_inside"),
     *("gate_then_fail", "gate_then_fail_collected", "gate_then_fail_checked"),
-    *("ask_and_fail", "say_and_fail", "say_and_ask", "commanding", "anonymous", "repeating"),
+    *(
+        "ask_and_fail",
+        "say_and_fail",
+        "say_and_ask",
+        "commanding",
+        "anonymous",
+        "repeating",
+        "in_other_forms",
+    ),
     *("cancelled", "cancelled_branch", "stubborn", "unspeakable", "talkative", "once_then_fail"),
     *(
         "deadly",
@@ -374,6 +382,20 @@ async def waits(state: Bare) -> Bare:
 def anonymous() -> Any:
     """Messages without ids, then a node to be killed in."""
     return chain(Bare, speaks, waits)
+
+
+def pair(state: Bare) -> Any:
+    return {"messages": [("user", "and I"), ("ai", "as a pair")]}
+
+
+def dictionary(state: Bare) -> Any:
+    said = {"role": "assistant", "content": "as a dict"}
+    return Command(update=[("messages", said), ("messages", ("ai", "at once"))])
+
+
+def in_other_forms() -> Any:
+    """Messages as the reducer of messages takes them, too; then a node to be killed in."""
+    return chain(Bare, pair, dictionary, waits)
 
 
 def says_all(state: Notes) -> Notes:

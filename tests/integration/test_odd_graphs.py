@@ -280,6 +280,18 @@ class TestMessages:
             assert sorted(await said(house, thread)) == ["given a name later", "without a name"]
             assert left(marks) == ["speaks", "waits", "waits"]
 
+    async def test_messages_that_are_no_objects_yet_are_said_once(
+        self, where: str, tmp_path: Path, marks: Path
+    ) -> None:
+        async with open_odd_house(where, tmp_path, **SHORT) as house:
+            thread = await house.start("in_other_forms", marks=str(marks))
+            await until(lambda: "waits" in left(marks))
+            assert await said(house, thread) == ["as a pair", "as a dict", "at once"]
+            await house.app.stores.threads.release("thief", await steal(house, thread))
+            thread = await house.rest(thread)
+            assert thread.status is Status.COMPLETED
+            assert await said(house, thread) == ["as a pair", "as a dict", "at once"]
+
     @pytest.mark.mainly_sqlite(False)
     async def test_what_no_database_can_keep_is_kept_as_well_as_it_can_be(
         self, house: House, marks: Path

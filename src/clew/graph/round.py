@@ -41,7 +41,7 @@ from clew.graph.run_config import (
     newest_spec,
     spec_config,
 )
-from clew.graph.stream import completed, messages_in, missed, said, unknown, with_others
+from clew.graph.stream import completed, message_channels, messages_in, missed, said, unknown, with_others
 from clew.graph.stream_encoder import StreamEncoder
 from clew.graph.suspensions import suspensions
 from clew.graph.token_stream import TokenStream
@@ -86,6 +86,7 @@ class RoundDriver:
         self._speech = speech
         self._is_new = is_new
         self._graph = graph
+        self._message_channels = message_channels(graph.channels)
         self._saver = saver
         self._run = run
         self._thread = thread = run.thread
@@ -253,7 +254,9 @@ class RoundDriver:
                     if self._keep_parts is not None:
                         # Before the checkpoint: after a kill the node does not run again, and does not repeat them.
                         await self._keep_parts()
-                    bodies = completed(part["name"], part["result"], given.pop(part["id"], None))
+                    bodies = completed(
+                        part["name"], part["result"], given.pop(part["id"], None), self._message_channels
+                    )
                     returned += [
                         body
                         for body in bodies
@@ -310,7 +313,9 @@ class RoundDriver:
     async def _missed(self, state: StateSnapshot) -> list[Body]:
         """What the checkpoint holds and the log does not: a kill came between the two."""
         # A task may have ended and its step not: then a channel that keeps a value for one step shows nothing of it.
-        ended = [message for task in state.tasks for message in messages_in(task.result)]
+        ended = [
+            message for task in state.tasks for message in messages_in(task.result, self._message_channels)
+        ]
         found = missed(self._log, with_others(messages_in(state.values), ended))
         if found:
             # A state may hold what was said in rounds before this one.

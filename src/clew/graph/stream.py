@@ -1,10 +1,11 @@
 """Stream parts of LangGraph as events of our log. Pure: one part in, its event bodies out."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
+from langgraph.graph.message import add_messages
 from langgraph.types import Overwrite
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -30,9 +31,9 @@ MODEL_LENGTH = 200
 MAX_DEPTH = 50
 
 
-def completed(stage: str, result: Any, given: Any = None) -> Iterator[Body]:
+def completed(stage: str, result: Any, given: Any = None, channels: Collection[str] = ()) -> Iterator[Body]:
     """What a node's return means: the messages it did not have before, its tool calls, and that it is done."""
-    messages = messages_in(result)
+    messages = messages_in(result, channels)
     if len(messages) > 1:
         # Some nodes return the whole conversation and what they add to it.
         old = {message.id for message in messages_in(given) if message.id}
@@ -56,11 +57,25 @@ def said(agent: str, messages: Iterable[BaseMessage]) -> Iterator[Body]:
                 pass
 
 
-def messages_in(result: Any) -> list[BaseMessage]:
-    """The messages in a state or in what a node returned, each once, whatever it calls them."""
+def message_channels(channels: Mapping[str, Any]) -> frozenset[str]:
+    """Those with LangGraph's reducer of messages, which makes them of texts, pairs and dicts."""
+    reducers = {name: getattr(channel, "operator", None) for name, channel in channels.items()}
+    return frozenset(
+        name
+        for name, reducer in reducers.items()
+        # `add_messages`, or a partial of it.
+        if getattr(getattr(reducer, "func", reducer), "__module__", "") == add_messages.__module__
+    )
+
+
+def messages_in(result: Any, channels: Collection[str] = ()) -> list[BaseMessage]:
+    """The messages in a state or in what a node returned, each once, whatever it calls them.
+
+    `channels` are those in which a node may write a message in any form that `add_messages` takes.
+    """
     found: dict[int | str, BaseMessage] = {}
-    for value in result.values() if isinstance(result, Mapping) else [result]:
-        for message in _messages(value):
+    for name, value in result.items() if isinstance(result, Mapping) else [("", result)]:
+        for message in _converted(value) if name in channels else _messages(value):
             found.setdefault(message.id or id(message), message)
     return list(found.values())
 
@@ -83,6 +98,18 @@ def _messages(value: Any) -> Iterator[BaseMessage]:
         # More than one write to the same channel, as LangGraph shows them.
         for written in value.get("$writes", ()):
             yield from _messages(written)
+
+
+def _converted(value: Any) -> list[BaseMessage]:
+    if isinstance(value, Overwrite):
+        return _converted(value.value)
+    if isinstance(value, Mapping) and "$writes" in value:
+        return [message for written in value["$writes"] for message in _converted(written)]
+    try:
+        return convert_to_messages(value if isinstance(value, list) else [value])
+    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError):
+        # The reducer says what is wrong with it. A tuple of messages is no pair.
+        return [*_messages(value)]
 
 
 def outline(result: Any) -> Any:
