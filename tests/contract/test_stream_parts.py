@@ -5,7 +5,10 @@ from datetime import timedelta
 import pytest
 
 from clew.domain.errors import NotFound
+from clew.domain.events import RunSpec
 from clew.domain.records import StreamPart
+from clew.engine.notifier import LocalNotifier
+from clew.engine.stream_parts import LocalStreamParts
 from clew.ports.streams import StreamPartStore
 from clew.ports.threads import Store
 from clew.stores.sql.stream_parts import PAGE, StreamPartRows
@@ -93,3 +96,16 @@ async def test_threads_that_other_processes_read_are_known_for_a_while(chunks: S
     assert sorted(await chunks.read_elsewhere("nowhere")) == ["t1", "t2", "t3"]
     await chunks.announce("there", ["t2", "t3"], until=timedelta(0))
     assert await chunks.read_elsewhere("here") == []
+
+
+async def test_what_is_streamed_before_a_checkpoint_is_kept_for_a_reader_elsewhere(
+    store: Store, chunks: StreamPartStore
+) -> None:
+    """However soon after its beginning the process is killed."""
+    await store.commit(opened("t1"))
+    await chunks.announce("elsewhere", ["t1"], until=timedelta(minutes=1))
+    here = LocalStreamParts(chunks, LocalNotifier(), lambda: NOW, process="here")
+    tell = here.begin("t1", RunSpec(run_id="r1", graph="g", assistant_id="a"), attempt=1)
+    tell("custom", b"{}")
+    await here.flush("r1")
+    assert [part.name for part in await chunks.of_thread("t1", 0)] == ["custom"]

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 # For a run of two nodes in a thread that is there, by a client that waits for its end. Raise one of these only for
 # something that a run cannot do without.
 MOST_WRITES = 5
-MOST_READS = 10
-MOST_STATEMENTS = 30
+MOST_READS = 11
+MOST_STATEMENTS = 31
 # What a SQLite server asks twenty times a second, whether runs are under way or not.
 BY_THE_CLOCK = ("PRAGMA data_version",)
 

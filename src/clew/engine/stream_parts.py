@@ -243,7 +243,8 @@ class LocalStreamParts:
     async def flush(self, run_id: str, *, at_end: bool = False) -> None:
         if (telling := self._told.get(run_id)) is None:
             return
-        if at_end and telling.has_recent:
+        # Before the first checkpoint, too: after a kill its node does not run again and publishes nothing again.
+        if telling.has_recent and (at_end or not telling.is_looked_up):
             await self._look()
         await telling.flush()
 
