@@ -8,11 +8,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clew.api.sdk.protocol.events import EVENTS_PER_PART
 from tests.acceptance import run_graphs
 from tests.acceptance.sdk import SdkServer
 from tests.acceptance.sdk_protocol import command, events, until_over
 from tests.acceptance.sdk_runs import Door
 from tests.acceptance.sdk_stage import Stage, stage_on
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -47,6 +49,9 @@ async def test_a_stream_goes_on_where_it_was_after_a_kill(stage: Stage, tmp_path
                     seen.append(event)
                     if event["method"] == "tasks":
                         break
+            # Parts are stored some milliseconds after they were sent.
+            number = seen[-1]["seq"] // EVENTS_PER_PART
+            await until(lambda: stage.sql(f"SELECT 1 FROM chunks WHERE number >= {number}"))
         served.server.signal(signal.SIGKILL)
         served.server.wait()
     door.open()
