@@ -22,6 +22,8 @@ function Refunds() {
       setThread(id);
     },
     reconnectOnMount: true,
+    // After an answer, what the thread asks now is read again.
+    fetchStateHistory: true,
   });
   const question = stream.interrupt?.value?.question;
   const decide = (approved) => stream.submit(null, { command: { resume: { approved } } });
