@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -41,8 +42,7 @@ class Stage:
             yield worker
 
     def _place(self, project: Mapping[str, Any]) -> Path:
-        folder = self.folder / f"server{len(list(self.folder.iterdir()))}"
-        folder.mkdir()
+        folder = Path(mkdtemp(prefix="server", dir=self.folder))
         _write_project(folder, self.graphs, project)
         return folder
 
