@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -44,6 +45,7 @@ class ForkServer:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self._lock = threading.Lock()  # tests start servers in several threads at once
 
     def spawn(self, job: str, *, reports: Path, **kwargs: Any) -> "Child":
         """Start a child and go on; what it reports is in the file."""
@@ -80,9 +82,10 @@ class ForkServer:
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        with self._lock:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
         assert line, "the fork server died; its stderr says why"
         return json.loads(line)
 
