@@ -39,7 +39,7 @@ CONVERSATIONS = 8
 
 
 def append(report: Report, *, where: str, seed: str, failpoint: str = "", pages: int | None = None) -> None:
-    """Commit to several threads at once, and report each commit once it was acknowledged, until somebody kills us.
+    """Commit to several threads at once, and report each commit once it was acknowledged, until the test kills it.
 
     `pages`: after so many pages in its WAL, SQLite copies them into the file; unless given, rarely.
     """

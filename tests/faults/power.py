@@ -36,7 +36,7 @@ LOSSES: tuple[Loss, ...] = ("all", "some", "torn")
 
 
 class Switches:
-    """What the library shall do, in a file that every process with it has mapped."""
+    """What the library does next, in a file that every process with it has mapped."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:

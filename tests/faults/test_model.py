@@ -241,7 +241,7 @@ def machine_of(product: Product) -> type[RuleBasedStateMachine]:
 
         @rule(one=workflows)
         def is_forgotten(self, one: Workflow) -> None:
-            """Nobody looks at it for a long time."""
+            """A long time without an access."""
             if not one.is_deleted:
                 product.sql(LONG_AGO, one.id)
                 one.is_old = True

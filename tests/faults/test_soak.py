@@ -26,7 +26,7 @@ AT_ONCE = 4
 MEGABYTE = 1 << 20
 WAL = 64 * MEGABYTE  # what SQLite keeps of it, by `journal_size_limit`
 PLACES = ("sqlite", "postgres", "postgres, workers")
-# A tool, and no question: each takes its time from nobody.
+# A tool, and no question: neither waits for a person.
 TOOLS = ("effect", "effect_once")
 
 

@@ -21,7 +21,7 @@ WORKERS = {"CLEW_RUNNER_KIND": "workers"}
 
 @asynccontextmanager
 async def without(db: Database, function: str) -> AsyncGenerator[None]:
-    """Inside the block this function of the engine fails whoever calls it."""
+    """Inside the block this function of the engine fails each of its calls."""
     await query(db, f"ALTER FUNCTION {function} RENAME TO gone")
     yield
     await query(db, f"ALTER FUNCTION gone RENAME TO {function}")
