@@ -80,7 +80,7 @@ def digest(text: str, *, count: int = 7) -> list[str]:
     pieces = sentences(text)
     whole = [piece for piece in pieces if piece[-1] in _STOPS]
     # Headings only where there is nothing else.
-    headings = [piece for piece in pieces if piece not in whole]
+    headings = [piece for piece in pieces if piece[-1] not in _STOPS]
     pieces = whole if len(whole) * 2 >= len(pieces) else pieces
     if len(pieces) <= count:
         return pieces
